@@ -98,7 +98,7 @@ def _struct(kind: type[msgspec.Struct], data: Any, at: Parts, problems: list[Pro
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for key in data:
         if key not in fields:
-            problems.append(Problem((*at, str(key)), f"is not known here{_nearest(str(key), list(fields))}"))
+            problems.append(Problem((*at, str(key)), f"is not known here{nearest(str(key), list(fields))}"))
     values = {}
     before = len(problems)
     for name, field in fields.items():
@@ -131,11 +131,11 @@ def _sentence(kind: Any, data: Any, error: str) -> str:
     if isinstance(data, int | float) and str in options and not choices:
         return f"must be text; YAML reads {data} as a number: quote it"
     if choices:
-        return f'"{data}" is none of {", ".join(choices)}{_nearest(str(data), choices)}'
+        return f'"{data}" is none of {", ".join(choices)}{nearest(str(data), choices)}'
     return error[:1].lower() + error[1:]
 
 
-def _nearest(word: str, known: list[str]) -> str:
+def nearest(word: str, known: list[str]) -> str:
     close = get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
 
