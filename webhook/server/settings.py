@@ -1,0 +1,81 @@
+"""
+What the edge needs to know before it starts.
+
+Frozen and validated as a whole: SettingsError carries every problem at once, each naming its field.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+MEBIBYTE = 1024 * 1024
+
+# kube-apiserver keeps an idle connection for 90 s (net/http IdleConnTimeout) and does not repeat a
+# POST that meets a closed one, so ours must live longer.
+API_SERVER_IDLE_SECONDS = 90
+
+
+class SettingsError(ValueError):
+    """Settings that cannot work; `problems` holds one sentence for each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """
+    All times in seconds, all sizes in bytes.
+
+    There is no number of worker processes: counters and the ledger's queue live in one process, and
+    replicas scale.
+    """
+
+    certificate: Path
+    key: Path
+    host: str = "0.0.0.0"  # noqa: S104 - the API server reaches a pod on its pod address
+    port: int = 8443
+    metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus likewise
+    metrics_port: int = 9443
+    threads: int = 32
+    connections: int = 1000
+    body_limit: int = 8 * MEBIBYTE  # two copies of an object of 3 MiB, which is all that the API server takes
+    buffer_limit: int = 64 * MEBIBYTE  # bytes of requests and answers held at once, over all connections
+    keepalive_seconds: float = 110
+    handshake_seconds: float = 10  # net/http gives up after as long
+    request_seconds: float = 10  # from the first byte of a request to its last
+    response_seconds: float = 10  # for the client to take the answer off our hands
+    drain_seconds: float = 15  # serving on after SIGTERM, until every endpoint list has forgotten us
+    graceful_seconds: float = 15  # for requests in flight when draining ends
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        if problems := list(self._problems()):
+            raise SettingsError(problems)
+
+    def _problems(self) -> Iterator[str]:
+        for name in ("port", "metrics_port"):
+            if not 0 <= (port := getattr(self, name)) <= 65535:  # noqa: PLR2004 - ports are 16 bits
+                yield f"{name}: {port} is not a port (0 to 65535; 0 picks a free one)"
+        if self.port == self.metrics_port != 0:
+            yield f"metrics_port: {self.metrics_port} is the port of the webhook itself"
+        for name in ("threads", "connections", "body_limit", "buffer_limit"):
+            if (number := getattr(self, name)) < 1:
+                yield f"{name}: {number} must be at least 1"
+        for name in ("handshake_seconds", "request_seconds", "response_seconds", "graceful_seconds"):
+            if (seconds := getattr(self, name)) <= 0:
+                yield f"{name}: {seconds} must be more than 0"
+        if self.drain_seconds < 0:
+            yield f"drain_seconds: {self.drain_seconds} must not be negative"
+        if self.keepalive_seconds <= API_SERVER_IDLE_SECONDS:
+            yield (
+                f"keepalive_seconds: {self.keepalive_seconds} must be more than {API_SERVER_IDLE_SECONDS},"
+                " the idle time of the API server's connections"
+            )
+        if self.connections < self.threads:
+            yield f"connections: {self.connections} leaves some of {self.threads} threads without work"
+        if self.buffer_limit < self.body_limit:
+            yield f"buffer_limit: {self.buffer_limit} must hold one body of body_limit ({self.body_limit}) bytes"
+        if self.log_level not in ("debug", "info", "warning", "error", "critical"):
+            yield f"log_level: {self.log_level!r} is none of debug, info, warning, error, critical"
