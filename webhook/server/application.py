@@ -59,7 +59,13 @@ def run(
         flush=True,
     )
     server = Server(
-        application_factory, settings, certificate, listener, metrics_listener, on_drain, registry
+        application_factory=application_factory,
+        settings=settings,
+        certificate=certificate,
+        listener=listener,
+        metrics_listener=metrics_listener,
+        on_drain=on_drain,
+        registry=registry,
     )
     try:
         server.run()
@@ -73,6 +79,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
 
     def __init__(
         self,
+        *,
         application_factory: Callable[[], WSGIApplication],
         settings: ServerSettings,
         certificate: ServingCertificate,

@@ -137,7 +137,7 @@ class Connection:
         return True
 
     def say_goodbye(self) -> None:
-        """Tell the client that nothing follows. It may still be sending: closing now could destroy the answer."""
+        """Tell the client that nothing follows; to close while it sends could destroy the answer."""
         self._close_notify()
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)

@@ -21,8 +21,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, listener: socket.socket, registry: CollectorRegistry) -> None:
-        handler = MetricsHandler.factory(registry)
-        handler.timeout = _READ_SECONDS
+        handler = type("Handler", (MetricsHandler,), {"registry": registry, "timeout": _READ_SECONDS})
         super().__init__(listener.getsockname()[:2], handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener

@@ -36,7 +36,7 @@ class Head:
 
 
 def find_head(received: bytearray, searched: int = 0) -> Head | None:
-    """Head at the start of `received`, None while it is incomplete; the first `searched` bytes hold no end."""
+    """Head at the start of `received`, None while incomplete; its first `searched` bytes hold no end."""
     end = received.find(_END, max(0, searched - len(_END) + 1))
     if end < 0:
         return None

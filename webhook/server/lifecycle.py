@@ -8,7 +8,7 @@ from webhook.server.tls import CertificateState, ServingCertificate
 
 
 class StartupError(Exception):
-    """The application cannot start, for a reason its operator can act on: printed as one line, exit code 2."""
+    """The application cannot start, for a reason its operator can act on: one line and exit code 2."""
 
 
 class _Process:
@@ -22,7 +22,7 @@ def draining() -> bool:
 
 
 def certificate() -> CertificateState | None:
-    """State of the certificate that new connections are given; None where no server runs (tests of the app)."""
+    """Describe what new connections are given; None where no server runs (tests of the app)."""
     return _Process.certificate.state if _Process.certificate else None
 
 

@@ -14,6 +14,20 @@ MEBIBYTE = 1024 * 1024
 # POST that meets a closed one, so ours must live longer.
 API_SERVER_IDLE_SECONDS = 90
 
+_LAST_PORT = 65535
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+_LEAST = {
+    "threads": 1,
+    "connections": 1,
+    "body_limit": 1,
+    "buffer_limit": 1,
+    "handshake_seconds": 0.1,
+    "request_seconds": 0.1,
+    "response_seconds": 0.1,
+    "drain_seconds": 0,
+    "graceful_seconds": 0.1,
+}
+
 
 class SettingsError(ValueError):
     """Settings that cannot work; `problems` holds one sentence for each."""
@@ -55,19 +69,14 @@ class ServerSettings:
             raise SettingsError(problems)
 
     def _problems(self) -> Iterator[str]:
+        for name, least in _LEAST.items():
+            if (value := getattr(self, name)) < least:
+                yield f"{name}: {value} must be at least {least}"
         for name in ("port", "metrics_port"):
-            if not 0 <= (port := getattr(self, name)) <= 65535:  # noqa: PLR2004 - ports are 16 bits
-                yield f"{name}: {port} is not a port (0 to 65535; 0 picks a free one)"
+            if not 0 <= (port := getattr(self, name)) <= _LAST_PORT:
+                yield f"{name}: {port} is not a port (1 to {_LAST_PORT}; 0 picks a free one)"
         if self.port == self.metrics_port != 0:
             yield f"metrics_port: {self.metrics_port} is the port of the webhook itself"
-        for name in ("threads", "connections", "body_limit", "buffer_limit"):
-            if (number := getattr(self, name)) < 1:
-                yield f"{name}: {number} must be at least 1"
-        for name in ("handshake_seconds", "request_seconds", "response_seconds", "graceful_seconds"):
-            if (seconds := getattr(self, name)) <= 0:
-                yield f"{name}: {seconds} must be more than 0"
-        if self.drain_seconds < 0:
-            yield f"drain_seconds: {self.drain_seconds} must not be negative"
         if self.keepalive_seconds <= API_SERVER_IDLE_SECONDS:
             yield (
                 f"keepalive_seconds: {self.keepalive_seconds} must be more than {API_SERVER_IDLE_SECONDS},"
@@ -76,6 +85,6 @@ class ServerSettings:
         if self.connections < self.threads:
             yield f"connections: {self.connections} leaves some of {self.threads} threads without work"
         if self.buffer_limit < self.body_limit:
-            yield f"buffer_limit: {self.buffer_limit} must hold one body of body_limit ({self.body_limit}) bytes"
-        if self.log_level not in ("debug", "info", "warning", "error", "critical"):
-            yield f"log_level: {self.log_level!r} is none of debug, info, warning, error, critical"
+            yield f"buffer_limit: {self.buffer_limit} must hold a body of body_limit ({self.body_limit}) bytes"
+        if self.log_level not in _LOG_LEVELS:
+            yield f"log_level: {self.log_level!r} is none of {', '.join(_LOG_LEVELS)}"

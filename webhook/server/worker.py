@@ -313,14 +313,14 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
             self.close(connection)
 
     def make_place(self) -> None:
-        """Close the connection that is least of a loss: the oldest without any request yet, else the longest idle."""
+        """Close the least loss: the oldest connection that never asked anything, else the longest idle."""
         waiting = [each for each in self.connections if each.stage is not Stage.ANSWERING]
         if waiting:
             CUT.labels("too many connections").inc()
             self.close(min(waiting, key=lambda each: (each.served > 0, each.since)))
 
     def make_room(self) -> None:
-        """Refuse the oldest unfinished requests until the rest fits. kube-apiserver repeats them, a stalled client does not."""
+        """Refuse the oldest unfinished requests until the rest fits; kube-apiserver repeats them."""
         unfinished = [each for each in self.connections if each.stage is Stage.REQUEST]
         for connection in sorted(unfinished, key=lambda each: each.since):
             if self.buffered <= self.settings.buffer_limit:
@@ -351,9 +351,11 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
         except NoMoreData:
             connection.closing = True
             return refusal(411)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the one boundary: no request may end a
-        thread connection.closing = True response.clear() self.handle_error(request, response,
-        connection.client, error) return response.content()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - nothing that a request does may end a thread
+            connection.closing = True
+            response.clear()
+            self.handle_error(request, response, connection.client, error)
+        return response.content()
 
     def parse(self, connection: Connection, head: bytes, body: bytes) -> Any:
         request = Request(self.cfg, IterUnreader([head, body]), connection.client, connection.served + 1)
