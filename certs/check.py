@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -26,7 +26,7 @@ def problems(
     Return every reason why a server must not use this pair now; none if it may.
 
     All in PEM: the server certificate first in `certificate`, one or more authorities in `authority`. The
-    certificate must carry each of `names`, DNS names or IP addresses, as kube-apiserver compares them.
+    certificate must carry each of `names`, DNS names or IP addresses, literally (no wildcards).
     """
     found: list[str] = []
     authorities = _load(authority, "authority", found)
@@ -73,7 +73,7 @@ def _key_problems(pem: bytes, leaf: x509.Certificate | None) -> Iterator[str]:
         yield "key: is not the key of the certificate"
 
 
-def _encoded(public_key: CertificatePublicKeyTypes) -> bytes:
+def _encoded(public_key: PublicKeyTypes) -> bytes:
     return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 

@@ -45,14 +45,15 @@ def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) 
     """
     Make ca.crt, ca.key, tls.crt and tls.key in `directory`, or keep what is there and good for `names`.
 
-    Keys are readable by their owner only, and each file is replaced at once. A server that reads the pair between two of these
-    replacements finds one that does not match, keeps its own, and reads again. OSError: the directory cannot be written.
+    Keys are readable by their owner only, and each file is replaced at once. A server that reads between two
+    replacements finds a pair that does not match, keeps its own, and reads again at the next connection.
+    OSError: the directory cannot be written.
     """
     names = list(names)
     directory.mkdir(parents=True, exist_ok=True)
     ca, ca_key = directory / "ca.crt", directory / "ca.key"
     certificate, key = directory / "tls.crt", directory / "tls.key"
-    wrong = _wrong(ca, ca_key, certificate, key, names, now)
+    wrong = _wrong((ca, certificate, key), names, now)
     if not wrong:
         reason = f"kept {certificate}: good for {', '.join(names)}"
         return Paths(ca=ca, certificate=certificate, key=key, issued=False, reason=reason)
@@ -68,14 +69,13 @@ def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) 
     return Paths(ca=ca, certificate=certificate, key=key, issued=True, reason=reason)
 
 
-def _wrong(ca: Path, ca_key: Path, certificate: Path, key: Path, names: list[str], now: dt.datetime) -> str:
+def _wrong(paths: tuple[Path, Path, Path], names: list[str], now: dt.datetime) -> str:
     """Why what is there does not do; empty if it does."""
-    missing = [path.name for path in (ca, ca_key, certificate, key) if not path.exists()]
-    if missing:
+    if missing := [path.name for path in paths if not path.exists()]:
         return f"there was no {' and no '.join(missing)}"
-    pem = certificate.read_bytes()
-    found = problems(pem, key.read_bytes(), ca.read_bytes(), names, now)
-    if not found and due_for_renewal(pem, now):
+    authority, certificate, key = (path.read_bytes() for path in paths)
+    found = problems(certificate, key, authority, names, now)
+    if not found and due_for_renewal(certificate, now):
         return "two thirds of the life of the one before were over"
     return "; ".join(found)
 

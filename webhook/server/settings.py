@@ -85,6 +85,6 @@ class ServerSettings:
         if self.connections < self.threads:
             yield f"connections: {self.connections} leaves some of {self.threads} threads without work"
         if self.buffer_limit < self.body_limit:
-            yield f"buffer_limit: {self.buffer_limit} must hold a body of {self.body_limit} bytes (body_limit)"
+            yield f"buffer_limit: {self.buffer_limit} must not be less than body_limit, {self.body_limit}"
         if self.log_level not in _LOG_LEVELS:
             yield f"log_level: {self.log_level!r} is none of {', '.join(_LOG_LEVELS)}"
