@@ -47,7 +47,9 @@ def gpu_requests(pod: Pod, vocabulary: Vocabulary) -> dict[GPUResource, Quantity
 def whole_gpus(pod: Pod, vocabulary: Vocabulary) -> int:
     """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
     requests = gpu_requests(pod, vocabulary)
-    return sum(quantity.value for resource, quantity in requests.items() if resource.measure is Measure.DEVICES)
+    return sum(
+        quantity.value for resource, quantity in requests.items() if resource.measure is Measure.DEVICES
+    )
 
 
 def _container_requests(container: Container) -> Demand:
