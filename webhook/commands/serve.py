@@ -1,5 +1,6 @@
 """`gpu-admission serve`: the composition root. The only place where the parts of a running webhook are put together."""
 
+import atexit
 import logging
 import sys
 from datetime import UTC, datetime
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import click
 from flask import Flask
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
 from webhook.admission import Admission
@@ -76,6 +77,7 @@ def serve(
 
 def build(config: Path | None, audit_target: str) -> Flask:
     """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
+    disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
 
     def report(state: State) -> None:
@@ -102,7 +104,7 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
     except OSError as error:
         raise StartupError(f"the audit log {target} cannot be written: {error.strerror}") from None
     audit.start()
-    lifecycle.at_exit(audit.stop)
+    atexit.register(audit.stop)
     return audit
 
 
