@@ -91,7 +91,7 @@ class Phase(Enum):
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the estimate is made from: positive numbers; `batch` and `sequence` (tokens) are the whole pod's."""
+    """What the estimate is made from: positive numbers; `batch` and `sequence` (tokens) are the pod's."""
 
     params: int
     precision: Precision = Precision.BF16
@@ -132,9 +132,9 @@ class CardCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where an estimate fits.
 
-    `per_gpu` is in bytes. `fits`: names of the classes that hold the model on `gpus` cards, smallest memory first.
-    `slices`: per class with MIG the smallest slice that would do instead; slices cannot work together, so it holds
-    the whole model. `cards`: for every size of card how many are needed, smallest size first.
+    `per_gpu` is in bytes. `fits`: names of the classes that hold the model on `gpus` cards, smallest memory
+    first. `slices`: per class with MIG the smallest slice that would do instead; slices cannot work together, so
+    it holds the whole model. `cards`: for every size of card how many are needed, smallest size first.
     """
 
     gpus: int
@@ -227,9 +227,9 @@ def parse_params(text: str) -> int:
     """Read a number of parameters: `70b`, `7B`, `350M`, `1.3e9`, `7000000000`. Raises EstimateError."""
     match = _PARAMS.fullmatch(text.strip())
     if match is not None:
-        count = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
+        count: Fraction = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
         if 0 < count <= LARGEST_PARAMS:
-            return int(ceil(count))
+            return ceil(count)
         raise EstimateError(
             f'"{text[:40]}" parameters is out of range: more than 0 and at most {LARGEST_PARAMS:.0e}'
         )
