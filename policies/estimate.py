@@ -126,15 +126,15 @@ class CardCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     class_names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.gpus} × {self.memory_gib} GB"  # noqa: RUF001  the sign that people write
+        return f"{self.gpus} × {self.memory_gib} GB"
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where an estimate fits.
 
     `per_gpu` is in bytes. `fits`: names of the classes that hold the model on `gpus` cards, smallest memory
-    first. `slices`: per class with MIG the smallest slice that would do instead; slices cannot work together, so
-    it holds the whole model. `cards`: for every size of card how many are needed, smallest size first.
+    first. `slices`: per class with MIG the smallest slice that would do instead; slices cannot work together,
+    so it holds the whole model. `cards`: for every size of card how many are needed, smallest size first.
     """
 
     gpus: int
@@ -158,7 +158,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return text
 
     def _needed(self) -> str:
-        suggested = [str(card) for card in self.cards if card.gpus <= _MOST_SUGGESTED_GPUS]
+        # Of the sizes that need the same number of cards, the smallest.
+        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_SUGGESTED_GPUS}
+        suggested = [str(card) for _, card in sorted(smallest.items(), reverse=True)]
         # None in one node: then as few as there can be.
         return " or ".join(suggested or [str(card) for card in self.cards[-1:]]) or "another class"
 
@@ -178,10 +180,9 @@ def estimate(shape: ModelShape) -> Estimate:
 
 
 def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Placement:
-    """Return which of the classes hold the model on `gpus` cards, in what slice it fits, and how many cards it needs.
+    """Return which classes hold the model on `gpus` cards, what slice would do, and how many cards it needs.
 
-    Give it only the classes that the pod can use: those of its resource name, or those that its namespace may
-    use.
+    Give it only the classes that the pod can use: of its resource name, allowed to its namespace.
     """
     ordered = sorted(classes, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
     slices = (_smallest_slice(needed, gpu_class) for gpu_class in ordered)

@@ -118,8 +118,12 @@ def needing(total_gib: Fraction | int) -> Estimate:
 @pytest.mark.parametrize(
     ("total", "gpus", "want"),
     [
-        pytest.param(16, 1, ("nvidia-t4", "nvidia-a100-40gb", "nvidia-a100-80gb", "amd-mi300x"), id="to-the-brim"),
-        pytest.param(Fraction(161, 10), 1, ("nvidia-a100-40gb", "nvidia-a100-80gb", "amd-mi300x"), id="a-bit-more"),
+        pytest.param(
+            16, 1, ("nvidia-t4", "nvidia-a100-40gb", "nvidia-a100-80gb", "amd-mi300x"), id="to-the-brim"
+        ),
+        pytest.param(
+            Fraction(161, 10), 1, ("nvidia-a100-40gb", "nvidia-a100-80gb", "amd-mi300x"), id="a-bit-more"
+        ),
         pytest.param(160, 4, ("nvidia-a100-40gb", "nvidia-a100-80gb", "amd-mi300x"), id="over-four-gpus"),
         pytest.param(200, 1, (), id="nowhere"),
     ],
@@ -158,11 +162,12 @@ def test_slices(total: int, want: tuple[Slice, ...]) -> None:
     ("total", "gpus", "want"),
     [
         pytest.param(
-            200, 1, "no class has 200.0 GiB per GPU; needs 5 × 40 GB or 3 × 80 GB or 2 × 192 GB", id="cards-needed"
+            200,
+            1,
+            "no class has 200.0 GiB per GPU; needs 5 × 40 GB or 3 × 80 GB or 2 × 192 GB",
+            id="cards-needed",
         ),
-        pytest.param(
-            4000, 8, "no class has 500.0 GiB per GPU; needs 21 × 192 GB", id="more-than-a-node-has"
-        ),
+        pytest.param(4000, 8, "no class has 500.0 GiB per GPU; needs 21 × 192 GB", id="more-than-a-node-has"),
         pytest.param(
             9,
             1,
@@ -220,10 +225,17 @@ def test_params(text: str, want: int) -> None:
         pytest.param(parse_params, "7_0b", '"7_0b" is no number of parameters', id="underscore"),
         pytest.param(parse_params, "0b", '"0b" parameters is out of range', id="zero-params"),
         pytest.param(parse_params, "1e99", "more than 0 and at most 1e+15", id="too-many-params"),
-        pytest.param(parse_precision, "fp64", '"fp64" is no precision; known are fp32, tf32, fp16', id="precision"),
-        pytest.param(parse_phase, "inference", '"inference" is no phase; it is training or serving', id="phase"),
         pytest.param(
-            lambda text: parse_count(text, "batch size"), "0", '"0" is no batch size: a whole number', id="zero"
+            parse_precision, "fp64", '"fp64" is no precision; known are fp32, tf32, fp16', id="precision"
+        ),
+        pytest.param(
+            parse_phase, "inference", '"inference" is no phase; it is training or serving', id="phase"
+        ),
+        pytest.param(
+            lambda text: parse_count(text, "batch size"),
+            "0",
+            '"0" is no batch size: a whole number',
+            id="zero",
         ),
         pytest.param(
             lambda text: parse_count(text, "batch size"), "1.5", '"1.5" is no batch size', id="fraction"

@@ -84,7 +84,7 @@ def test_accepts_what_the_api_server_accepts(raw: str | float | None, want: str)
         pytest.param("1\n", "expected a number", id="newline-is-an-escape-in-json"),
         pytest.param("\t1", "expected a number", id="tab-is-an-escape-in-json"),
         pytest.param("1_0", "expected a number", id="underscore-that-python-takes"),
-        pytest.param("١", "expected a number", id="digit-of-another-script"),
+        pytest.param("\u0661", "expected a number", id="digit-of-another-script"),
         pytest.param("1²", "expected a number", id="superscript"),
         pytest.param("NaN", '"NaN" is not a Kubernetes quantity', id="nan"),
         pytest.param("inf", '"inf" is not a Kubernetes quantity', id="infinity"),
@@ -99,7 +99,9 @@ def test_accepts_what_the_api_server_accepts(raw: str | float | None, want: str)
         pytest.param(LARGEST + 1, "this number is out of range", id="json-integer-beyond-int64"),
         pytest.param(10**400, "this number is out of range", id="json-integer-of-400-digits"),
         pytest.param(1e300, "is out of range", id="json-number-beyond-int64"),
-        pytest.param("1e4294967296", "the exponent 4294967296 does not fit 32 bits", id="exponent-wraps-around"),
+        pytest.param(
+            "1e4294967296", "the exponent 4294967296 does not fit 32 bits", id="exponent-wraps-around"
+        ),
         pytest.param("1e2147483647", "is out of range", id="exponent-bomb"),
         pytest.param("9" * 257, "it is longer than 256 characters", id="too-long"),
     ],
@@ -125,7 +127,9 @@ def test_refuses_with_a_sentence(raw: Any, want: str) -> None:
         pytest.param("3Ki", True, 3072, 3072000, id="binary"),
     ],
 )
-def test_whole_value_and_milli_value_are_the_api_servers(text: str, whole: bool, value: int, milli: int) -> None:
+def test_whole_value_and_milli_value_are_the_api_servers(
+    text: str, whole: bool, value: int, milli: int
+) -> None:
     quantity = parse_quantity(text)
 
     assert (quantity.is_whole, quantity.value, quantity.milli_value) == (whole, value, milli)
@@ -167,8 +171,11 @@ def test_what_is_printed_reads_back(quantity: Quantity) -> None:
 @example("-." + "0" * 240 + "1e-9")
 def test_any_text_is_a_bounded_number_or_a_sentence(text: str) -> None:
     try:
-        quantity = parse_quantity(text)
+        answer: Quantity | QuantityError = parse_quantity(text)
     except QuantityError as refused:
-        assert len(str(refused)) < 200
+        answer = refused
+
+    if isinstance(answer, Quantity):
+        assert abs(answer.nano) <= LARGEST * NANO
     else:
-        assert abs(quantity.nano) <= LARGEST * NANO
+        assert len(str(answer)) < 200
