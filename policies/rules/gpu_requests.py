@@ -293,7 +293,7 @@ def total_finding(
     return Finding(
         rule=ID,
         path="spec",
-        message=f"the containers ask for {total} {resource.name} together, and {message}",
+        message=f"the pod needs {total} {resource.name} at one time, and {message}",
         remedy=remedy,
     )
 
