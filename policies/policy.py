@@ -6,6 +6,7 @@ name is taken whole from the policy `default`, else from the rule's built-in def
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from enum import Enum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -16,6 +17,13 @@ from policies.rule import Mode, Rule, RuleOptions
 
 BUILT_IN = "built-in"
 DEFAULT = "default"
+
+
+class TemplateMode(Enum):
+    """What a denial of a pod template (a Deployment's, a Job's) does: a warning, or the workload is refused."""
+
+    WARN = "warn"
+    ENFORCE = "enforce"
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,6 +61,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
     match: Match = Match()
     paused_until: datetime | None = None
     exemptions: tuple[Exemption, ...] = ()
+    templates: TemplateMode = TemplateMode.WARN
     rules: Mapping[str, RuleOptions] = {}
 
 
@@ -60,6 +69,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     spec: PolicySpec = PolicySpec()
+
+
+BUILT_IN_POLICY = Policy(
+    name=BUILT_IN,
+    version=BUILT_IN,
+    spec=PolicySpec(exemptions=(Exemption(namespaces=("kube-system",), reason="the cluster's own components"),)),
+)
+"""Governs where no document does."""
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -80,6 +97,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
     bindings: tuple[Binding, ...]
     paused_until: datetime | None = None
     exemptions: tuple[Exemption, ...] = ()
+    templates: TemplateMode = TemplateMode.WARN
 
     def mode(self, binding: Binding, now: datetime) -> Mode:
         """Return how strictly a rule holds at `now`: break glass turns everything into audit, an exemption off."""
@@ -109,7 +127,7 @@ class PolicySet:
         """Return what holds in `namespace`. (Called through the cache `for_namespace`.)"""
         policy = next((policy for policy in self.policies if policy.spec.match.covers(namespace)), None)
         if policy is None:
-            return self._effective(Policy(name=BUILT_IN, version=BUILT_IN), namespace, "no policy matches this namespace")
+            return self._effective(BUILT_IN_POLICY, namespace, "no policy matches this namespace")
         rivals = [p.name for p in self.policies if p is not policy and p.spec.match.covers(namespace)]
         why = f"matches {', '.join(policy.spec.match.namespaces)} with priority {policy.spec.priority}"
         if rivals:
@@ -126,6 +144,7 @@ class PolicySet:
             bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),
             paused_until=policy.spec.paused_until,
             exemptions=policy.spec.exemptions,
+            templates=policy.spec.templates,
         )
 
     def _binding(self, rule: Rule, policy: Policy) -> Binding:

@@ -50,6 +50,10 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
         """Yield (path below the options, sentence) for every value that is of the right type but makes no sense."""
         yield from ()
 
+    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for subclasses
+        """Yield likewise what is said about GPU classes that the catalogue does not know."""
+        yield from ()
+
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Everything besides the pod that a rule may look at."""

@@ -63,6 +63,20 @@ class VocabularySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     resources: tuple[ResourcePattern, ...] = ()
     fraction_annotations: tuple[AnnotationKey, ...] = ()
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, sentence) for every value that makes no sense."""
+        for index, resource in enumerate(self.resources):
+            domain, _, name = resource.pattern.partition("/")
+            if not domain or not name:
+                yield f"resources[{index}].pattern", "must be a resource name such as example.com/gpu or example.com/*"
+            if resource.pattern.count("*") > 1 or "*" in domain:
+                yield f"resources[{index}].pattern", "may have one *, after the /"
+            if resource.measure is Measure.FRACTION:
+                yield f"resources[{index}].measure", "fraction is for annotations: resources are whole numbers"
+        for index, annotation in enumerate(self.fraction_annotations):
+            if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB}:
+                yield f"fractionAnnotations[{index}].measure", "must be fraction or memoryMiB"
+
 
 class GPUResource(msgspec.Struct, frozen=True):
     """A resource name that asks for a GPU. `profile` is the MIG profile of a slice, e.g. `1g.10gb`."""
