@@ -177,6 +177,12 @@ def with_main(**tweaks: Any) -> JSON:
             ),
             id="affinity-in-every-alternative",
         ),
+        pytest.param(
+            pod(affinity=affinity({}, {"matchExpressions": [IN_ZONE]})),
+            require,
+            pod(affinity=affinity({}, {"matchExpressions": [IN_ZONE, IN_A100_JSON]})),
+            id="affinity-not-in-an-empty-alternative-which-matches-nothing",
+        ),
         pytest.param(pod(), add_volume, pod(volumes=[SHM_JSON]), id="volume-without-a-list"),
         pytest.param(
             pod(volumes=[{"name": "data", "csi": {"driver": "unread"}}]),
