@@ -1,17 +1,20 @@
 """Prometheus metrics of the admission path. Labels are chosen by us, never by tenants: cardinality stays bounded."""
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from webhook.engine import Decision
+from webhook.server.tls import CertificateState
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class Metrics:
-    """All metrics on a registry of their own, so that two apps in one process (tests) do not collide."""
+    """All metrics of the admission path, on a registry that the caller chooses: tests have several in one process."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
         self.requests = Counter(
             "gpu_admission_requests",
             "Admission requests answered.",
@@ -70,6 +73,11 @@ class Metrics:
             registry=self.registry,
         )
 
+    def watch_certificate(self, state: Callable[[], CertificateState | None]) -> None:
+        """Read the certificate's state at every scrape."""
+        self.certificate_expiry.set_function(lambda: _expiry(state()))
+        self.certificate_valid.set_function(lambda: _valid(state()))
+
     def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:
         """Count one answered request."""
         self.requests.labels(phase, verdict).inc()
@@ -80,3 +88,11 @@ class Metrics:
             if verdict == "patched":
                 for rule in dict.fromkeys(change.rule for change in decision.changes):
                     self.injections.labels(rule).inc()
+
+
+def _expiry(state: CertificateState | None) -> float:
+    return state.not_after.timestamp() if state else 0.0
+
+
+def _valid(state: CertificateState | None) -> float:
+    return 1.0 if state and state.last_error is None else 0.0
