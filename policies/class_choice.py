@@ -62,7 +62,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def allows(self, gpu_class: GPUClass) -> bool:
         """Whether a glob of the policy covers the class or its family."""
-        return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in self.allowed)
+        return any(
+            fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in self.allowed
+        )
 
     def allowed_of(self, classes: Sequence[GPUClass]) -> tuple[GPUClass, ...]:
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
@@ -85,8 +87,9 @@ def choose(question: Question, *, is_pinned: bool) -> Choice | Finding | None:
     if is_pinned:
         return None
     need = model_need(question.pod, question.context)
-    if isinstance(need, ModelNeed):
-        return _fitting(question, need)
+    estimated = _fitting(question, need) if isinstance(need, ModelNeed) else None
+    if estimated is not None:
+        return estimated
     return _default(question, question.default) if question.default is not None else None
 
 
@@ -98,7 +101,9 @@ def _named(question: Question, name: str) -> Choice | Finding:
         remedy = f'did you mean "{nearest}"?' if nearest else known
         return _refusal(name, "names neither a GPU class nor a family of classes", remedy)
     if not any(question.offers(gpu_class) for gpu_class in named):
-        asked = ", ".join(sorted({r.resource.name for r in question.context.vocabulary.requests(question.pod)}))
+        asked = ", ".join(
+            sorted({r.resource.name for r in question.context.vocabulary.requests(question.pod)})
+        )
         offered = ", ".join(sorted({gpu_class.resource for gpu_class in named}))
         return _refusal(
             name,
@@ -118,12 +123,15 @@ def _named(question: Question, name: str) -> Choice | Finding:
     )
 
 
-def _fitting(question: Question, need: ModelNeed) -> Choice | Finding:
-    usable = [
+def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
+    candidates = [
         gpu_class
-        for gpu_class in question.allowed_of(tuple(question.catalogue))
+        for gpu_class in question.catalogue
         if question.offers(gpu_class) and label_values_of(gpu_class, question.label_key)
     ]
+    if not candidates:
+        return None  # the catalogue knows nothing of what the pod asks for, such as TPUs
+    usable = question.allowed_of(candidates)
     fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, question.catalogue)]
     if not fitting:
         return Finding(
@@ -131,7 +139,7 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding:
             path=f"metadata.annotations[{MODEL_PARAMS}]",
             value=question.pod.annotations[MODEL_PARAMS],
             message=f"{need.words}, and no class that this pod may use is that large",
-            remedy=advice(need, usable, question.catalogue),
+            remedy=advice(need, usable),
         )
     smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
     return Choice(classes=(smallest,), asked=smallest.name, source=Source.ESTIMATE, because=need.words)

@@ -64,7 +64,9 @@ def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
 
 def _demands(term: NodeSelectorTerm, key: str, values: Sequence[str]) -> bool:
     return any(
-        requirement.key == key and requirement.operator == "In" and set(requirement.values or ()) <= set(values)
+        requirement.key == key
+        and requirement.operator == "In"
+        and set(requirement.values or ()) <= set(values)
         for requirement in term.match_expressions or ()
     )
 
@@ -113,7 +115,9 @@ def _of_terms(
     return union, tuple(because)
 
 
-def _of_term(term: NodeSelectorTerm, catalogue: ClassCatalogue) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+def _of_term(
+    term: NodeSelectorTerm, catalogue: ClassCatalogue
+) -> tuple[frozenset[str] | None, tuple[str, ...]]:
     left: frozenset[str] | None = None
     because: list[str] = []
     for requirement in term.match_expressions or ():

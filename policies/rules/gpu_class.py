@@ -12,6 +12,7 @@ Warns:   of constraints that no class meets, of a class too small for the model,
 What the user pinned is never overridden: an estimate and a default only speak where nothing else does.
 """
 
+import re
 from collections.abc import Iterator
 
 from policies.annotations import GPU_CLASS, MODEL_PARAMS
@@ -25,13 +26,16 @@ from policies.class_choice import (
     choose,
     label_values,
 )
-from policies.classes import is_label_key
 from policies.draft import PodDraft
 from policies.finding import Finding, Severity
 from policies.model_memory import ModelNeed, advice, model_need
 from policies.placement import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
+
+
+_LABEL_NAME = r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY = re.compile(rf"([a-z0-9]([-.a-z0-9]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
 
 
 class Options(RuleOptions, frozen=True):
@@ -41,7 +45,7 @@ class Options(RuleOptions, frozen=True):
     """Globs over the names of classes and families that may be used; where any of them is `*`, nothing is restricted."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        if not is_label_key(self.label_key):
+        if not _LABEL_KEY.fullmatch(self.label_key):
             yield "labelKey", f'"{self.label_key}" is not a label key'
         if self.default is not None and not self.default:
             yield "default", "is empty: write null for no default"
@@ -207,13 +211,22 @@ def _unpinned(case: _Case) -> Iterator[Finding]:
         )
     elif case.is_asked_for and case.placed_by is not None and not case.pod.is_gated:
         yield _about_annotation(
-            choice.asked, f"pins nothing: {case.placed_by}", f"set nodeSelector {key}: {values[0]}", Severity.WARNING
+            choice.asked,
+            f"pins nothing: {case.placed_by}",
+            f"set nodeSelector {key}: {values[0]}",
+            Severity.WARNING,
         )
 
 
 def _too_small(case: _Case) -> Iterator[Finding]:
     need, catalogue = model_need(case.pod, case.context), case.context.classes
-    names = case.pinned.classes if case.pinned is not None else case.choice.names if case.choice is not None else ()
+    names = (
+        case.pinned.classes
+        if case.pinned is not None
+        else case.choice.names
+        if case.choice is not None
+        else ()
+    )
     classes = [gpu_class for gpu_class in catalogue if gpu_class.name in names]
     if isinstance(need, ModelNeed) and classes and not any(need.fits(each, catalogue) for each in classes):
         largest = max(classes, key=lambda gpu_class: gpu_class.memory_gib)
@@ -223,7 +236,7 @@ def _too_small(case: _Case) -> Iterator[Finding]:
             path=f"metadata.annotations[{MODEL_PARAMS}]",
             value=case.pod.annotations[MODEL_PARAMS],
             message=f"{need.words}, more than {largest.name} has",
-            remedy=advice(need, classes, catalogue),
+            remedy=advice(need, classes),
         )
 
 
@@ -246,7 +259,9 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     is_refused = case.refusal is not None and case.refusal.severity is Severity.DENIAL
     if is_refused or case.pod.is_gated:
         return  # what lifts the gate has to pin the pod, and that update is checked again
-    if case.missing_values() and (case.context.phase is Phase.TEMPLATE or case.options.mode is not Mode.ENFORCE):
+    if case.missing_values() and (
+        case.context.phase is Phase.TEMPLATE or case.options.mode is not Mode.ENFORCE
+    ):
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
     key = case.options.label_key
     how = f"set nodeSelector {key}" if case.placed_by else f"name one with the annotation {GPU_CLASS}"
@@ -258,9 +273,7 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     )
 
 
-def _about_annotation(
-    asked: str, message: str, remedy: str, severity: Severity = Severity.DENIAL
-) -> Finding:
+def _about_annotation(asked: str, message: str, remedy: str, severity: Severity = Severity.DENIAL) -> Finding:
     return Finding(
         rule=RULE_ID, severity=severity, path=ANNOTATION_PATH, value=asked, message=message, remedy=remedy
     )

@@ -23,7 +23,8 @@ from msgspec.structs import replace
 from policies.annotations import BadAnnotation, load_seconds
 from policies.draft import PodDraft
 from policies.finding import Finding, Severity
-from policies.model_annotations import model_shape
+from policies.estimate import estimate
+from policies.model_memory import model_shape
 from policies.pod import ContainerPlace, Pod, Probe
 from policies.rule import Context, Rule, RuleOptions
 
@@ -84,7 +85,7 @@ def expected_load_seconds(pod: Pod, options: Options) -> int | BadAnnotation | N
     if model is None or isinstance(model, tuple):
         return options.model_load_seconds
     # A load that would take more than a day says that the rate is wrong for this model, not that nobody may use it before.
-    return min(math.ceil(Fraction(model.weight_bytes, MIB * options.load_mib_per_second)), DAY)
+    return min(math.ceil(Fraction(estimate(model).weights, MIB * options.load_mib_per_second)), DAY)
 
 
 def with_buffer(load: int, buffer: float) -> int:

@@ -70,9 +70,13 @@ def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Find
             return
         if size < RUNTIME_DEFAULT:
             return
-        draft.add_volume(Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=binary_text(size))))
+        draft.add_volume(
+            Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=binary_text(size)))
+        )
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
-        yield warning(f"the volume {VOLUME} is something else than shared memory", "give that volume another name")
+        yield warning(
+            f"the volume {VOLUME} is something else than shared memory", "give that volume another name"
+        )
         return
     for place in lacking:
         draft.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))

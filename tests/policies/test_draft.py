@@ -22,7 +22,9 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TOLERATION = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 TOLERATION_JSON = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 OTHER_TOLERATION = {"key": "team", "value": "ml", "effect": "NoSchedule"}
-IN_A100 = NodeSelectorRequirement(key="accelerator", operator="In", values=("nvidia-a100-40gb", "nvidia-a100-80gb"))
+IN_A100 = NodeSelectorRequirement(
+    key="accelerator", operator="In", values=("nvidia-a100-40gb", "nvidia-a100-80gb")
+)
 IN_A100_JSON = {"key": "accelerator", "operator": "In", "values": ["nvidia-a100-40gb", "nvidia-a100-80gb"]}
 IN_ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}
 ON_NODE = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
@@ -92,7 +94,9 @@ def delay(draft: PodDraft) -> None:
 def start(draft: PodDraft) -> None:
     readiness = first(draft).container.readiness_probe
     assert readiness is not None
-    draft.set_startup_probe(first(draft), Probe(http_get=readiness.http_get, period_seconds=10, failure_threshold=9))
+    draft.set_startup_probe(
+        first(draft), Probe(http_get=readiness.http_get, period_seconds=10, failure_threshold=9)
+    )
 
 
 def fetch_at(index: int) -> Verb:
@@ -108,9 +112,17 @@ def with_main(**tweaks: Any) -> JSON:
     [
         pytest.param(pod(), tolerate, pod(tolerations=[TOLERATION_JSON]), id="toleration-without-a-list"),
         pytest.param(
-            pod(tolerations=None), tolerate, pod(tolerations=[TOLERATION_JSON]), id="toleration-where-the-list-is-null"
+            pod(tolerations=None),
+            tolerate,
+            pod(tolerations=[TOLERATION_JSON]),
+            id="toleration-where-the-list-is-null",
         ),
-        pytest.param(pod(tolerations=[]), tolerate, pod(tolerations=[TOLERATION_JSON]), id="toleration-in-an-empty-list"),
+        pytest.param(
+            pod(tolerations=[]),
+            tolerate,
+            pod(tolerations=[TOLERATION_JSON]),
+            id="toleration-in-an-empty-list",
+        ),
         pytest.param(
             pod(tolerations=[OTHER_TOLERATION]),
             tolerate,
@@ -118,7 +130,10 @@ def with_main(**tweaks: Any) -> JSON:
             id="toleration-behind-another",
         ),
         pytest.param(
-            pod(), select, pod(nodeSelector={"example.com/accel~type": "nvidia-t4"}), id="node-selector-without-a-map"
+            pod(),
+            select,
+            pod(nodeSelector={"example.com/accel~type": "nvidia-t4"}),
+            id="node-selector-without-a-map",
         ),
         pytest.param(
             pod(nodeSelector=None),
@@ -133,7 +148,10 @@ def with_main(**tweaks: Any) -> JSON:
             id="node-selector-key-with-slash-and-tilde",
         ),
         pytest.param(
-            pod(), require, pod(affinity=affinity({"matchExpressions": [IN_A100_JSON]})), id="affinity-without-any"
+            pod(),
+            require,
+            pod(affinity=affinity({"matchExpressions": [IN_A100_JSON]})),
+            id="affinity-without-any",
         ),
         pytest.param(
             pod(affinity=None),
@@ -190,9 +208,14 @@ def with_main(**tweaks: Any) -> JSON:
             pod(volumes=[{"name": "data", "csi": {"driver": "unread"}}, SHM_JSON]),
             id="volume-behind-one-we-do-not-read",
         ),
-        pytest.param(pod(), fetch_at(0), pod(initContainers=[FETCH_JSON]), id="init-container-without-a-list"),
         pytest.param(
-            pod(initContainers=[]), fetch_at(0), pod(initContainers=[FETCH_JSON]), id="init-container-in-an-empty-list"
+            pod(), fetch_at(0), pod(initContainers=[FETCH_JSON]), id="init-container-without-a-list"
+        ),
+        pytest.param(
+            pod(initContainers=[]),
+            fetch_at(0),
+            pod(initContainers=[FETCH_JSON]),
+            id="init-container-in-an-empty-list",
         ),
         pytest.param(
             pod(initContainers=[container("proxy"), container("setup")]),
@@ -207,7 +230,10 @@ def with_main(**tweaks: Any) -> JSON:
             id="init-container-at-the-end",
         ),
         pytest.param(
-            pod(), annotate, pod(annotations={"gpu-admission.dev/injected": "gpu-class"}), id="annotation-without-a-map"
+            pod(),
+            annotate,
+            pod(annotations={"gpu-admission.dev/injected": "gpu-class"}),
+            id="annotation-without-a-map",
         ),
         pytest.param(
             pod(annotations={"a/b": "c"}),
@@ -225,7 +251,10 @@ def with_main(**tweaks: Any) -> JSON:
             id="annotation-without-metadata",
         ),
         pytest.param(
-            with_main(), limit, with_main(resources={"limits": {"nvidia.com/gpu": "1"}}), id="limit-without-resources"
+            with_main(),
+            limit,
+            with_main(resources={"limits": {"nvidia.com/gpu": "1"}}),
+            id="limit-without-resources",
         ),
         pytest.param(
             with_main(resources=None),
@@ -265,7 +294,9 @@ def with_main(**tweaks: Any) -> JSON:
         pytest.param(
             pod(initContainers=[container("setup")]),
             add_env_to_init,
-            pod(initContainers=[container("setup", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}])]),
+            pod(
+                initContainers=[container("setup", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}])]
+            ),
             id="env-of-an-init-container",
         ),
         pytest.param(with_main(), add_mount, with_main(volumeMounts=[MOUNT_JSON]), id="mount-without-a-list"),
@@ -317,7 +348,9 @@ def test_verb(document: JSON, verb: Verb, want: JSON) -> None:
     [
         pytest.param(pod(), tolerate, "toleration nvidia.com/gpu:NoSchedule", id="toleration"),
         pytest.param(pod(), select, "nodeSelector example.com/accel~type=nvidia-t4", id="node-selector"),
-        pytest.param(pod(), require, "node affinity accelerator In nvidia-a100-40gb,nvidia-a100-80gb", id="affinity"),
+        pytest.param(
+            pod(), require, "node affinity accelerator In nvidia-a100-40gb,nvidia-a100-80gb", id="affinity"
+        ),
         pytest.param(pod(), add_volume, "volume shm", id="volume"),
         pytest.param(pod(), fetch_at(0), "initContainer fetch", id="init-container"),
         pytest.param(pod(), annotate, "annotation gpu-admission.dev/injected", id="annotation"),
@@ -325,9 +358,14 @@ def test_verb(document: JSON, verb: Verb, want: JSON) -> None:
         pytest.param(pod(), add_env, "main: env NVIDIA_VISIBLE_DEVICES=void", id="env"),
         pytest.param(pod(), add_mount, "main: volumeMount /dev/shm", id="mount"),
         pytest.param(
-            with_main(readinessProbe=HTTP), delay, "main: readinessProbe.initialDelaySeconds=72", id="initial-delay"
+            with_main(readinessProbe=HTTP),
+            delay,
+            "main: readinessProbe.initialDelaySeconds=72",
+            id="initial-delay",
         ),
-        pytest.param(with_main(readinessProbe=HTTP), start, "main: startupProbe for 90 s", id="startup-probe"),
+        pytest.param(
+            with_main(readinessProbe=HTTP), start, "main: startupProbe for 90 s", id="startup-probe"
+        ),
     ],
 )
 def test_words_for_people(document: JSON, verb: Verb, want: str) -> None:
@@ -409,8 +447,14 @@ def test_pointer(parts: tuple[str | int, ...], want: str) -> None:
 @pytest.mark.parametrize(
     ("toleration", "want"),
     [
-        pytest.param(Toleration(key="dedicated", value="ml", effect="NoSchedule"), "dedicated=ml:NoSchedule", id="value"),
-        pytest.param(Toleration(key="nvidia.com/gpu", operator="Exists"), "nvidia.com/gpu", id="every-effect"),
+        pytest.param(
+            Toleration(key="dedicated", value="ml", effect="NoSchedule"),
+            "dedicated=ml:NoSchedule",
+            id="value",
+        ),
+        pytest.param(
+            Toleration(key="nvidia.com/gpu", operator="Exists"), "nvidia.com/gpu", id="every-effect"
+        ),
         pytest.param(Toleration(operator="Exists", effect="NoExecute"), "*:NoExecute", id="every-key"),
     ],
 )
