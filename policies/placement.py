@@ -34,9 +34,9 @@ def pinning(pod: Pod, catalogue: ClassCatalogue) -> Pinning | None:
             because.append(f"nodeSelector {key}={value}")
     terms = required_terms(pod)
     if terms:
-        named, words = _of_terms(terms, catalogue)
-        if named is not None:
-            left = named if left is None else left & named
+        narrowed, words = _of_terms(terms, catalogue)
+        if narrowed is not None:
+            left = narrowed if left is None else left & narrowed
             because.extend(words)
     return None if left is None else Pinning(tuple(sorted(left)), tuple(because))
 
