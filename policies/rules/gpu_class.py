@@ -33,7 +33,6 @@ from policies.placement import Pinning, admits, classes_of_label, is_narrowed_to
 from policies.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
-
 _LABEL_NAME = r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = re.compile(rf"([a-z0-9]([-.a-z0-9]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
 

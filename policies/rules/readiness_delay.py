@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from policies.annotations import BadAnnotation, load_seconds
 from policies.draft import PodDraft
-from policies.finding import Finding, Severity
 from policies.estimate import estimate
+from policies.finding import Finding, Severity
 from policies.model_memory import model_shape
 from policies.pod import ContainerPlace, Pod, Probe
 from policies.rule import Context, Rule, RuleOptions
