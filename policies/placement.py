@@ -63,7 +63,9 @@ def _of_terms(
     return union, tuple(because)
 
 
-def _of_term(term: NodeSelectorTerm, catalogue: ClassCatalogue) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+def _of_term(
+    term: NodeSelectorTerm, catalogue: ClassCatalogue
+) -> tuple[frozenset[str] | None, tuple[str, ...]]:
     left: frozenset[str] | None = None
     because: list[str] = []
     for requirement in term.match_expressions or ():

@@ -74,7 +74,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 BUILT_IN_POLICY = Policy(
     name=BUILT_IN,
     version=BUILT_IN,
-    spec=PolicySpec(exemptions=(Exemption(namespaces=("kube-system",), reason="the cluster's own components"),)),
+    spec=PolicySpec(
+        exemptions=(Exemption(namespaces=("kube-system",), reason="the cluster's own components"),)
+    ),
 )
 """Governs where no document does."""
 

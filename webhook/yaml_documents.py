@@ -113,7 +113,10 @@ def _refuse_bombs(root: yaml.Node) -> None:
             open_nodes.discard(id(node))
             sizes[id(node)] = 1 + sum(sizes[id(child)] for child in _children(node))
             if sizes[id(node)] > NODE_LIMIT:
-                raise YamlError(root.start_mark.line + 1, f"has more than {NODE_LIMIT} values once aliases are written out")
+                raise YamlError(
+                    root.start_mark.line + 1,
+                    f"has more than {NODE_LIMIT} values once aliases are written out",
+                )
         elif id(node) in open_nodes:
             raise YamlError(node.start_mark.line + 1, "contains itself through an alias")
         elif id(node) not in sizes:

@@ -21,7 +21,9 @@ class Client:
     connection raises (urllib3.exceptions.HTTPError).
     """
 
-    def __init__(self, url: str, *, ca_file: Path, token: str, connections: int = 64, timeout: float = 60) -> None:
+    def __init__(
+        self, url: str, *, ca_file: Path, token: str, connections: int = 64, timeout: float = 60
+    ) -> None:
         self._pool = urllib3.connection_from_url(
             url,
             maxsize=connections,

@@ -192,7 +192,10 @@ class ControlPlane:
         (folder / "apiserver.pem").write_bytes(authority.issue(names=names, addresses=addresses))
         (folder / "service-accounts.key").write_bytes(signing_key())
         (folder / "tokens.csv").write_text(
-            "".join(f'{user.token},{name},{name},"{",".join(user.groups)}"\n' for name, user in self._users.items())
+            "".join(
+                f'{user.token},{name},{name},"{",".join(user.groups)}"\n'
+                for name, user in self._users.items()
+            )
         )
 
     def _claim_service_range(self) -> ipaddress.IPv4Network:
@@ -207,7 +210,9 @@ class ControlPlane:
                 claim.close()
             else:
                 return subnet
-        raise ControlPlaneFailed("all 256 service ranges inside 127.100.0.0/16 are taken by other control planes")
+        raise ControlPlaneFailed(
+            "all 256 service ranges inside 127.100.0.0/16 are taken by other control planes"
+        )
 
     def _claim_port(self) -> int:
         # Bound but not listening: the API server shares the port (--permit-port-sharing), nobody else can take it
@@ -234,7 +239,11 @@ class ControlPlane:
         while not ready():
             status = self.processes.exit_status(name)
             if status is not None or time.monotonic() > deadline:
-                what = f"was not ready after {READY_WITHIN} s" if status is None else f"ended with status {status}"
+                what = (
+                    f"was not ready after {READY_WITHIN} s"
+                    if status is None
+                    else f"ended with status {status}"
+                )
                 tail = "\n".join(self.logs(name).splitlines()[-20:])
                 raise ControlPlaneFailed(f"{name} {what}; the end of its log:\n{tail}")
             time.sleep(0.02)

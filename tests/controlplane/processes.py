@@ -18,7 +18,9 @@ class Processes:
     """
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="gpu-admission-plane-"))  # mode 0700: it holds keys and tokens
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="gpu-admission-plane-")
+        )  # mode 0700: it holds keys and tokens
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARDIAN), str(os.getpid()), str(self.folder)],
@@ -29,7 +31,11 @@ class Processes:
     @property
     def environment(self) -> Mapping[str, str]:
         """What children see: no proxy settings (the API server would call webhooks through them), no home directory."""
-        return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.folder), "TMPDIR": str(self.folder)}
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.folder),
+            "TMPDIR": str(self.folder),
+        }
 
     @property
     def pids(self) -> dict[str, int]:

@@ -32,7 +32,14 @@ class Webhook:
     `arguments` go to `gpu-admission serve`. `audit` is the file of its audit log, `url` where its metrics are.
     """
 
-    def __init__(self, plane: ControlPlane, *, config: Path | None = None, host: int = 10, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        *,
+        config: Path | None = None,
+        host: int = 10,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
         self._plane = plane
         self._config = config
         self._arguments = arguments

@@ -61,7 +61,9 @@ class ConfigurationSource:
         except ConfigurationError as error:
             texts = tuple(str(problem) for problem in error.problems)
             for text in texts:
-                log.error("new configuration refused, version %s stays in force: %s", self.state.version, text)
+                log.error(
+                    "new configuration refused, version %s stays in force: %s", self.state.version, text
+                )
             self.state = State(self.state.version, self.state.loaded_at, texts)
         else:
             log.info("configuration version %s is in force", self.state.version)
@@ -83,7 +85,9 @@ class ConfigurationSource:
         if self._directory is None:
             return None
         try:
-            return sorted((p.name, *_identity(p)) for p in self._directory.iterdir() if not p.name.startswith("."))
+            return sorted(
+                (p.name, *_identity(p)) for p in self._directory.iterdir() if not p.name.startswith(".")
+            )
         except OSError as error:
             return error.errno
 
