@@ -71,7 +71,7 @@ def run(
     try:
         server.run()
     except SystemExit as stop:
-        # The worker leaves through here too, and its code is how the master learns that the application refused.
+        # The worker leaves through here too; its code is how the master learns of the refusal.
         refused = stop.code == Arbiter.APP_LOAD_ERROR and os.getpid() == master
         sys.exit(EXIT_BAD_START if refused else stop.code)
     sys.exit(0)

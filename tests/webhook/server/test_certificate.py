@@ -1,6 +1,7 @@
 """The certificate that connections are given, while its files change."""
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,14 +44,13 @@ def test_new_certificate_is_served_to_the_next_connection(directory: Path) -> No
         assert before.post("/body").status == 200, "the connection from before lives on"
 
 
-def test_certificate_behind_swapped_links_is_served(directory: Path, tmp_path: Path) -> None:
+def test_certificate_behind_swapped_links_is_served(tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     volume.mkdir()
     _, old = new_pair()
     _, new = new_pair()
     kubelet_publish(volume, "..2026_01", old)
-    paths = {"certificate": str(volume / "tls.crt"), "key": str(volume / "tls.key")}
-    serving_certificate = ServingCertificate(Path(paths["certificate"]), Path(paths["key"]))
+    serving_certificate = ServingCertificate(volume / "tls.crt", volume / "tls.key")
     first = serving_certificate.context()
     assert serving_certificate.context() is first
     kubelet_publish(volume, "..2026_02", new)
@@ -84,10 +84,10 @@ def remove_key(directory: Path) -> None:
         pytest.param(remove_key, "tls.key: No such file or directory", id="key-gone"),
     ],
 )
-def test_broken_pair_keeps_the_one_before(directory: Path, damage: object, want: str) -> None:
+def test_broken_pair_keeps_the_one_before(directory: Path, damage: Callable[[Path], None], want: str) -> None:
     with serving(directory) as server:
         first = served_serial(server)
-        damage(directory)  # type: ignore[operator] # a function of the table
+        damage(directory)
         for _ in range(3):
             assert served_serial(server) == first
         with server.client() as client:
@@ -108,7 +108,9 @@ def test_broken_pair_keeps_the_one_before(directory: Path, damage: object, want:
         pytest.param(remove_key, "tls.key: No such file or directory", id="no-key"),
     ],
 )
-def test_pair_that_never_worked_is_an_error(directory: Path, damage: object, want: str) -> None:
-    damage(directory)  # type: ignore[operator] # a function of the table
+def test_pair_that_never_worked_is_an_error(
+    directory: Path, damage: Callable[[Path], None], want: str
+) -> None:
+    damage(directory)
     with pytest.raises(CertificateError, match=want):
         ServingCertificate(directory / "tls.crt", directory / "tls.key")
