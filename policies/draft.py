@@ -86,13 +86,16 @@ class PodDraft:
         """
         spec = self.pod.body
         node_affinity = spec.affinity.node_affinity if spec.affinity else None
-        terms = (node_affinity.required.node_selector_terms if node_affinity and node_affinity.required else None) or ()
+        terms = (
+            node_affinity.required.node_selector_terms if node_affinity and node_affinity.required else None
+        ) or ()
         new_terms = tuple(
             replace(term, match_expressions=(*(term.match_expressions or ()), requirement)) for term in terms
         ) or (NodeSelectorTerm(match_expressions=(requirement,)),)
         required = NodeSelector(node_selector_terms=new_terms)
         affinity = replace(
-            spec.affinity or Affinity(), node_affinity=replace(node_affinity or NodeAffinity(), required=required)
+            spec.affinity or Affinity(),
+            node_affinity=replace(node_affinity or NodeAffinity(), required=required),
         )
         key = "requiredDuringSchedulingIgnoredDuringExecution"
         base = ("spec", "affinity", "nodeAffinity", key)
@@ -147,7 +150,9 @@ class PodDraft:
 
     # ---- container level
 
-    def set_resource(self, place: ContainerPlace, kind: ResourceMap, name: str, quantity: QuantityText) -> None:
+    def set_resource(
+        self, place: ContainerPlace, kind: ResourceMap, name: str, quantity: QuantityText
+    ) -> None:
         resources = place.container.resources
         base = _container_parts(place)
         existing = (resources.limits if kind == "limits" else resources.requests) if resources else None
@@ -189,7 +194,9 @@ class PodDraft:
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
         path = pointer(*_container_parts(place), "startupProbe")
         seconds = (probe.period_seconds or 10) * (probe.failure_threshold or 3)
-        self._record(f"{place.container.name}: startupProbe for {seconds} s", (Operation("add", path, probe),))
+        self._record(
+            f"{place.container.name}: startupProbe for {seconds} s", (Operation("add", path, probe),)
+        )
         self._set_container(place, replace(place.container, startup_probe=probe))
 
     # ---- bookkeeping
@@ -205,7 +212,9 @@ class PodDraft:
         if place.list_name == "containers":
             self._set_spec(replace(spec, containers=_with(spec.containers or (), place.index, container)))
         else:
-            self._set_spec(replace(spec, init_containers=_with(spec.init_containers or (), place.index, container)))
+            self._set_spec(
+                replace(spec, init_containers=_with(spec.init_containers or (), place.index, container))
+            )
 
 
 def describe_toleration(toleration: Toleration) -> str:

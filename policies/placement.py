@@ -32,9 +32,9 @@ def pinning(pod: Pod, catalogue: ClassCatalogue) -> Pinning | None:
             because.append(f"nodeSelector {key}={value}")
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity and affinity.required and affinity.required.node_selector_terms:
-        named, words = _of_terms(affinity.required.node_selector_terms, catalogue)
-        if named is not None:
-            left = named if left is None else left & named
+        narrowed, words = _of_terms(affinity.required.node_selector_terms, catalogue)
+        if narrowed is not None:
+            left = narrowed if left is None else left & narrowed
             because.extend(words)
     return None if left is None else Pinning(tuple(sorted(left)), tuple(because))
 
@@ -63,7 +63,9 @@ def _of_terms(
     return union, tuple(because)
 
 
-def _of_term(term: NodeSelectorTerm, catalogue: ClassCatalogue) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+def _of_term(
+    term: NodeSelectorTerm, catalogue: ClassCatalogue
+) -> tuple[frozenset[str] | None, tuple[str, ...]]:
     left: frozenset[str] | None = None
     because: list[str] = []
     for requirement in term.match_expressions or ():

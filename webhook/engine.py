@@ -54,6 +54,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     policy: EffectivePolicy
     judged: tuple[Judged, ...] = ()
     changes: tuple[RuleChange, ...] = ()
+    note: Change | None = None
+    """The annotation that tells people what was injected; there only if something was."""
     exemption: Exemption | None = None
 
     @property
@@ -62,7 +64,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def operations(self) -> list[Operation]:
-        return [operation for change in self.changes for operation in change.change.operations]
+        changes = [change.change for change in self.changes] + ([self.note] if self.note else [])
+        return [operation for change in changes for operation in change.operations]
 
     def findings(self, outcome: Outcome) -> Iterator[Finding]:
         return (judged.finding for judged in self.judged if judged.outcome is outcome)
@@ -147,7 +150,8 @@ class _Run:
         scratch = self.draft.fork()
         for change in self._run_mutation(binding, scratch, mode):
             self._judge(
-                Finding(rule=binding.rule.id, message=f"would add {change.what}", severity=Severity.WARNING), mode
+                Finding(rule=binding.rule.id, message=f"would add {change.what}", severity=Severity.WARNING),
+                mode,
             )
 
     def report_missing(self, binding: Binding, mode: Mode) -> None:
@@ -177,11 +181,11 @@ class _Run:
     def decision(self, *, record: bool) -> Decision:
         if record and self.changes:
             self.draft.set_annotation(INJECTED, injected_text(self.draft.pod, self.changes))
-            self.changes.append(RuleChange("engine", self.draft.changes[-1]))
         return Decision(
             policy=self.policy,
             judged=tuple(self.judged),
             changes=tuple(self.changes),
+            note=self.draft.changes[-1] if record and self.changes else None,
             exemption=self.exemption,
         )
 

@@ -81,7 +81,10 @@ def _decode_one(kind: Any, data: Any, at: Parts, problems: list[Problem]) -> Any
         if not isinstance(data, dict):
             problems.append(Problem(at, f"must be a map, not {_told(data)}"))
             return None
-        return {_key(key, at, problems): _decode(arguments[1], item, (*at, str(key)), problems) for key, item in data.items()}
+        return {
+            _key(key, at, problems): _decode(arguments[1], item, (*at, str(key)), problems)
+            for key, item in data.items()
+        }
     return _leaf(kind, data, at, problems)
 
 
@@ -96,11 +99,13 @@ def _struct(kind: type[msgspec.Struct], data: Any, at: Parts, problems: list[Pro
         problems.append(Problem(at, f"must be a map, not {_told(data)}"))
         return None
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    for key in data:
-        if key not in fields:
-            problems.append(Problem((*at, str(key)), f"is not known here{nearest(str(key), list(fields))}"))
-    values = {}
     before = len(problems)
+    problems.extend(
+        Problem((*at, str(key)), f"is not known here{nearest(str(key), list(fields))}")
+        for key in data
+        if key not in fields
+    )
+    values = {}
     for name, field in fields.items():
         if name in data:
             values[field.name] = _decode(field.type, data[name], (*at, name), problems)
@@ -119,7 +124,12 @@ def _leaf(kind: Any, data: Any, at: Parts, problems: list[Problem]) -> Any:
 
 def _sentence(kind: Any, data: Any, error: str) -> str:
     options = [option for option in (get_args(kind) or (kind,)) if option is not type(None)]
-    choices = [member.value for option in options if isinstance(option, type) and issubclass(option, Enum) for member in option]
+    choices = [
+        member.value
+        for option in options
+        if isinstance(option, type) and issubclass(option, Enum)
+        for member in option
+    ]
     if isinstance(data, bool) and bool not in options:
         hint = "YAML reads off, no and false as false, and on, yes and true as true"
         if "disabled" in choices:
@@ -141,5 +151,12 @@ def nearest(word: str, known: list[str]) -> str:
 
 
 def _told(data: Any) -> str:
-    names = {dict: "a map", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    names = {
+        dict: "a map",
+        list: "a list",
+        str: "text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
     return "nothing" if data is None else names.get(type(data), type(data).__name__)

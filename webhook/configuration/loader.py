@@ -138,7 +138,9 @@ def _files(directory: Path, collected: _Collected) -> Iterator[tuple[str, str]]:
         except UnicodeDecodeError:
             collected.problems.append(LocatedProblem(path.name, 0, "", "", "is not UTF-8 text"))
         except OSError as error:
-            collected.problems.append(LocatedProblem(path.name, 0, "", "", error.strerror or "cannot be read"))
+            collected.problems.append(
+                LocatedProblem(path.name, 0, "", "", error.strerror or "cannot be read")
+            )
 
 
 def _read(file: str, text: str, collected: _Collected) -> None:
@@ -251,7 +253,9 @@ def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleO
 
 def _check_policy(spec: _PolicyDocument, problems: list[Problem]) -> None:
     if not spec.match.namespaces:
-        problems.append(Problem(("spec", "match", "namespaces"), 'must name at least one; "*" is all of them'))
+        problems.append(
+            Problem(("spec", "match", "namespaces"), 'must name at least one; "*" is all of them')
+        )
     if spec.paused_until is not None and spec.paused_until.tzinfo is None:
         problems.append(Problem(("spec", "pausedUntil"), "needs a time zone, such as 2027-01-31T18:00:00Z"))
     for index, exemption in enumerate(spec.exemptions):
@@ -259,11 +263,15 @@ def _check_policy(spec: _PolicyDocument, problems: list[Problem]) -> None:
         if not exemption.namespaces:
             problems.append(Problem((*at, "namespaces"), "must name at least one"))
         if not exemption.reason.strip():
-            problems.append(Problem((*at, "reason"), "must say why, for whoever finds this exemption next year"))
+            problems.append(
+                Problem((*at, "reason"), "must say why, for whoever finds this exemption next year")
+            )
         for position, rule_id in enumerate(exemption.rules or ()):
             if rule_id not in RULES_BY_ID:
                 at_rule = (*at, "rules", position)
-                problems.append(Problem(at_rule, f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}'))
+                problems.append(
+                    Problem(at_rule, f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}')
+                )
 
 
 def _check_references(collected: _Collected, catalogue: ClassCatalogue) -> None:
@@ -272,6 +280,6 @@ def _check_references(collected: _Collected, catalogue: ClassCatalogue) -> None:
         for rule_id, options in policy.spec.rules.items():
             for path, message in options.class_problems(catalogue):
                 where = f"spec.rules.{rule_id}.{path}"
-                collected.problems.append(LocatedProblem("policies", 0, f"GPUPolicy/{policy.name}", where, message))
-
-
+                collected.problems.append(
+                    LocatedProblem("policies", 0, f"GPUPolicy/{policy.name}", where, message)
+                )
