@@ -69,6 +69,7 @@ class YamlDocument(msgspec.Struct, frozen=True):
 
 # libyaml is some ten times faster; PyYAML is built without it where there was no compiler.
 _BaseLoader: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+_BaseDumper: Any = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc] - chosen above
@@ -111,6 +112,37 @@ _Loader.yaml_constructors = {
     f"{_TAG}map": yaml.SafeLoader.construct_yaml_map,
     None: yaml.SafeLoader.construct_undefined,
 }
+
+
+class _Dumper(_BaseDumper):  # type: ignore[misc] - chosen above
+    """SafeDumper that quotes what kubectl or another YAML 1.1 parser would not read as text."""
+
+    def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
+        if kind is yaml.ScalarNode and value is not None and implicit[0]:
+            tag = _scalar_tag(value)
+            if tag != f"{_TAG}str":
+                return tag
+        return str(super().resolve(kind, value, implicit))
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
+        return True
+
+    def text(self, value: str) -> yaml.ScalarNode:
+        # A block keeps a script readable; PyYAML falls back to quotes where a block could not say the text.
+        node: yaml.ScalarNode = self.represent_scalar(f"{_TAG}str", value, style="|" if "\n" in value else None)
+        return node
+
+
+_Dumper.yaml_representers = {**yaml.SafeDumper.yaml_representers, str: _Dumper.text}
+
+
+def dump_document(data: Any) -> str:
+    """Return plain data as one YAML document, in the order of its keys, that reads back as the same data."""
+    return str(
+        yaml.dump(
+            data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=4096
+        )
+    )
 
 
 def load_documents(text: str) -> Iterator[YamlDocument | YamlError]:
