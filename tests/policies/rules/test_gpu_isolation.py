@@ -152,9 +152,7 @@ def test_gpu_devices_as_files(path: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "path", ["/dev/infiniband", "/dev/driver", "/data", "/home/dev/nvidia0", ""]
-)
+@pytest.mark.parametrize("path", ["/dev/infiniband", "/dev/driver", "/data", "/home/dev/nvidia0", ""])
 def test_paths_without_gpu_devices(path: str) -> None:
     assert not holds_gpu_devices(path)
 
