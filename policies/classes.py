@@ -1,8 +1,8 @@
-"""GPU classes: which kinds of accelerator there are, how a node shows its kind, and what a slice of one weighs.
+"""GPU classes: what kinds of accelerator there are, how a node shows its kind, what a slice of one weighs.
 
-`GPUClassSpec` is the spec of a GPUClass document; `problems` finds what its types cannot say; `ClassCatalogue`
-answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to `nvidia-a100`), whose name is
-legal wherever the name of a class is.
+`GPUClassSpec` is the spec of a GPUClass document; `problems` finds what its types cannot say;
+`ClassCatalogue` answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to
+`nvidia-a100`), whose name is legal wherever the name of a class is.
 """
 
 import difflib
@@ -18,7 +18,7 @@ import msgspec
 from policies.pod import Toleration
 
 Problem = tuple[str, str]
-"""Path inside the spec, such as `migProfiles[1g.10gb].weight`, and a sentence about what stands there."""
+"""Path in the document, such as `spec.migProfiles[1g.10gb].weight`, and what is wrong there."""
 
 SEVENTHS = 7
 """MIG divides the compute of a card in sevenths (an A30 has four of them), whatever it does to the memory."""
@@ -59,10 +59,10 @@ class GPUClassSpec(
 ):
     """Spec of a GPUClass document.
 
-    `family` is the class's own name where it is left out. `memory_gib` is the nominal size that the vendor sells.
-    `resource` is the extended resource by which whole cards are asked for. `equivalents` says what one unit of a
-    resource is worth in whole cards where that is not 1: "1/4" for a pool that is time-sliced by four under an
-    unchanged resource name.
+    `family` is the class's own name where it is left out. `memory_gib` is the nominal size that the vendor
+    sells. `resource` is the extended resource by which whole cards are asked for. `equivalents` says what one
+    unit of a resource is worth in whole cards where that is not 1: "1/4" for a pool that is time-sliced by
+    four under an unchanged resource name.
     """
 
     memory_gib: int = msgspec.field(name="memoryGiB")
@@ -80,7 +80,7 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
     name: str
 
     @classmethod
-    def from_spec(cls, name: str, spec: GPUClassSpec) -> "GPUClass":
+    def of(cls, name: str, spec: GPUClassSpec) -> "GPUClass":
         """Return the class that the document `name` describes."""
         fields = {field: getattr(spec, field) for field in GPUClassSpec.__struct_fields__}
         return cls(**{**fields, "name": name, "family": spec.family or name})
@@ -91,7 +91,7 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
 
 
 def parse_share(text: str) -> Fraction:
-    """Read a share of a card, such as "1/4" or "0.25": more than 0, at most 1. Raises ValueError with a sentence."""
+    """Read a share of a card, such as "1/4" or "0.25": more than 0, at most 1. Raises ValueError."""
     if _SHARE.fullmatch(text):
         numerator, _, denominator = text.partition("/")
         if not denominator or int(denominator):
@@ -102,7 +102,7 @@ def parse_share(text: str) -> Fraction:
 
 
 class ClassCatalogue:
-    """All classes. Where two have one name the later holds, so a platform team can replace a built-in class."""
+    """All classes. Where two have one name the later holds, so a built-in class can be replaced."""
 
     def __init__(self, classes: Iterable[GPUClass]) -> None:
         by_name = {gpu_class.name: gpu_class for gpu_class in classes}
@@ -148,18 +148,18 @@ class ClassCatalogue:
         return (gpu_class,) if gpu_class is not None else self.family(name)
 
     def matching_label(self, key: str, value: str) -> tuple[GPUClass, ...]:
-        """Return the classes whose nodes may carry this label; several where it tells no more than the family."""
+        """Return the classes whose nodes may carry this label; several where it tells only the family."""
         return self._labels.get((key, value), ())
 
     def mig_profile(self, gpu_class: GPUClass, profile: str) -> MigProfile | None:
-        """Return the profile named as NVIDIA does (`1g.10gb+me`) or as a resource name does (`1g.10gb.me`)."""
+        """Return the profile named as NVIDIA does (`1g.10gb+me`) or a resource does (`1g.10gb.me`)."""
         return self._profiles.get((gpu_class.name, profile))
 
     def mig_weight(self, gpu_class: GPUClass, profile: str) -> Fraction:
-        """Return the share of a whole card that a slice is charged: the larger of its shares of compute and memory.
+        """Return what a slice is charged, in whole cards: the larger of its shares of compute and memory.
 
-        So a 1g.20gb of an 80 GB card is a quarter, not a seventh. A weight that the class states holds instead.
-        Raises KeyError for a profile that the class does not have.
+        So a 1g.20gb of an 80 GB card is a quarter, not a seventh. A weight that the class states holds
+        instead. Raises KeyError for a profile that the class does not have.
         """
         slice_of_card = self._profiles[gpu_class.name, profile]
         if slice_of_card.weight is not None:
@@ -201,27 +201,27 @@ class ClassCatalogue:
 
 
 def problems(name: str, spec: GPUClassSpec) -> list[Problem]:
-    """Return everything that is wrong with a GPUClass document beyond the types of its fields; paths start in the spec."""
+    """Return everything that is wrong with a GPUClass beyond the types of its fields, all at once."""
     return [
-        *_name_problems("", "the name of the class", name),
-        *(_name_problems("family", "the family", spec.family) if spec.family else ()),
+        *_name_problems("metadata.name", name),
+        *(_name_problems("spec.family", spec.family) if spec.family else ()),
         *_memory_problems(spec),
-        *_resource_problems("resource", spec.resource),
+        *_resource_problems("spec.resource", spec.resource),
         *(
             problem
             for index, toleration in enumerate(spec.tolerations)
-            for problem in toleration_problems(f"tolerations[{index}]", toleration)
+            for problem in toleration_problems(f"spec.tolerations[{index}]", toleration)
         ),
         *_label_problems(spec),
         *(
             problem
             for profile_name, profile in spec.mig_profiles.items()
-            for problem in _profile_problems(f"migProfiles[{profile_name}]", profile_name, profile, spec)
+            for problem in _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
         ),
         *(
             problem
             for resource, share in spec.equivalents.items()
-            for problem in _equivalent_problems(f"equivalents[{resource}]", resource, share)
+            for problem in _equivalent_problems(f"spec.equivalents[{resource}]", resource, share)
         ),
     ]
 
@@ -245,15 +245,18 @@ def toleration_problems(path: str, toleration: Toleration) -> Iterator[Problem]:
         yield f"{path}.tolerationSeconds", "is allowed only with effect NoExecute"
 
 
-def _name_problems(path: str, what: str, name: str) -> Iterator[Problem]:
+def _name_problems(path: str, name: str) -> Iterator[Problem]:
     # 63 characters, because the name is also the value of a node label.
     if not _NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
-        yield path, f'{what}, "{name}", must be at most {_LABEL_LENGTH} of a-z, 0-9, "-" and "."'
+        yield (
+            path,
+            f'"{name}" is not a name: at most {_LABEL_LENGTH} of a-z, 0-9, "-" and ".", such as nvidia-t4',
+        )
 
 
 def _memory_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     if spec.memory_gib < 1:
-        yield "memoryGiB", f"is {spec.memory_gib}; it must be at least 1"
+        yield "spec.memoryGiB", f"is {spec.memory_gib}; it must be at least 1"
 
 
 def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
@@ -264,7 +267,7 @@ def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
 def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, label in enumerate(spec.node_labels):
-        path = f"nodeLabels[{index}]"
+        path = f"spec.nodeLabels[{index}]"
         if not _is_qualified(label.key):
             yield f"{path}.key", f'"{label.key}" is not a label key'
         if label.key in seen:

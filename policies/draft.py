@@ -82,7 +82,8 @@ class PodDraft:
     def require_node_affinity(self, requirement: NodeSelectorRequirement) -> None:
         """Demand `requirement` of the node, in addition to whatever the pod requires already.
 
-        The terms of a required affinity are alternatives, so the requirement is added to each of them.
+        The terms of a required affinity are alternatives, so the requirement is added to each of them, but not to an
+        empty one: that matches no node, and would with the requirement.
         """
         spec = self.pod.body
         node_affinity = spec.affinity.node_affinity if spec.affinity else None
@@ -90,7 +91,10 @@ class PodDraft:
             node_affinity.required.node_selector_terms if node_affinity and node_affinity.required else None
         ) or ()
         new_terms = tuple(
-            replace(term, match_expressions=(*(term.match_expressions or ()), requirement)) for term in terms
+            replace(term, match_expressions=(*(term.match_expressions or ()), requirement))
+            if term.match_expressions or term.match_fields
+            else term
+            for term in terms
         ) or (NodeSelectorTerm(match_expressions=(requirement,)),)
         required = NodeSelector(node_selector_terms=new_terms)
         affinity = replace(
@@ -104,6 +108,7 @@ class PodDraft:
             operations = tuple(
                 operation
                 for index, term in enumerate(terms)
+                if term.match_expressions or term.match_fields
                 for operation in _append(
                     term.match_expressions, requirement, *base, "nodeSelectorTerms", index, "matchExpressions"
                 )

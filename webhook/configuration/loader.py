@@ -201,7 +201,7 @@ def _read_class(document: _Document, collected: _Collected, problems: list[Probl
         return
     name = document.metadata.name
     problems.extend(Problem(parts_of(path), text) for path, text in classes.problems(name, spec))
-    _add(collected.classes, document, GPUClass.of(name, spec), problems)
+    _add(collected.classes, document, GPUClass.from_spec(name, spec), problems)
 
 
 def _read_vocabulary(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
