@@ -1,6 +1,6 @@
 """Which GPU class a pod is to get, and who says so: its annotation, what its model needs, or the default of the policy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
 
@@ -8,7 +8,7 @@ import msgspec
 
 from policies.annotations import GPU_CLASS, MODEL_PARAMS
 from policies.classes import ClassCatalogue, GPUClass
-from policies.finding import Finding, Severity
+from policies.finding import Finding
 from policies.model_memory import ModelNeed, advice, model_need
 from policies.pod import Pod
 from policies.rule import Context
@@ -23,6 +23,11 @@ class Source(Enum):
     ANNOTATION = "annotation"
     ESTIMATE = "estimate"
     DEFAULT = "default"
+
+
+def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
+    """Whether one of the globs fits the name of the class or of its family."""
+    return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in globs)
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +66,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return "allowed here: " + ", ".join(self.allowed)
 
     def allows(self, gpu_class: GPUClass) -> bool:
-        """Whether a glob of the policy covers the class or its family."""
-        return any(
-            fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in self.allowed
-        )
+        return is_covered(gpu_class, self.allowed)
 
     def allowed_of(self, classes: Sequence[GPUClass]) -> tuple[GPUClass, ...]:
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
@@ -75,6 +77,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             _offers(gpu_class, request.resource, self.catalogue)
             for request in self.context.vocabulary.requests(self.pod)
         )
+
+    def offers_whole(self, gpu_class: GPUClass) -> bool:
+        """Whether it does, and by units that have the memory which the catalogue states, as against shares of a card."""
+        requests = self.context.vocabulary.requests(self.pod)
+        return self.offers(gpu_class) and not any(r.resource.name in gpu_class.equivalents for r in requests)
 
 
 def choose(question: Question, *, is_pinned: bool) -> Choice | Finding | None:
@@ -127,7 +134,7 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
     candidates = [
         gpu_class
         for gpu_class in question.catalogue
-        if question.offers(gpu_class) and label_values_of(gpu_class, question.label_key)
+        if label_values_of(gpu_class, question.label_key) and question.offers_whole(gpu_class)
     ]
     if not candidates:
         return None  # the catalogue knows nothing of what the pod asks for, such as TPUs
@@ -145,16 +152,8 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
     return Choice(classes=(smallest,), asked=smallest.name, source=Source.ESTIMATE, because=need.words)
 
 
-def _default(question: Question, name: str) -> Choice | Finding | None:
-    named = question.catalogue.resolve(name)
-    if not named:
-        return Finding(
-            rule=RULE_ID,
-            severity=Severity.WARNING,
-            message=f'the default class "{name}" of this namespace\'s policy is not in the catalogue, so it is not used',
-            remedy="tell the platform team",
-        )
-    permitted = question.allowed_of(named)
+def _default(question: Question, name: str) -> Choice | None:
+    permitted = question.allowed_of(question.catalogue.resolve(name))
     if not any(question.offers(gpu_class) for gpu_class in permitted):
         return None
     return Choice(

@@ -24,8 +24,10 @@ from policies.class_choice import (
     Question,
     Source,
     choose,
+    is_covered,
     label_values,
 )
+from policies.classes import ClassCatalogue
 from policies.draft import PodDraft
 from policies.finding import Finding, Severity
 from policies.model_memory import ModelNeed, advice, model_need
@@ -53,6 +55,28 @@ class Options(RuleOptions, frozen=True):
         for index, glob in enumerate(self.allowed):
             if not glob:
                 yield f"allowed[{index}]", "is empty"
+
+    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+        if self.label_key not in catalogue.label_keys:
+            yield "labelKey", f'"{self.label_key}" is not a node label of any class'
+        for index, glob in enumerate(self.allowed):
+            if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
+                yield f"allowed[{index}]", f'"{glob}" covers no class{_suggestion(glob, catalogue)}'
+        if not self.default:
+            return
+        named = catalogue.resolve(self.default)
+        if not named:
+            yield (
+                "default",
+                f'"{self.default}" is neither a class nor a family{_suggestion(self.default, catalogue)}',
+            )
+        elif not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
+            yield "default", f'"{self.default}" is not covered by allowed ({", ".join(self.allowed)})'
+
+
+def _suggestion(word: str, catalogue: ClassCatalogue) -> str:
+    nearest = catalogue.nearest(word)
+    return f': did you mean "{nearest}"?' if nearest else ""
 
 
 class _Case:
