@@ -9,7 +9,7 @@ import msgspec
 from policies.annotations import GPU_CLASS, MODEL_PARAMS
 from policies.classes import ClassCatalogue, GPUClass
 from policies.finding import Finding
-from policies.model_memory import ModelNeed, advice, model_need
+from policies.model_memory import ModelNeed, advice
 from policies.pod import Pod
 from policies.rule import Context
 from policies.vocabulary import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
@@ -84,7 +84,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.offers(gpu_class) and not any(r.resource.name in gpu_class.equivalents for r in requests)
 
 
-def choose(question: Question, *, is_pinned: bool) -> Choice | Finding | None:
+def choose(question: Question, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
     """Return the choice, what is wrong with how it was asked for, or None where nobody says anything.
 
     Only an annotation speaks to a pod that pins itself already.
@@ -93,8 +93,7 @@ def choose(question: Question, *, is_pinned: bool) -> Choice | Finding | None:
         return _named(question, question.pod.annotations[GPU_CLASS])
     if is_pinned:
         return None
-    need = model_need(question.pod, question.context)
-    estimated = _fitting(question, need) if isinstance(need, ModelNeed) else None
+    estimated = _fitting(question, need) if need is not None else None
     if estimated is not None:
         return estimated
     return _default(question, question.default) if question.default is not None else None
@@ -145,7 +144,7 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
             rule=RULE_ID,
             path=f"metadata.annotations[{MODEL_PARAMS}]",
             value=question.pod.annotations[MODEL_PARAMS],
-            message=f"{need.words}, and no class that this pod may use is that large",
+            message=f"{need.words}, which no class that the pod could use has",
             remedy=advice(need, usable),
         )
     smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))

@@ -1,5 +1,7 @@
 """Placement: which classes a pod's own constraints leave, and what can still be demanded of a label."""
 
+from typing import Any
+
 import pytest
 
 from policies.classes import ClassCatalogue, NodeLabel
@@ -30,7 +32,7 @@ def term(*expressions: JSON) -> JSON:
     return {"matchExpressions": list(expressions)}
 
 
-def requiring(*terms: JSON, **spec: object) -> JSON:
+def requiring(*terms: JSON, **spec: Any) -> JSON:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
     return pod(gpu_container(), affinity={"nodeAffinity": required}, **spec)
 

@@ -80,7 +80,7 @@ def run(document: JSON, options: Options = HALF) -> tuple[JSON, list[str]]:
         ),
         pytest.param(
             pod(
-                trainer(volumeMounts=[{"name": "data", "mountPath": "/dev/shm-data"}]),
+                trainer(volumeMounts=[{"name": "data", "mountPath": f"{SHM}-data"}]),
                 volumes=[{"name": "data"}],
             ),
             HALF,
