@@ -91,7 +91,7 @@ class Phase(Enum):
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the estimate is made from: positive numbers; `batch` and `sequence` (tokens) are the whole pod's."""
+    """What the estimate is made from: positive numbers; `batch` and `sequence` (tokens) are the pod's."""
 
     params: int
     precision: Precision = Precision.BF16
@@ -126,15 +126,15 @@ class CardCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     class_names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.gpus} × {self.memory_gib} GB"  # noqa: RUF001  the sign that people write
+        return f"{self.gpus} × {self.memory_gib} GB"
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where an estimate fits.
 
-    `per_gpu` is in bytes. `fits`: names of the classes that hold the model on `gpus` cards, smallest memory first.
-    `slices`: per class with MIG the smallest slice that would do instead; slices cannot work together, so it holds
-    the whole model. `cards`: for every size of card how many are needed, smallest size first.
+    `per_gpu` is in bytes. `fits`: names of the classes that hold the model on `gpus` cards, smallest memory
+    first. `slices`: per class with MIG the smallest slice that would do instead; slices cannot work together,
+    so it holds the whole model. `cards`: for every size of card how many are needed, smallest size first.
     """
 
     gpus: int
@@ -158,7 +158,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return text
 
     def _needed(self) -> str:
-        suggested = [str(card) for card in self.cards if card.gpus <= _MOST_SUGGESTED_GPUS]
+        # Of the sizes that need the same number of cards, the smallest.
+        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_SUGGESTED_GPUS}
+        suggested = [str(card) for _, card in sorted(smallest.items(), reverse=True)]
         # None in one node: then as few as there can be.
         return " or ".join(suggested or [str(card) for card in self.cards[-1:]]) or "another class"
 
@@ -178,10 +180,9 @@ def estimate(shape: ModelShape) -> Estimate:
 
 
 def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Placement:
-    """Return which of the classes hold the model on `gpus` cards, in what slice it fits, and how many cards it needs.
+    """Return which classes hold the model on `gpus` cards, what slice would do, and how many cards it needs.
 
-    Give it only the classes that the pod can use: those of its resource name, or those that its namespace may
-    use.
+    Give it only the classes that the pod can use: of its resource name, allowed to its namespace.
     """
     ordered = sorted(classes, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
     slices = (_smallest_slice(needed, gpu_class) for gpu_class in ordered)
@@ -227,9 +228,9 @@ def parse_params(text: str) -> int:
     """Read a number of parameters: `70b`, `7B`, `350M`, `1.3e9`, `7000000000`. Raises EstimateError."""
     match = _PARAMS.fullmatch(text.strip())
     if match is not None:
-        count = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
+        count: Fraction = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
         if 0 < count <= LARGEST_PARAMS:
-            return int(ceil(count))
+            return ceil(count)
         raise EstimateError(
             f'"{text[:40]}" parameters is out of range: more than 0 and at most {LARGEST_PARAMS:.0e}'
         )

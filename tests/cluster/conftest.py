@@ -20,10 +20,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("cluster")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def binaries() -> Path:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    # A hook and not a fixture: a fixture's skip is reported per test, this one as one line with their number.
     try:
-        return locate()
+        locate()
     except ControlPlaneUnavailable as unavailable:
         _go_without(unavailable)
 

@@ -262,6 +262,7 @@ def test_component_that_does_not_start_is_explained() -> None:
     assert not plane.processes.folder.exists()
 
 
+@pytest.mark.usefixtures("full_plane")  # skips where there are no controllers to start
 def test_everything_dies_with_a_killed_parent() -> None:
     script = (
         "import json, time\n"
