@@ -19,7 +19,7 @@ from webhook.server.framing import HEAD_LIMIT, Head, find_head
 _READ = 32 * 1024
 # Reads after which the other connections get their turn.
 _READS_PER_TURN = 8
-# OpenSSL reports a write when all of it is out, so large answers go in pieces: what has left is no longer counted.
+# OpenSSL reports a write when all of it is out; in pieces, what has left is no longer counted.
 _WRITE = 256 * 1024
 # What a client may still send after our last word and yet read it: twice the largest body.
 _LINGER_BYTES = 16 * 1024 * 1024
