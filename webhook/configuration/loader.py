@@ -213,8 +213,8 @@ def _read_class(document: _Document, collected: _Collected, problems: list[Probl
     if spec is None:
         return
     name = document.metadata.name
-    problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in classes.problems(name, spec))
-    collected.classes[name] = GPUClass.from_spec(name, spec)
+    problems.extend(Problem(parts_of(path), text) for path, text in classes.problems(name, spec))
+    collected.classes[name] = GPUClass.of(name, spec)
 
 
 def _read_vocabulary(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
