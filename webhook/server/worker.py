@@ -126,6 +126,8 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
     def turn(self, timeout: float = _SWEEP_SECONDS) -> None:
         for key, _ in self.poller.select(timeout):
             key.data()
+            if self.buffered > self.settings.buffer_limit:
+                self.make_room()
         if (now := time.monotonic()) >= self.next_sweep:
             self.next_sweep = now + _SWEEP_SECONDS
             self.notify()
@@ -314,12 +316,15 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
             self.close(min(waiting, key=lambda each: (each.served > 0, each.since)))
 
     def make_room(self) -> None:
-        """Refuse the oldest unfinished requests until the rest fits; kube-apiserver repeats them."""
-        unfinished = [each for each in self.connections if each.stage is Stage.REQUEST]
+        """Give up the oldest requests that do not come to an end, in or out, until the rest fits."""
+        unfinished = [each for each in self.connections if each.stage in (Stage.REQUEST, Stage.RESPONSE)]
         for connection in sorted(unfinished, key=lambda each: each.since):
             if self.buffered <= self.settings.buffer_limit:
                 return
             self.metrics.cut.labels("too many bytes").inc()
+            if connection.stage is Stage.RESPONSE:
+                self.close(connection)
+                continue
             try:
                 self.refuse(connection, 503)
             except OSError:

@@ -1,4 +1,4 @@
-"""A server to be tested, as a process of its own: `python -m tests.webhook.server.program SETTINGS_AS_JSON`."""
+"""A server to be tested, in a process of its own: `python -m tests.webhook.server.program SETTINGS`."""
 
 import hashlib
 import json
@@ -53,8 +53,13 @@ def refuses_to_start() -> WSGIApplication:
     raise lifecycle.StartupError("policies.yaml: spec.rules: unknown rule")
 
 
+def report_draining() -> None:
+    sys.stderr.write("on_drain was called\n")
+    raise LookupError("a callback that fails must not keep the server from draining")
+
+
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     factory = refuses_to_start if given.pop("refuse", False) else lambda: application
     settings = ServerSettings(**given | {name: Path(given[name]) for name in ("certificate", "key")})
-    run(factory, settings, on_drain=lambda: print("on_drain was called", file=sys.stderr, flush=True))
+    run(factory, settings, on_drain=report_draining)

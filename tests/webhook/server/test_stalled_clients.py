@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,9 @@ def half_a_body(server: Server) -> Client:
         pytest.param([(silent, 64), (half_a_hello, 64)], id="handshakes-that-go-nowhere"),
     ],
 )
-def test_stalled_clients_take_no_thread(server: Server, groups: list[tuple]) -> None:
+def test_stalled_clients_take_no_thread(
+    server: Server, groups: list[tuple[Callable[[Server], Client | socket.socket], int]]
+) -> None:
     with contextlib.ExitStack() as stalled:
         for make, count in groups:
             for _ in range(count):
@@ -66,12 +69,12 @@ def test_stalled_clients_take_no_thread(server: Server, groups: list[tuple]) -> 
 
 def test_client_that_does_not_read_its_answer_takes_no_thread(server: Server) -> None:
     with contextlib.ExitStack() as stalled:
-        for _ in range(16):
-            client = stalled.enter_context(server.client())
+        clients = [stalled.enter_context(server.client()) for _ in range(16)]
+        for client in clients:
             client.send(request(f"/large?{6 * MEBIBYTE}"))
         assert max(timed_answer(server) for _ in range(5)) < 1.5
         # and who reads in the end gets all of it
-        assert client.answer().body == b"x" * 6 * MEBIBYTE
+        assert clients[-1].answer().body == b"x" * 6 * MEBIBYTE
 
 
 @pytest.mark.parametrize(
@@ -142,15 +145,18 @@ def test_memory_is_bounded_under_half_sent_bodies(directory: Path) -> None:
 
 
 def test_oldest_unfinished_request_is_refused_when_memory_is_short(directory: Path) -> None:
-    with serving(directory, body_limit=MEBIBYTE, buffer_limit=MEBIBYTE) as server:
-        with server.client() as oldest, server.client() as younger:
-            oldest.send(request("/body", b"x" * 900_000)[:-1])
-            time.sleep(0.3)
-            assert younger.post("/body", b"y" * 900_000).json()["length"] == 900_000
-            answer = oldest.answer()
-            assert answer.status == 503
-            assert answer.headers["retry-after"] == "1"
-            assert oldest.is_closed(within=3)
+    with (
+        serving(directory, body_limit=MEBIBYTE, buffer_limit=MEBIBYTE) as server,
+        server.client() as oldest,
+        server.client() as younger,
+    ):
+        oldest.send(request("/body", b"x" * 900_000)[:-1])
+        time.sleep(0.3)
+        assert younger.post("/body", b"y" * 900_000).json()["length"] == 900_000
+        answer = oldest.answer()
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "1"
+        assert oldest.is_closed(within=3)
 
 
 def test_connection_that_never_asked_makes_place_for_a_new_one(directory: Path) -> None:
