@@ -7,7 +7,8 @@ import click
 
 from webhook.commands import reports
 from webhook.commands.output import counted
-from webhook.commands.parameters import Moment, now as current_time
+from webhook.commands.parameters import Moment
+from webhook.commands.parameters import now as current_time
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.engine import Engine
 from webhook.manifests import read_manifests
@@ -26,13 +27,22 @@ REPORTS = {
 
 @click.command()
 @click.option(
-    "-f", "--filename", "sources", multiple=True, required=True, help='File, directory, or "-" for stdin; repeatable.'
+    "-f",
+    "--filename",
+    "sources",
+    multiple=True,
+    required=True,
+    help='File, directory, or "-" for stdin; repeatable.',
 )
 @click.option("-R", "--recursive", is_flag=True, help="Read the directories below a directory, too.")
 @click.option("--config", type=click.Path(path_type=Path), help="Directory of GPUPolicy and other documents.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Where objects belong that name none.")
+@click.option(
+    "-n", "--namespace", default="default", show_default=True, help="Where objects belong that name none."
+)
 @click.option("-o", "--output", type=click.Choice(list(REPORTS)), default="text", show_default=True)
-@click.option("--now", type=Moment(), default=current_time, help="Answer for this time: exemptions end, pauses end.")
+@click.option(
+    "--now", type=Moment(), default=current_time, help="Answer for this time: exemptions end, pauses end."
+)
 @click.pass_context
 def check(
     context: click.Context,
@@ -53,7 +63,9 @@ def check(
     except ConfigurationError as error:
         for problem in error.problems:
             click.echo(f"error: {problem}", err=True)
-        click.echo(f"{counted(len(error.problems), 'problem')} in the configuration; nothing was checked", err=True)
+        click.echo(
+            f"{counted(len(error.problems), 'problem')} in the configuration; nothing was checked", err=True
+        )
         context.exit(BAD_INPUT)
     found = read_manifests(sources, recursive=recursive, namespace=namespace)
     answers = [answer(manifest, engine, now) for manifest in found.manifests]

@@ -1,6 +1,5 @@
 """What `gpu-admission check` prints: text for people, a diff, YAML for kubectl, JSON for programs."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
@@ -9,12 +8,13 @@ from typing import Any
 import click
 import msgspec
 
-from webhook.commands.output import Screen, counted, printable
+from policies.policy import TemplateMode
+from webhook.commands.output import Screen, counted
+from webhook.configuration.decoding import parts_of
 from webhook.engine import Judged, Outcome
 from webhook.manifests import Manifest, ManifestProblem
 from webhook.offline import Answer, PodAnswer, Verdict
 from webhook.review import plain_operations
-from webhook.configuration.decoding import parts_of
 from webhook.yaml_documents import dump_document
 
 STYLES = {
@@ -45,6 +45,8 @@ def _object_text(screen: Screen, answer: Answer) -> None:
     for pod, judged in answer.findings():
         line = f"{place(manifest, pod, judged)}: {PREFIXES[judged.outcome]}{judged.finding.sentence(pod.source.prefix)}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[judged.outcome])
+    if verdict is Verdict.REFUSED and not manifest.is_pod:
+        screen.paragraph(refusal_of_workload(answer), indent=COLUMN)
     for pod in answer.pods:
         if pod.exemption is not None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
@@ -53,6 +55,13 @@ def _object_text(screen: Screen, answer: Answer) -> None:
                 screen.line(" " * COLUMN + f"pods of {pod.source.prefix.removesuffix('.')} would get:")
             for rule, whats in changes_by_rule(pod).items():
                 screen.paragraph(f"{rule}: {'; '.join(whats)}", indent=COLUMN + 2)
+
+
+def refusal_of_workload(answer: Answer) -> str:
+    """Return what happens to a workload whose pods would be refused: that is for the policy to say."""
+    if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in answer.pods):
+        return f"the {answer.manifest.kind} itself is refused (policy: templates: enforce)"
+    return f"the {answer.manifest.kind} itself is let in with a warning; its pods are refused"
 
 
 def changes_by_rule(pod: PodAnswer) -> dict[str, list[str]]:
@@ -68,7 +77,7 @@ def summary(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -> s
     parts = [
         f"{number[Verdict.REFUSED]} refused",
         f"{number[Verdict.CHANGED]} would change",
-        f"{number[Verdict.ACCEPTED]} accepted",
+        f"{number[Verdict.ACCEPTED]} ok",
     ]
     if number[Verdict.SKIPPED]:
         kinds = ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in skipped_kinds(answers))
@@ -138,10 +147,12 @@ def print_json(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -
 def document(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -> dict[str, Any]:
     """Return what `-o json` prints.
 
-    `objects[]` has file, line, apiVersion, kind, namespace, name, verdict (refused, changed, accepted, skipped) and `pods[]`, one
-    for a Pod and one per pod template. A pod has `path` ("" or "spec.template"), `policy`, `exemption`, `findings[]` (outcome denied,
-    warned or logged; rule, path from the object, line, container, value, message, remedy) and `changes[]` (rule, what, operations as in
-    RFC 6902, relative to the pod). `problems[]` has file, line (0: the whole file), path, message; `summary` counts.
+    - `objects[]`: file, line, apiVersion, kind, namespace, name, verdict (refused, changed, ok, skipped), and `pods[]`,
+      one for a Pod and one per pod template of a workload;
+    - a pod: path ("" or "spec.template"), policy, exemption, `findings[]` (outcome denied, warned or logged; rule, path
+      from the object, line, container, value, message, remedy), `changes[]` (rule, what, operations as in RFC 6902,
+      relative to the pod);
+    - `problems[]`: file, line (0: the whole file), path, message; `summary` counts all of it.
     """
     number = Counter(answer.verdict for answer in answers)
     return {
@@ -176,7 +187,12 @@ def _pod_document(manifest: Manifest, pod: PodAnswer) -> dict[str, Any]:
     policy = pod.policy
     return {
         "path": pod.source.prefix.removesuffix("."),
-        "policy": {"name": policy.name, "version": policy.version, "why": policy.why},
+        "policy": {
+            "name": policy.name,
+            "version": policy.version,
+            "why": policy.why,
+            "templates": policy.templates.value,
+        },
         "exemption": pod.exemption and {"reason": pod.exemption.reason, "until": pod.exemption.until},
         "findings": [
             {
@@ -212,4 +228,6 @@ def place(manifest: Manifest, pod: PodAnswer | None = None, judged: Judged | Non
 
 
 def title(manifest: Manifest) -> str:
-    return f"{manifest.kind} {manifest.namespace}/{manifest.name or '(no name)'}"
+    name = manifest.name or "(no name)"
+    # Of other kinds it is not known whether they are in a namespace at all.
+    return f"{manifest.kind} {manifest.namespace}/{name}" if manifest.is_known else f"{manifest.kind} {name}"
