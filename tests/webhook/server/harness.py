@@ -172,6 +172,18 @@ def start(directory: Path, **settings: Any) -> subprocess.Popen[str]:
     )
 
 
+def start_in_vain(directory: Path, **settings: Any) -> tuple[int, str]:
+    """Start what must end by itself; exit code and all that it said on stderr."""
+    process = start(directory, **settings)
+    try:
+        _, said = process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    return process.returncode, said
+
+
 @contextlib.contextmanager
 def serving(directory: Path, **settings: Any) -> Iterator[Server]:
     server = Server(directory, **settings)
