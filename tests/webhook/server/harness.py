@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import psutil  # type: ignore[import-untyped] # it ships no types, and no stubs are locked
+import psutil
 
 from certs.files import ensure_self_signed
 from certs.issue import KeyPair, issue_authority, issue_server
