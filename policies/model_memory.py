@@ -34,7 +34,7 @@ from policies.estimate import (
 from policies.pod import Pod
 from policies.quantity import QuantityError
 from policies.rule import Context
-from policies.vocabulary import Measure
+from policies.vocabulary import IMPLICIT_DEVICE_CLASS, Measure
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ def model_need(pod: Pod, context: Context) -> ModelNeed | tuple[BadAnnotation, .
         return None
     ((resource, quantity),) = requests.items()
     model = f"{pod.annotations[MODEL_PARAMS].strip()} {shape.precision.value} {shape.phase.value}"
-    if resource.measure is Measure.DEVICES:
+    if resource.measure is Measure.DEVICES and not resource.name.startswith(IMPLICIT_DEVICE_CLASS):
         return ModelNeed(model=model, estimate=estimate(shape), gpus=quantity.value)
     if resource.measure is Measure.SLICES:
         return ModelNeed(model=model, estimate=estimate(shape), gpus=1, profile=resource.profile)

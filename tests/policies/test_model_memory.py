@@ -161,6 +161,10 @@ def test_need(document: JSON, words: str, fits: list[str]) -> None:
             ),
             id="two-kinds",
         ),
+        pytest.param(
+            declaring(gpu_container(resource="deviceclass.resource.kubernetes.io/gpu"), params="7b"),
+            id="device-class",
+        ),
         pytest.param(declaring(gpu_container("some"), params="7b"), id="amount-that-is-no-quantity"),
         pytest.param(declaring(params="7b"), id="no-gpu"),
     ],
