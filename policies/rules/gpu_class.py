@@ -100,12 +100,14 @@ class _Case:
 
     def __init__(self, pod: Pod, options: Options, context: Context) -> None:
         self.pod, self.options, self.context = pod, options, context
+        resources = {request.resource for request in context.vocabulary.requests(pod)}
         self.question = Question(
             pod=pod,
             context=context,
             allowed=options.allowed,
             default=options.default,
             label_key=options.label_key,
+            resources=tuple(sorted(resources, key=lambda resource: resource.name)),
         )
         self.pinned: Pinning | None = pinning(pod, context.classes)
         need = model_need(pod, context)
