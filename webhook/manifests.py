@@ -258,7 +258,7 @@ class _Reader:
 def as_stored(value: Any, field: str = "") -> Any:
     """Return plain data as the API server has it once decoded: text for keys, and no nulls."""
     if isinstance(value, dict):
-        stored = {}
+        stored: dict[str, Any] = {}
         for key, member in value.items():
             name = _key_text(key)
             if member is None and field in _QUANTITIES:

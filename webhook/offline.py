@@ -23,7 +23,7 @@ from webhook.yaml_documents import Parts
 class Verdict(Enum):
     REFUSED = "refused"
     CHANGED = "changed"
-    ACCEPTED = "accepted"
+    ACCEPTED = "ok"
     SKIPPED = "skipped"
     """A kind that is not known to have pods."""
 
@@ -86,7 +86,9 @@ def _answer_pod(manifest: Manifest, source: ManifestPod, engine: Engine, now: da
     if not manifest.is_pod:
         return _combined(source, [engine.check_template(subject, now)])
     decision = engine.mutate(subject, now)
-    patched = msgspec.structs.replace(subject, pod=decode_pod(msgspec.json.encode(_patched(source, decision))))
+    patched = msgspec.structs.replace(
+        subject, pod=decode_pod(msgspec.json.encode(_patched(source, decision)))
+    )
     # A Pod that /mutate refuses never gets to /validate; here its author sees at once what would be said there.
     return _combined(source, [decision, engine.validate(patched, now)])
 

@@ -72,7 +72,7 @@ _BaseLoader: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoade
 _BaseDumper: Any = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
 
 
-class _Loader(_BaseLoader):  # type: ignore[misc] - chosen above
+class _Loader(_BaseLoader):  # type: ignore[misc]  # one of two classes
     """SafeLoader that resolves plain scalars as kubectl does, and knows only what JSON has."""
 
     def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
@@ -114,7 +114,7 @@ _Loader.yaml_constructors = {
 }
 
 
-class _Dumper(_BaseDumper):  # type: ignore[misc] - chosen above
+class _Dumper(_BaseDumper):  # type: ignore[misc]  # one of two classes
     """SafeDumper that quotes what kubectl or another YAML 1.1 parser would not read as text."""
 
     def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
@@ -129,7 +129,9 @@ class _Dumper(_BaseDumper):  # type: ignore[misc] - chosen above
 
     def text(self, value: str) -> yaml.ScalarNode:
         # A block keeps a script readable; PyYAML falls back to quotes where a block could not say the text.
-        node: yaml.ScalarNode = self.represent_scalar(f"{_TAG}str", value, style="|" if "\n" in value else None)
+        node: yaml.ScalarNode = self.represent_scalar(
+            f"{_TAG}str", value, style="|" if "\n" in value else None
+        )
         return node
 
 
@@ -179,7 +181,8 @@ def _next_character(text: str, position: int) -> int:
 
 
 def _yaml_segments(text: str, line: int) -> Iterator[tuple[int, str]]:
-    start, lines = line, []
+    start = line
+    lines: list[str] = []
     content = False
     for number, content_line in enumerate(text.split("\n"), start=line):
         if _SEPARATOR.match(content_line) and content:
@@ -334,5 +337,5 @@ def _duplicates(root: yaml.Node) -> Iterator[yaml.MarkedYAMLError]:
         stack.extend(reversed(_children(node)))
 
 
-def _at(node: yaml.Node, message: str) -> yaml.MarkedYAMLError:
+def _at(node: Any, message: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)

@@ -34,10 +34,10 @@ class Screen:
         rows = list(rows)
         column = min(max((len(name) for name, _ in rows), default=0), widest)
         for name, text in rows:
-            if len(name) > column:
+            is_long = len(name) > column
+            if is_long:
                 self.line(" " * indent + name)
-                name = ""
-            self.paragraph(f"{name:<{column}}  {text}", indent=indent, hanging=column + 2)
+            self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
 
 
 def wrapped(text: str, width: int, indent: int, hanging: int) -> list[str]:
@@ -58,7 +58,9 @@ def wrapped(text: str, width: int, indent: int, hanging: int) -> list[str]:
 
 def printable(text: str) -> str:
     """Return the text without what could steer a terminal: names in manifests are anyone's."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

@@ -144,21 +144,23 @@ def _sentence(kind: Any, data: Any, error: str) -> str:
         if isinstance(option, type) and issubclass(option, Enum)
         for member in option
     ]
-    if isinstance(data, bool) and bool not in options:
-        hint = "YAML reads off, no and n as false, and on, yes and y as true"
-        if "disabled" in choices:
-            return f"must be one of {', '.join(choices)}; {hint}: write disabled to switch it off"
-        if choices:
-            return f"must be one of {', '.join(choices)}; {hint}"
-        if str in options:
-            return f"must be text; {hint}: quote it"
-    if isinstance(data, int | float) and str in options and not choices:
-        return f"must be text; YAML reads {data} as a number: quote it"
+    if isinstance(data, bool) and bool not in options and (choices or str in options):
+        return _sentence_about_boolean(choices)
     if choices:
         return f'"{data}" is none of {", ".join(choices)}{nearest(str(data), choices)}'
+    if isinstance(data, int | float) and str in options:
+        return f"must be text; YAML reads {data} as a number: quote it"
     if all(option in _KINDS for option in options):
         return f"must be {' or '.join(_KINDS[option] for option in options)}, not {_told(data)}"
     return error[:1].lower() + error[1:]
+
+
+def _sentence_about_boolean(choices: list[str]) -> str:
+    hint = "YAML reads off, no and n as false, and on, yes and y as true"
+    if not choices:
+        return f"must be text; {hint}: quote it"
+    remedy = ": write disabled to switch it off" if "disabled" in choices else ""
+    return f"must be one of {', '.join(choices)}; {hint}{remedy}"
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -170,5 +172,7 @@ def _told(data: Any) -> str:
     if data is None:
         return "nothing"
     # What was meant as a number can be a text, so show it.
-    shown = f' "{data[:40]}"' if isinstance(data, str) else f" {data}" if isinstance(data, int | float) else ""
+    shown = (
+        f' "{data[:40]}"' if isinstance(data, str) else f" {data}" if isinstance(data, int | float) else ""
+    )
     return "true or false" if isinstance(data, bool) else _KINDS.get(type(data), type(data).__name__) + shown

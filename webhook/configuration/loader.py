@@ -82,6 +82,10 @@ class _Place(msgspec.Struct, frozen=True):
     file: str
     document: YamlDocument
 
+    @property
+    def start(self) -> str:
+        return f"{self.file}:{self.document.start_line}"
+
     def problem(self, problem: Problem) -> LocatedProblem:
         line, title = self.document.line_of(problem.parts), _title(self.document.data)
         return LocatedProblem(self.file, line, title, problem.path, problem.message)
@@ -99,11 +103,25 @@ class _Collected:
         self.texts: list[str] = []
 
 
+class Origins(msgspec.Struct, frozen=True, kw_only=True):
+    """What documents of one's own added to the built-in ones: where each stands, and which classes they replace."""
+
+    places: dict[tuple[str, str], str]
+    """(kind, name) → `file:line`."""
+    replaced_classes: frozenset[str]
+    vocabularies: dict[str, VocabularySpec]
+
+
 def load_directory(directory: Path | None) -> Configuration:
     """Return the configuration in `directory` on top of the built-in documents; None is the built-in documents alone.
 
     Raises `ConfigurationError` with every problem of every file.
     """
+    return load_with_origins(directory)[0]
+
+
+def load_with_origins(directory: Path | None) -> tuple[Configuration, Origins]:
+    """Return the same, and which document everything in it came from."""
     built_in, own = _Collected(), _Collected()
     for name, text in _built_in_files():
         _read(name, text, built_in)
@@ -118,12 +136,18 @@ def load_directory(directory: Path | None) -> Configuration:
     _check_references(own, merged)
     if own.problems:
         raise ConfigurationError(own.problems)
-    return Configuration(
+    configuration = Configuration(
         policies=PolicySet(list(own.policies.values())),
         classes=merged,
         vocabulary=Vocabulary([*own.vocabularies.values(), *built_in.vocabularies.values()]),
         version=digest(*own.texts),
     )
+    origins = Origins(
+        places={key: place.start for key, place in own.places.items()},
+        replaced_classes=frozenset(own.classes.keys() & built_in.classes.keys()),
+        vocabularies=own.vocabularies,
+    )
+    return configuration, origins
 
 
 def _built_in_files() -> Iterator[tuple[str, str]]:
@@ -204,8 +228,7 @@ def _refuse_second(
 ) -> None:
     first = collected.places.setdefault((envelope.kind, envelope.metadata.name), place)
     if first is not place:
-        where = f"{first.file}:{first.document.start_line}"
-        problems.append(Problem(("metadata", "name"), f"there is another one of this name in {where}"))
+        problems.append(Problem(("metadata", "name"), f"there is another one of this name in {first.start}"))
 
 
 def _read_class(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
