@@ -163,8 +163,8 @@ def _is_token(name: str) -> bool:
 def yaml_diff(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """Return the two as YAML, every line marked as in a diff; what is empty on both sides is left out."""
     fields = [field for field in after if before[field] or after[field]]
-    texts = [
+    old, new = (
         yaml.safe_dump({field: side[field] for field in fields if side[field]}, sort_keys=False).splitlines()
         for side in (before, after)
-    ]
-    return [line for line in difflib.ndiff(*texts) if not line.startswith("?")]
+    )
+    return [line for line in difflib.ndiff(old, new) if not line.startswith("?")]
