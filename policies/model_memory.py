@@ -38,6 +38,9 @@ from policies.vocabulary import Measure
 
 T = TypeVar("T")
 
+MOST_GPUS = 8
+"""As many as one node usually has; to ask for more is no advice."""
+
 
 class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that the model needs on what the pod asks for: so many whole cards, or one MIG slice of a profile."""
@@ -64,8 +67,12 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
-    """Return one sentence on where among `classes` the model would fit, or how many of them it would take."""
-    return placement(need.estimate, classes, need.gpus).advice
+    """Return what to ask for instead so that the model fits on `classes`: a larger slice, or so many whole cards."""
+    found = placement(need.estimate, classes, need.gpus)
+    ways = [str(card) for card in found.cards if card.gpus <= MOST_GPUS]
+    if need.profile is not None and found.slices:
+        ways.insert(0, f"a slice {found.slices[0].profile}")
+    return f"ask for {' or '.join(ways)}" if ways else "ask the platform team for larger cards"
 
 
 def model_need(pod: Pod, context: Context) -> ModelNeed | tuple[BadAnnotation, ...] | None:

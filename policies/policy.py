@@ -137,7 +137,7 @@ class PolicySet:
         return self._effective(policy, namespace, why)
 
     def _effective(self, policy: Policy, namespace: str, why: str) -> EffectivePolicy:
-        bindings = (self._binding(rule, policy) for rule in RULES)
+        bindings = (self.binding(rule, policy) for rule in RULES)
         return EffectivePolicy(
             name=policy.name,
             version=policy.version,
@@ -149,7 +149,8 @@ class PolicySet:
             templates=policy.spec.templates,
         )
 
-    def _binding(self, rule: Rule, policy: Policy) -> Binding:
+    def binding(self, rule: Rule, policy: Policy) -> Binding:
+        """Return the options that hold for a rule where `policy` governs, also if they disable it."""
         for candidate in (policy, self._default):
             if candidate is not None and rule.id in candidate.spec.rules:
                 return Binding(rule, candidate.spec.rules[rule.id], candidate.name)

@@ -76,10 +76,26 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
     spec: dict[str, Any]
 
 
+class _Place(msgspec.Struct, frozen=True):
+    """Where a document stands."""
+
+    file: str
+    document: YamlDocument
+
+    @property
+    def start(self) -> str:
+        return f"{self.file}:{self.document.start_line}"
+
+    def problem(self, problem: Problem) -> LocatedProblem:
+        line, title = self.document.line_of(problem.parts), _title(self.document.data)
+        return LocatedProblem(self.file, line, title, problem.path, problem.message)
+
+
 class _Collected:
     """What has been read so far."""
 
     def __init__(self) -> None:
+        self.places: dict[tuple[str, str], _Place] = {}
         self.problems: list[LocatedProblem] = []
         self.policies: dict[str, Policy] = {}
         self.classes: dict[str, GPUClass] = {}
@@ -87,11 +103,25 @@ class _Collected:
         self.texts: list[str] = []
 
 
+class Origins(msgspec.Struct, frozen=True, kw_only=True):
+    """What documents of one's own added to the built-in ones: where each stands, and which classes they replace."""
+
+    places: dict[tuple[str, str], str]
+    """(kind, name) → `file:line`."""
+    replaced_classes: frozenset[str]
+    vocabularies: dict[str, VocabularySpec]
+
+
 def load_directory(directory: Path | None) -> Configuration:
     """Return the configuration in `directory` on top of the built-in documents; None is the built-in documents alone.
 
     Raises `ConfigurationError` with every problem of every file.
     """
+    return load_with_origins(directory)[0]
+
+
+def load_with_origins(directory: Path | None) -> tuple[Configuration, Origins]:
+    """Return the same, and which document everything in it came from."""
     built_in, own = _Collected(), _Collected()
     for name, text in _built_in_files():
         _read(name, text, built_in)
@@ -100,17 +130,24 @@ def load_directory(directory: Path | None) -> Configuration:
     for name, text in _files(directory, own) if directory else ():
         own.texts.append(text)
         _read(name, text, own)
-    merged = ClassCatalogue({**built_in.classes, **own.classes}.values())
-    if not own.problems:
-        _check_references(own, merged)
     if own.problems:
         raise ConfigurationError(own.problems)
-    return Configuration(
+    merged = ClassCatalogue({**built_in.classes, **own.classes}.values())
+    _check_references(own, merged)
+    if own.problems:
+        raise ConfigurationError(own.problems)
+    configuration = Configuration(
         policies=PolicySet(list(own.policies.values())),
         classes=merged,
         vocabulary=Vocabulary([*own.vocabularies.values(), *built_in.vocabularies.values()]),
         version=digest(*own.texts),
     )
+    origins = Origins(
+        places={key: place.start for key, place in own.places.items()},
+        replaced_classes=frozenset(own.classes.keys() & built_in.classes.keys()),
+        vocabularies=own.vocabularies,
+    )
+    return configuration, origins
 
 
 def _built_in_files() -> Iterator[tuple[str, str]]:
@@ -144,24 +181,22 @@ def _files(directory: Path, collected: _Collected) -> Iterator[tuple[str, str]]:
 
 
 def _read(file: str, text: str, collected: _Collected) -> None:
-    try:
-        for document in load_documents(text):
+    for document in load_documents(text):
+        if isinstance(document, YamlError):
+            collected.problems.append(LocatedProblem(file, document.line, "", "", str(document)))
+        else:
             _read_document(file, document, collected)
-    except YamlError as error:
-        collected.problems.append(LocatedProblem(file, error.line, "", "", str(error)))
 
 
 def _read_document(file: str, document: YamlDocument, collected: _Collected) -> None:
     problems: list[Problem] = []
+    place = _Place(file, document)
     envelope = _envelope(document.data, problems)
-    title = _title(document.data)
     if envelope is not None:
+        _refuse_second(envelope, place, collected, problems)
         readers = {"GPUPolicy": _read_policy, "GPUClass": _read_class, "GPUVocabulary": _read_vocabulary}
         readers[envelope.kind](envelope, collected, problems)
-    collected.problems.extend(
-        LocatedProblem(file, document.line_of(problem.parts), title, problem.path, problem.message)
-        for problem in problems
-    )
+    collected.problems.extend(place.problem(problem) for problem in problems)
 
 
 def _title(data: Any) -> str:
@@ -188,11 +223,12 @@ def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
     return envelope
 
 
-def _add(into: dict[str, Any], document: _Document, value: Any, problems: list[Problem]) -> None:
-    name = document.metadata.name
-    if name in into:
-        problems.append(Problem(("metadata", "name"), f"there is another {document.kind} {name}"))
-    into[name] = value
+def _refuse_second(
+    envelope: _Document, place: _Place, collected: _Collected, problems: list[Problem]
+) -> None:
+    first = collected.places.setdefault((envelope.kind, envelope.metadata.name), place)
+    if first is not place:
+        problems.append(Problem(("metadata", "name"), f"there is another one of this name in {first.start}"))
 
 
 def _read_class(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
@@ -201,7 +237,7 @@ def _read_class(document: _Document, collected: _Collected, problems: list[Probl
         return
     name = document.metadata.name
     problems.extend(Problem(parts_of(path), text) for path, text in classes.problems(name, spec))
-    _add(collected.classes, document, GPUClass.of(name, spec), problems)
+    collected.classes[name] = GPUClass.of(name, spec)
 
 
 def _read_vocabulary(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
@@ -209,7 +245,7 @@ def _read_vocabulary(document: _Document, collected: _Collected, problems: list[
     if spec is None:
         return
     problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
-    _add(collected.vocabularies, document, spec, problems)
+    collected.vocabularies[document.metadata.name] = spec
 
 
 def _read_policy(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
@@ -221,8 +257,9 @@ def _read_policy(document: _Document, collected: _Collected, problems: list[Prob
         _check_policy(spec, problems)
     if spec is None or len(problems) > before:
         return
-    policy = Policy(
-        name=document.metadata.name,
+    name = document.metadata.name
+    collected.policies[name] = Policy(
+        name=name,
         version=digest(msgspec.json.encode(document.spec, order="sorted").decode()),
         spec=PolicySpec(
             priority=spec.priority,
@@ -233,7 +270,6 @@ def _read_policy(document: _Document, collected: _Collected, problems: list[Prob
             rules=rules,
         ),
     )
-    _add(collected.policies, document, policy, problems)
 
 
 def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleOptions]:
@@ -277,9 +313,9 @@ def _check_policy(spec: _PolicyDocument, problems: list[Problem]) -> None:
 def _check_references(collected: _Collected, catalogue: ClassCatalogue) -> None:
     """Check what the options say about classes, now that all classes are known."""
     for policy in collected.policies.values():
+        place = collected.places["GPUPolicy", policy.name]
         for rule_id, options in policy.spec.rules.items():
-            for path, message in options.class_problems(catalogue):
-                where = f"spec.rules.{rule_id}.{path}"
-                collected.problems.append(
-                    LocatedProblem("policies", 0, f"GPUPolicy/{policy.name}", where, message)
-                )
+            collected.problems.extend(
+                place.problem(Problem(("spec", "rules", rule_id, *parts_of(path)), message))
+                for path, message in options.class_problems(catalogue)
+            )

@@ -1,0 +1,239 @@
+"""`gpu-admission config`: whether a configuration directory is valid, and what it means for each namespace."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from policies.policy import BUILT_IN, BUILT_IN_POLICY, Binding, EffectivePolicy, Exemption, Policy, end_of
+from policies.registry import RULES
+from policies.rule import Mode
+from webhook.commands.output import Screen, counted
+from webhook.commands.parameters import Moment, moment
+from webhook.commands.parameters import now as current_time
+from webhook.commands.rules import told
+from webhook.configuration.loader import ConfigurationError, Origins, load_with_origins
+from webhook.configuration.snapshot import Configuration
+
+BAD_INPUT = 2
+EVERYTHING = "*"
+
+
+class _ShowByDefault(click.Group):
+    """`config DIR` is `config show DIR`; a directory called like a command is `./NAME`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ShowByDefault, subcommand_metavar="DIR | COMMAND [ARGS]...")
+def config() -> None:
+    """Validate a configuration directory and show what holds where."""
+
+
+@config.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "-n", "--namespace", "namespaces", multiple=True, help="Show what holds in this namespace; repeatable."
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--now", type=Moment(), default=current_time, help="Show what holds at this time.")
+@click.pass_context
+def show(
+    context: click.Context, *, directory: Path, namespaces: tuple[str, ...], output: str, now: datetime
+) -> None:
+    """Validate the documents in DIRECTORY and show what holds in which namespace, and why.
+
+    Exits with 2 if anything is wrong with them, and says all of it.
+    """
+    try:
+        configuration, origins = load_with_origins(directory)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(f"error: {problem}", err=True)
+        click.echo(
+            f"{counted(len(error.problems), 'problem')}; this configuration would be refused", err=True
+        )
+        context.exit(BAD_INPUT)
+    shown = document(configuration, origins, namespaces, now)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+    else:
+        _print(Screen(), shown)
+
+
+# ---- what is shown, as plain data; the text is made from it
+
+
+def document(
+    configuration: Configuration, origins: Origins, namespaces: tuple[str, ...], now: datetime
+) -> dict[str, Any]:
+    """Return what `-o json` prints.
+
+    `policies[]` in the order in which they are asked, the built-in one last where some namespace is left to it;
+    `namespaces[]` for each that was asked for, with the mode of each rule at `now`; `classes[]` and `vocabulary[]`:
+    what documents add or replace.
+    """
+    return {
+        "version": configuration.version,
+        "policies": list(_policies(configuration, origins, now)),
+        "namespaces": [_namespace(configuration, namespace, now) for namespace in namespaces],
+        "classes": [
+            {
+                "name": name,
+                "from": place,
+                "replacesBuiltIn": name in origins.replaced_classes,
+            }
+            for (kind, name), place in origins.places.items()
+            if kind == "GPUClass"
+        ],
+        "vocabulary": [
+            {"name": name, "from": origins.places["GPUVocabulary", name], **msgspec.to_builtins(spec)}
+            for name, spec in origins.vocabularies.items()
+        ],
+    }
+
+
+def _policies(configuration: Configuration, origins: Origins, now: datetime) -> Iterator[dict[str, Any]]:
+    hidden_by = None
+    for policy in configuration.policies.policies:
+        place = origins.places["GPUPolicy", policy.name]
+        yield {**_policy(configuration, policy, now), "from": place, "neverReachedBecauseOf": hidden_by}
+        if EVERYTHING in policy.spec.match.namespaces:
+            hidden_by = hidden_by or policy.name
+    if hidden_by is None:
+        yield {
+            **_policy(configuration, BUILT_IN_POLICY, now),
+            "from": BUILT_IN,
+            "neverReachedBecauseOf": None,
+        }
+
+
+def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict[str, Any]:
+    spec = policy.spec
+    return {
+        "name": policy.name,
+        "version": policy.version,
+        "priority": spec.priority,
+        "namespaces": list(spec.match.namespaces),
+        "pausedUntil": spec.paused_until,
+        "paused": spec.paused_until is not None and now < spec.paused_until,
+        "templates": spec.templates.value,
+        "exemptions": [_exemption(exemption, now) for exemption in spec.exemptions],
+        "rules": [_rule(configuration.policies.binding(rule, policy)) for rule in RULES],
+    }
+
+
+def _exemption(exemption: Exemption, now: datetime) -> dict[str, Any]:
+    return {
+        "namespaces": list(exemption.namespaces),
+        "rules": exemption.rules and list(exemption.rules),
+        "reason": exemption.reason,
+        "until": exemption.until,
+        "expired": exemption.until is not None and now >= end_of(exemption.until),
+    }
+
+
+def _rule(binding: Binding) -> dict[str, Any]:
+    options = msgspec.to_builtins(binding.options)
+    defaults = msgspec.to_builtins(binding.rule.options())
+    return {
+        "id": binding.rule.id,
+        "mode": binding.options.mode.value,
+        "from": binding.source,
+        "options": {name: value for name, value in options.items() if name != "mode"},
+        "changed": [name for name, value in options.items() if name != "mode" and value != defaults[name]],
+    }
+
+
+def _namespace(configuration: Configuration, namespace: str, now: datetime) -> dict[str, Any]:
+    effective = configuration.policies.for_namespace(namespace)
+    bindings = {binding.rule.id: binding for binding in effective.bindings}
+    return {
+        "namespace": namespace,
+        "policy": effective.name,
+        "why": effective.why,
+        "rules": [_mode(effective, bindings.get(rule.id), rule.id, now) for rule in RULES],
+    }
+
+
+def _mode(effective: EffectivePolicy, binding: Binding | None, rule_id: str, now: datetime) -> dict[str, Any]:
+    if binding is None:
+        return {"id": rule_id, "mode": Mode.DISABLED.value, "because": None}
+    exemption = effective.exemption(rule_id, now)
+    because = None
+    if exemption is not None:
+        because = f"exempted: {exemption.reason}"
+    elif effective.paused_until is not None and now < effective.paused_until:
+        because = f"paused until {moment(effective.paused_until)}"
+    return {"id": rule_id, "mode": effective.mode(binding, now).value, "because": because}
+
+
+# ---- text
+
+
+def _print(screen: Screen, shown: dict[str, Any]) -> None:
+    for policy in shown["policies"]:
+        _print_policy(screen, policy)
+        screen.line()
+    for namespace in shown["namespaces"]:
+        screen.line(f"namespace {namespace['namespace']}", "bold")
+        screen.paragraph(f"policy {namespace['policy']}: {namespace['why']}", indent=2)
+        screen.table(
+            [
+                (r["id"], r["mode"] + (f" ({r['because']})" if r["because"] else ""))
+                for r in namespace["rules"]
+            ],
+            indent=2,
+        )
+        screen.line()
+    for gpu_class in shown["classes"]:
+        what = "replaces the built-in one" if gpu_class["replacesBuiltIn"] else "added"
+        screen.paragraph(f"class {gpu_class['name']} ({gpu_class['from']}): {what}")
+    for vocabulary in shown["vocabulary"]:
+        names = [f"{r['pattern']} ({r['measure']})" for r in vocabulary["resources"]]
+        names += [f"annotation {a['key']} ({a['measure']})" for a in vocabulary["fractionAnnotations"]]
+        screen.paragraph(f"vocabulary {vocabulary['name']} ({vocabulary['from']}) adds {', '.join(names)}")
+    screen.line(f"valid, version {shown['version']}", "green")
+
+
+def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
+    built_in = policy["from"] == BUILT_IN
+    title = "built-in defaults" if built_in else f"policy {policy['name']} ({policy['from']})"
+    screen.line(title, "bold")
+    if policy["neverReachedBecauseOf"]:
+        message = f"never reached: {policy['neverReachedBecauseOf']} comes first and matches every namespace"
+        screen.paragraph(message, indent=2, style="yellow")
+    where = "every namespace that no policy matches" if built_in else ", ".join(policy["namespaces"])
+    screen.paragraph(
+        f"governs {where}" + ("" if built_in else f" with priority {policy['priority']}"), indent=2
+    )
+    if policy["pausedUntil"] is not None:
+        pause = f"until {moment(policy['pausedUntil'])}"
+        told_pause = (
+            f"paused {pause}: every rule only audits" if policy["paused"] else f"pause {pause} is over"
+        )
+        screen.paragraph(told_pause, indent=2, style="yellow" if policy["paused"] else "dim")
+    screen.paragraph(f"templates of workloads: {policy['templates']}", indent=2)
+    for exemption in policy["exemptions"]:
+        screen.paragraph(_exemption_text(exemption), indent=2, style="dim" if exemption["expired"] else "")
+    screen.table([(rule["id"], _rule_text(rule)) for rule in policy["rules"]], indent=2)
+
+
+def _exemption_text(exemption: dict[str, Any]) -> str:
+    rules = ", ".join(exemption["rules"]) if exemption["rules"] else "all rules"
+    until = f" until the end of {exemption['until'].isoformat()}" if exemption["until"] else ""
+    text = f"exempt {', '.join(exemption['namespaces'])} from {rules}{until}: {exemption['reason']}"
+    return f"EXPIRED: {text}" if exemption["expired"] else text
+
+
+def _rule_text(rule: dict[str, Any]) -> str:
+    source = "built-in" if rule["from"] == BUILT_IN else f"from {rule['from']}"
+    text = f"{rule['mode']}, {source}"
+    changed = [f"{name}: {told(rule['options'][name])}" for name in rule["changed"]]
+    return f"{text}; {'; '.join(changed)}" if changed else text

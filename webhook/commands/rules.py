@@ -1,0 +1,149 @@
+"""`gpu-admission rules`: the catalogue of rules, and what each can be told."""
+
+import json
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from inspect import cleandoc
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import click
+import msgspec
+
+from policies.registry import RULES, RULES_BY_ID
+from policies.rule import Rule
+from webhook.commands.output import Screen
+from webhook.configuration.decoding import nearest
+
+_LINE = re.compile(r"(\s*)((?:\S+\s{2,})?)(.*)")
+"""Indentation, a label with the gap behind it, and the rest."""
+
+TYPE_NAMES: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    type(None): "null",
+}
+
+
+@click.command()
+@click.argument("rule_id", metavar="[RULE]", required=False)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def rules(rule_id: str | None, output: str) -> None:
+    """Show all rules, or one RULE with its contract and its options."""
+    if rule_id is not None and rule_id not in RULES_BY_ID:
+        raise click.UsageError(f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}')
+    chosen = RULES if rule_id is None else (RULES_BY_ID[rule_id],)
+    if output == "json":
+        documents = [document(rule) for rule in chosen]
+        shown = {"rules": documents} if rule_id is None else documents[0]
+        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+    elif rule_id is None:
+        _print_catalogue(Screen())
+    else:
+        _print_rule(Screen(), chosen[0])
+
+
+def _print_catalogue(screen: Screen) -> None:
+    column = max(len(rule.id) for rule in RULES) + 2
+    for rule in RULES:
+        screen.line(f"{rule.id:<{column}}{default_mode(rule)}; runs on {', '.join(phases(rule))}", "bold")
+        screen.paragraph(rule.summary, indent=column, hanging=0)
+    screen.line()
+    screen.paragraph(
+        "They run in this order. gpu-admission rules RULE shows one with its options.", hanging=0
+    )
+
+
+def _print_rule(screen: Screen, rule: Rule) -> None:
+    screen.line(rule.id, "bold")
+    screen.paragraph(f"Runs on {', '.join(phases(rule))}; by default {default_mode(rule)}.", hanging=0)
+    screen.line()
+    for hanging, text in blocks(description(rule)):
+        screen.paragraph(text, hanging=hanging)
+    screen.line()
+    screen.line("Options", "bold")
+    rows = [
+        (option["name"], f"{option['type']} (default {told(option['default'])})") for option in options(rule)
+    ]
+    screen.table(rows, indent=2)
+
+
+def document(rule: Rule) -> dict[str, Any]:
+    """Return a rule as `-o json` prints it."""
+    return {
+        "id": rule.id,
+        "summary": rule.summary,
+        "phases": phases(rule),
+        "defaultMode": default_mode(rule),
+        "description": description(rule),
+        "options": list(options(rule)),
+    }
+
+
+def phases(rule: Rule) -> list[str]:
+    """Return when the rule runs; what only mutates is also run on /validate and templates, to tell what is missing."""
+    found = []
+    if rule.mutate is not None or rule.check_before_mutation:
+        found.append("mutate")
+    found += ["validate", "templates"]
+    return [*found, "update"] if rule.on_update else found
+
+
+def default_mode(rule: Rule) -> str:
+    return rule.options().mode.value
+
+
+def description(rule: Rule) -> str:
+    """Return the docstring of the rule's file, which is its contract."""
+    return cleandoc(sys.modules[rule.options.__module__].__doc__ or rule.summary)
+
+
+def blocks(text: str) -> list[tuple[int, str]]:
+    """Return the paragraphs of a contract with their hanging indent (`Reads:   …`), so that they can be wrapped anew."""
+    found: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        start, label, content = _LINE.findall(line)[0]
+        if found and found[-1][1] and content and not label and len(start) == found[-1][0]:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {content}")
+        else:
+            found.append((len(start + label), line))
+    return found
+
+
+def options(rule: Rule) -> Iterator[dict[str, Any]]:
+    for field in msgspec.structs.fields(rule.options):
+        default = field.default if field.default is not msgspec.NODEFAULT else None
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        yield {
+            "name": field.encode_name,
+            "type": type_name(field.type),
+            "default": msgspec.to_builtins(default),
+        }
+
+
+def type_name(kind: Any) -> str:
+    """Return a type in words: `list of text`, `enforce|warn|audit|disabled`, `whole number or null`."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in {Union, types.UnionType}:
+        return " or ".join(type_name(argument) for argument in arguments)
+    if origin is Annotated:
+        return type_name(arguments[0])
+    if origin in {tuple, dict, Mapping}:
+        return (
+            f"list of {type_name(arguments[0])}" if origin is tuple else f"map of {type_name(arguments[1])}"
+        )
+    if issubclass(kind, Enum):
+        return "|".join(str(member.value) for member in kind)
+    if issubclass(kind, msgspec.Struct):
+        return "{" + ", ".join(field.encode_name for field in msgspec.structs.fields(kind)) + "}"
+    return TYPE_NAMES[kind]
+
+
+def told(value: Any) -> str:
+    """Return a value on one line, as YAML would take it."""
+    return json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
