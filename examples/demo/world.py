@@ -73,14 +73,15 @@ def registered_webhook(plane: ControlPlane) -> Iterator[Webhook]:
     try:
         webhook.start()
         webhook.register()
-        wait_for("the API server to call the webhook", lambda: _is_called(plane))
+        wait_for("the API server to call the webhook", lambda: is_called(plane))
         yield webhook
     finally:
         if webhook.name in plane.pids:
             webhook.stop()
 
 
-def _is_called(plane: ControlPlane) -> bool:
+def is_called(plane: ControlPlane) -> bool:
+    """Whether a GPU pod that is created now passes through the webhook: the API server learns of it a moment late."""
     probe = {
         "apiVersion": "v1",
         "kind": "Pod",
