@@ -52,6 +52,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...]
     default: str | None
     label_key: str
+    resources: tuple[GPUResource, ...]
+    """What the pod's containers ask for, each once, by name."""
 
     @property
     def catalogue(self) -> ClassCatalogue:
@@ -73,15 +75,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def offers(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have everything that the pod's containers ask for."""
-        return all(
-            _offers(gpu_class, request.resource, self.catalogue)
-            for request in self.context.vocabulary.requests(self.pod)
-        )
+        return all(_offers(gpu_class, resource, self.catalogue) for resource in self.resources)
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
-        """Whether it does, and by units that have the memory which the catalogue states, as against shares of a card."""
-        requests = self.context.vocabulary.requests(self.pod)
-        return self.offers(gpu_class) and not any(r.resource.name in gpu_class.equivalents for r in requests)
+        """Whether they can, by units that have the memory which the catalogue states, as against shares of a card."""
+        return self.offers(gpu_class) and not any(
+            each.name in gpu_class.equivalents for each in self.resources
+        )
 
 
 def choose(question: Question, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
@@ -107,9 +107,7 @@ def _named(question: Question, name: str) -> Choice | Finding:
         remedy = f'did you mean "{nearest}"?' if nearest else known
         return _refusal(name, "names neither a GPU class nor a family of classes", remedy)
     if not any(question.offers(gpu_class) for gpu_class in named):
-        asked = ", ".join(
-            sorted({r.resource.name for r in question.context.vocabulary.requests(question.pod)})
-        )
+        asked = ", ".join(resource.name for resource in question.resources)
         offered = ", ".join(sorted({gpu_class.resource for gpu_class in named}))
         return _refusal(
             name,

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from tests.builders import JSON
 
-QUANTITIES = st.sampled_from(
-    ["0", "1", "2", "8", "16", "1000m", "500m", "0.5", "1.5", "-1", "1k", "many", "", "1e30", 1, 0.5, None]
-)
+MISSING = object()
+LEFT_OUT = st.just(MISSING)
+COMMON = st.sampled_from(["1", "2", "4", "8", 1, "1000m"])
+ODD = st.sampled_from(["0", "16", "500m", "0.5", "1.5", "-1", "1k", "many", "", "1e30", 0.5, None])
 RESOURCES = st.sampled_from(
     [
         "nvidia.com/gpu",
@@ -24,23 +25,33 @@ RESOURCES = st.sampled_from(
         "nvidia.com/gpucores",
         "amd.com/gpu",
         "deviceclass.resource.kubernetes.io/big",
-        "cpu",
-        "memory",
         "example.com/dongle~1",
     ]
 )
 
 
+def often(usual: st.SearchStrategy[Any], *seldom: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return mostly the first: rules have something to do only if several things come together."""
+    return st.one_of(usual, usual, usual, usual, *seldom)
+
+
 def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[JSON]:
     """Return objects in which each field is there, null, or left out."""
-    return st.fixed_dictionaries({}, optional={name: st.none() | values for name, values in fields.items()})
+    filled = st.fixed_dictionaries(
+        {name: often(values, LEFT_OUT, st.none()) for name, values in fields.items()}
+    )
+    return filled.map(lambda item: {name: value for name, value in item.items() if value is not MISSING})
 
 
 def at_most(most: int, items: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
     return st.lists(items, max_size=most)
 
 
-RESOURCE_LISTS = st.dictionaries(RESOURCES, QUANTITIES, max_size=2)
+RESOURCE_LISTS = st.builds(
+    lambda native, named: {**native, **named},
+    st.sampled_from([{}, {"cpu": "4"}, {"cpu": "500m", "memory": "64Gi"}]),
+    st.dictionaries(often(st.just("nvidia.com/gpu"), RESOURCES), often(COMMON, ODD), max_size=2),
+)
 CONTAINER_RESOURCES = optional(
     limits=RESOURCE_LISTS,
     requests=RESOURCE_LISTS,
@@ -72,8 +83,8 @@ TIMINGS = optional(
 PROBES = st.builds(lambda handler, timings: {**handler, **timings}, HANDLERS, TIMINGS)
 
 
-def containers(prefix: str, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[list[JSON]]:
-    """Return up to three containers with names of their own."""
+def containers(prefix: str, least: int, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[list[JSON]]:
+    """Return `least` to three containers with names of their own."""
     fields = optional(
         image=st.just("registry.example/image:1"),
         resources=CONTAINER_RESOURCES,
@@ -82,7 +93,7 @@ def containers(prefix: str, **more: st.SearchStrategy[Any]) -> st.SearchStrategy
         securityContext=optional(privileged=st.booleans(), runAsUser=st.sampled_from([0, 1000])),
         **more,
     )
-    return at_most(3, fields).map(
+    return st.lists(fields, min_size=least, max_size=3).map(
         lambda items: [{"name": f"{prefix}-{index}", **item} for index, item in enumerate(items)]
     )
 
@@ -156,15 +167,16 @@ SPECS = st.builds(
         {
             "containers": containers(
                 "app",
+                1,
                 readinessProbe=PROBES,
                 livenessProbe=PROBES,
-                startupProbe=PROBES,
+                startupProbe=st.none() | PROBES,
                 command=st.just(["serve"]),
             )
         }
     ),
     optional(
-        initContainers=containers("init", restartPolicy=st.just("Always")),
+        initContainers=containers("init", 0, restartPolicy=st.just("Always")),
         volumes=VOLUMES,
         tolerations=TOLERATIONS,
         nodeSelector=st.dictionaries(st.sampled_from(["accelerator", "zone"]), CLASS_NAMES, max_size=2),

@@ -25,6 +25,8 @@ _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(?:0[bB][01]+|0[oO]?[0-7]+|0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_STRAY_UNDERSCORE = re.compile(r"_(?![0-9])|(?<![0-9])_")
+"""After a leading point Go wants digits on both sides of an underscore."""
 _BOOLEAN = re.compile(r"[yY]|yes|Yes|YES|true|True|TRUE|on|On|ON|[nN]|no|No|NO|false|False|FALSE|off|Off|OFF")
 _INT64_DIGITS = 20
 _INTEGRAL_FLOAT_LIMIT = 1e21
@@ -247,7 +249,7 @@ def _number(text: str) -> int | float | None:
     if _NOT_FINITE.fullmatch(text):
         return math.nan
     plain = text.replace("_", "")
-    if not plain.isascii() or text.startswith("_"):
+    if not plain.isascii() or text.startswith("_") or (text.startswith(".") and _STRAY_UNDERSCORE.search(text)):
         return None
     if _INTEGER.fullmatch(plain) and len(plain) <= 64 + 3:
         value = _integer(plain)
@@ -315,7 +317,7 @@ def _refuse_depth(text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEPTH_LIMIT:
-                raise yaml.MarkedYAMLError(problem="is nested too deeply", problem_mark=event.start_mark)
+                raise _at(event, "is nested too deeply")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -337,5 +339,5 @@ def _duplicates(root: yaml.Node) -> Iterator[yaml.MarkedYAMLError]:
         stack.extend(reversed(_children(node)))
 
 
-def _at(node: Any, message: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)
+def _at(where: Any, message: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=message, problem_mark=where.start_mark)

@@ -100,12 +100,14 @@ class _Case:
 
     def __init__(self, pod: Pod, options: Options, context: Context) -> None:
         self.pod, self.options, self.context = pod, options, context
+        resources = {request.resource for request in context.vocabulary.requests(pod)}
         self.question = Question(
             pod=pod,
             context=context,
             allowed=options.allowed,
             default=options.default,
             label_key=options.label_key,
+            resources=tuple(sorted(resources, key=lambda resource: resource.name)),
         )
         self.pinned: Pinning | None = pinning(pod, context.classes)
         need = model_need(pod, context)
@@ -132,19 +134,18 @@ class _Case:
         """Return the values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
         if self.choice is None or self.placed_by is not None:
             return ()
-        if self.pinned is not None and not self.overlaps_only():
+        if self.pinned is not None and not is_wider(self.pinned, self.choice):
             return ()
         key, values = self.options.label_key, label_values(self.choice, self.options.label_key)
         if is_narrowed_to(self.pod, key, values) or not admits(self.pod, key, values):
             return ()
         return values
 
-    def overlaps_only(self) -> bool:
-        """Whether the pod pins itself to the choice and to more than that."""
-        if self.choice is None or self.pinned is None:
-            return False
-        pinned = set(self.pinned.classes)
-        return bool(pinned & self.choice.names) and not pinned <= self.choice.names
+
+def is_wider(pinned: Pinning, choice: Choice) -> bool:
+    """Whether the pod pins itself to the choice and to more than that."""
+    classes = set(pinned.classes)
+    return bool(classes & choice.names) and not classes <= choice.names
 
 
 def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
@@ -225,7 +226,7 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
             f"the pod pins itself to {', '.join(pinned.classes)} ({'; '.join(pinned.because)})",
             "remove one of the two",
         )
-    elif case.overlaps_only() and not fits_in and case.placed_by is None:
+    elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         yield _about_annotation(
             choice.asked,
             f"the pod pins itself to {', '.join(pinned.classes)} ({'; '.join(pinned.because)}), which this cannot narrow",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from policies.quantity import parse_quantity
 from tests.builders import JSON, gpu_container, pod
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook
@@ -37,6 +38,8 @@ spec:
   rules:
     gpu-requests: {completeLimits: true}
 """
+
+pytestmark = pytest.mark.usefixtures("webhook")
 
 NAMESPACES = ("team", "completing", "exempted")
 
@@ -96,7 +99,7 @@ REFUSED = 'admission webhook "pods.mutate.gpu-admission.dev" denied the request:
     ],
 )
 def test_a_wrong_request_is_refused_by_our_sentence(
-    plane: ControlPlane, webhook: Webhook, limit: str, request_: str, told: list[str]
+    plane: ControlPlane, limit: str, request_: str, told: list[str]
 ) -> None:
     accepted, said = apply(plane, gpu_pod("wrong", limit=limit, request=request_))
 
@@ -115,18 +118,17 @@ def test_a_wrong_request_is_refused_by_our_sentence(
         pytest.param("2e0", "2", id="with-an-exponent"),
     ],
 )
-def test_a_whole_number_is_admitted(plane: ControlPlane, webhook: Webhook, quantity: Any, want: str) -> None:
+def test_a_whole_number_is_admitted(plane: ControlPlane, quantity: Any, want: str) -> None:
     name = f"whole-{str(quantity).replace('.', '')}"
     accepted, said = apply(plane, gpu_pod(name, limit=quantity))
 
     assert accepted, said
     resources = stored(plane, name)["spec"]["containers"][0]["resources"]
     assert resources["requests"] == resources["limits"]
+    assert parse_quantity(resources["limits"]["nvidia.com/gpu"]) == parse_quantity(want)
 
 
-def test_a_request_without_limit_is_completed_where_the_policy_says_so(
-    plane: ControlPlane, webhook: Webhook
-) -> None:
+def test_a_request_without_limit_is_completed_where_the_policy_says_so(plane: ControlPlane) -> None:
     accepted, said = apply(plane, gpu_pod("half-told", request="1", namespace="completing"))
 
     assert accepted, said
@@ -134,7 +136,7 @@ def test_a_request_without_limit_is_completed_where_the_policy_says_so(
     assert resources == {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
 
 
-def test_everything_that_is_wrong_is_told_at_once(plane: ControlPlane, webhook: Webhook) -> None:
+def test_everything_that_is_wrong_is_told_at_once(plane: ControlPlane) -> None:
     document = pod(
         gpu_container("500m", name="one"), gpu_container("1500m", name="two"), gpu_container("1", name="fine")
     )
@@ -146,7 +148,7 @@ def test_everything_that_is_wrong_is_told_at_once(plane: ControlPlane, webhook: 
     assert '(container "two") = "1500m"' in said
 
 
-def test_applying_again_changes_nothing(plane: ControlPlane, webhook: Webhook) -> None:
+def test_applying_again_changes_nothing(plane: ControlPlane) -> None:
     document = gpu_pod("again", limit="1")
     apply(plane, document)
     before = stored(plane, "again")
@@ -184,9 +186,7 @@ def test_reinvocation_finds_nothing_left_to_do(plane: ControlPlane, webhook: Web
     assert verdicts == ["patched", "allowed"]
 
 
-def test_a_server_side_dry_run_answers_the_same_and_stores_nothing(
-    plane: ControlPlane, webhook: Webhook
-) -> None:
+def test_a_server_side_dry_run_answers_the_same_and_stores_nothing(plane: ControlPlane) -> None:
     accepted, said = apply(plane, gpu_pod("dry", limit="1"), "--dry-run=server", "-o", "yaml")
     refused, reason = apply(plane, gpu_pod("dry", limit="500m"), "--dry-run=server")
 
@@ -203,9 +203,7 @@ def test_a_server_side_dry_run_answers_the_same_and_stores_nothing(
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "exempted"])
-def test_some_namespaces_come_through_untouched(
-    plane: ControlPlane, webhook: Webhook, namespace: str
-) -> None:
+def test_some_namespaces_come_through_untouched(plane: ControlPlane, namespace: str) -> None:
     accepted, said = apply(plane, gpu_pod("untouched", limit="1", namespace=namespace))
 
     assert accepted, said
@@ -225,7 +223,7 @@ def test_a_cpu_pod_never_reaches_the_webhook(plane: ControlPlane, webhook: Webho
     assert [line for line in webhook.audit() if line["name"] == "plain"] == []
 
 
-def test_a_gated_pod_is_not_pinned(plane: ControlPlane, webhook: Webhook) -> None:
+def test_a_gated_pod_is_not_pinned(plane: ControlPlane) -> None:
     gated = gpu_pod("gated", limit="1", schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
     accepted, said = apply(plane, gated)
 
@@ -233,7 +231,7 @@ def test_a_gated_pod_is_not_pinned(plane: ControlPlane, webhook: Webhook) -> Non
     assert "nodeSelector" not in stored(plane, "gated")["spec"]
 
 
-def test_a_workload_is_warned_about_what_its_pods_would_meet(plane: ControlPlane, webhook: Webhook) -> None:
+def test_a_workload_is_warned_about_what_its_pods_would_meet(plane: ControlPlane) -> None:
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -264,7 +262,7 @@ RESTRICTED = {
 
 
 def test_a_restricted_namespace_admits_what_we_inject_and_guaranteed_stays_guaranteed(
-    plane: ControlPlane, webhook: Webhook
+    plane: ControlPlane,
 ) -> None:
     apply(plane, RESTRICTED)
     resources = {"limits": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "1"}}

@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, find, given, settings
+from hypothesis import Phase as Stage
 
 from policies.draft import PodDraft
 from policies.finding import Finding, Severity
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Phase, Rule, RuleOptions
-from policies.rules import gpu_requests
+from policies.rules import gpu_class, gpu_requests, readiness_delay, shared_memory
 from tests.builders import JSON, apply, context, operations, view
 from tests.strategies import PODS
 
@@ -23,6 +24,12 @@ MORE_OPTIONS: dict[str, list[RuleOptions]] = {
     gpu_requests.RULE.id: [
         gpu_requests.Options(complete_limits=True, max_per_container=1, max_per_pod=1, gpus_per_node=1)
     ],
+    gpu_class.RULE.id: [gpu_class.Options(default="nvidia-a100", allowed=("nvidia-*",))],
+    readiness_delay.RULE.id: [
+        readiness_delay.Options(model_load_seconds=600, strategy=strategy)
+        for strategy in readiness_delay.Strategy
+    ],
+    shared_memory.RULE.id: [shared_memory.Options(size_limit="8Gi")],
 }
 """What a rule does not do by default but could, so that the laws see it as well."""
 
@@ -38,7 +45,7 @@ def variants() -> Iterator[Any]:
 
 every_rule = pytest.mark.parametrize(("rule", "options"), list(variants()))
 # No deadline: the machine may be busy, and none of the laws is about time.
-generated = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+generated = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def options_of(rule_id: str) -> RuleOptions | None:
@@ -63,6 +70,19 @@ def checked(document: JSON, rule: Rule, options: RuleOptions, phase: Phase) -> l
 
 def plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.id) for rule in RULES])
+def test_the_generated_pods_give_every_rule_something_to_do(rule: Rule) -> None:
+    """Otherwise the laws below would hold for a rule that never ran."""
+    every = [rule.options(), *MORE_OPTIONS.get(rule.id, [])]
+
+    def is_changed(document: JSON) -> bool:
+        return any(operations(run(document, rule, options)[0]) for options in every)
+
+    # The first one will do: no time is spent on looking for the smallest.
+    search = settings(max_examples=2000, derandomize=True, database=None, phases=[Stage.generate])
+    assert is_changed(find(PODS, is_changed, settings=search))
 
 
 @every_rule
@@ -139,21 +159,27 @@ def test_no_finding_is_told_twice(document: JSON) -> None:
             assert len(found) == len(set(found))
 
 
+@pytest.mark.parametrize("eager", [False, True], ids=["defaults", "more-options"])
 @given(document=PODS)
 @generated
-def test_the_whole_chain_converges_in_one_pass(document: JSON) -> None:
-    once = chain(document)
+def test_the_whole_chain_converges_in_one_pass(eager: bool, document: JSON) -> None:
+    once = chain(document, eager=eager)
 
-    assert chain(once) == once
+    assert chain(once, eager=eager) == once
     assert list(lost("pod", document, once)) == []
 
 
-def chain(document: JSON) -> JSON:
+def chain(document: JSON, *, eager: bool) -> JSON:
     """Run every rule in the order of the registry on one draft, as /mutate does."""
     draft = PodDraft(view(document))
+    every = {
+        rule.id: (MORE_OPTIONS.get(rule.id, [rule.options()])[0] if eager else rule.options())
+        for rule in RULES
+    }
+    surroundings = context(Phase.MUTATE, options_of=every.get)
     for rule in RULES:
         if rule.mutate is not None:
-            list(rule.mutate(draft, rule.options(), context(Phase.MUTATE, options_of=options_of)))
+            list(rule.mutate(draft, every[rule.id], surroundings))
     return apply(document, draft)
 
 

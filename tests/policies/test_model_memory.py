@@ -4,8 +4,8 @@ import pytest
 
 from policies.annotations import BadAnnotation
 from policies.estimate import ModelShape, Phase, Precision
-from policies.model_memory import ModelNeed, model_need, model_shape
-from tests.builders import CLASSES, JSON, context, gpu_container, pod, view
+from policies.model_memory import ModelNeed, advice, model_need, model_shape
+from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
 
 PREFIX = "gpu-admission.dev/model-"
 
@@ -161,9 +161,34 @@ def test_need(document: JSON, words: str, fits: list[str]) -> None:
             ),
             id="two-kinds",
         ),
+        pytest.param(
+            declaring(gpu_container(resource="deviceclass.resource.kubernetes.io/gpu"), params="7b"),
+            id="device-class",
+        ),
         pytest.param(declaring(gpu_container("some"), params="7b"), id="amount-that-is-no-quantity"),
         pytest.param(declaring(params="7b"), id="no-gpu"),
     ],
 )
 def test_need_that_nobody_can_tell(document: JSON) -> None:
     assert model_need(view(document), context()) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "sizes", "want"),
+    [
+        pytest.param("70b", (16,), "ask the platform team for larger cards", id="more-than-eight"),
+        pytest.param("70b", (40, 80), "ask for 8 × 40 GB or 4 × 80 GB", id="each-size"),
+        pytest.param("70b", (80, 94, 96), "ask for 4 × 80 GB", id="smallest-of-those-that-take-as-many"),
+        pytest.param(
+            "70b",
+            (40, 48, 80, 141, 192),
+            "ask for 4 × 80 GB or 3 × 141 GB or 2 × 192 GB",
+            id="no-more-than-three-and-the-fewest-cards",
+        ),
+    ],
+)
+def test_advice(params: str, sizes: tuple[int, ...], want: str) -> None:
+    need = model_need(view(declaring(gpu_container(), params=params)), context())
+
+    assert isinstance(need, ModelNeed)
+    assert advice(need, [gpu_class(f"of-{size}", "some", size) for size in sizes]) == want

@@ -87,8 +87,9 @@ def summary(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -> s
 
 
 def skipped_kinds(answers: Sequence[Answer]) -> list[tuple[str, int]]:
-    skipped = (answer.manifest.kind for answer in answers if answer.verdict is Verdict.SKIPPED)
-    return sorted(Counter(skipped).items())
+    """Return the kinds, named as kubectl names them (`Job.batch.volcano.sh`), and how often each was there."""
+    skipped = (answer.manifest for answer in answers if answer.verdict is Verdict.SKIPPED)
+    return sorted(Counter(".".join(filter(None, (each.kind, each.group))) for each in skipped).items())
 
 
 def print_problems(problems: Sequence[ManifestProblem]) -> None:

@@ -497,6 +497,11 @@ def test_warning(document: JSON, options: Options, want: str) -> None:
         pytest.param(asking("nvidia-t4", schedulingGates=GATED), ANY, id="gated-pod-with-a-class"),
         pytest.param(asking(resource="google.com/tpu", annotations={PARAMS: "7b"}), ANY, id="no-gpu"),
         pytest.param(modelled("405b", resource="nvidia.com/gpu.shared"), ANY, id="share-of-unknown-memory"),
+        pytest.param(
+            modelled("405b"),
+            Options(label_key="example.com/card"),
+            id="no-class-to-which-a-pod-could-be-pinned",
+        ),
         pytest.param(pod(container()), T4_ONLY, id="no-gpu-at-all"),
     ],
 )
