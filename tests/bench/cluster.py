@@ -64,7 +64,7 @@ def _create(plane: ControlPlane, admission: Admission, pod: str, clients: int, c
         host=server.hostname or "",
         port=server.port or 0,
         path=PODS,
-        body=json.dumps(model_server(f"model-server-{NUMBER}", gpu=pod == GPU_POD)),
+        body=json.dumps(model_server(f"model-server-{NUMBER}", gpus=int(pod == GPU_POD))),
         requests=creates,
         clients=clients,
         ca_file=str(plane.ca_file),

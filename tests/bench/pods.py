@@ -1,4 +1,4 @@
-"""The two pods that every comparison creates: a model server on one GPU, and its twin without."""
+"""The two pods that every comparison creates: a model server on a GPU, and its twin without."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ GPU = "nvidia.com/gpu"
 CLASS_LABEL, CLASS = "accelerator", "nvidia-a100-80gb"
 
 
-def model_server(name: str, *, gpu: bool) -> JSON:
+def model_server(name: str, *, gpus: int) -> JSON:
     """Return a pod as its author writes it; what nobody writes is left to the API server's defaults."""
-    limits = {"cpu": "4", "memory": "16Gi", **({GPU: "1"} if gpu else {})}
+    limits = {"cpu": "4", "memory": "16Gi", **({GPU: str(gpus)} if gpus else {})}
     container = {
         "name": "server",
         "image": "registry.example/model-server:1.4.2",

@@ -27,7 +27,7 @@ def capture(plane: ControlPlane) -> dict[str, str]:
         configurations = [_configuration(kind, url, bundle) for kind in ("Mutating", "Validating")]
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(configurations))
         for attempt in range(100):  # until the configurations are in force, some 100 ms
-            pod = yaml.safe_dump(model_server(f"captured-{attempt}", gpu=True))
+            pod = yaml.safe_dump(model_server(f"captured-{attempt}", gpus=1))
             plane.kubectl("create", "--namespace", NAMESPACE, "-f", "-", stdin=pod)
             if set(reviews) == {MUTATE, VALIDATE}:
                 break
