@@ -1,0 +1,109 @@
+"""
+Self-signed certificates in a directory, for a server that runs without a cluster.
+
+The authority is kept while it is good, so that who trusts it need not be told anew; the server certificate is
+replaced when anything about it is wrong or two thirds of its life are over.
+"""
+
+import dataclasses
+import datetime as dt
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from certs.check import due_for_renewal, problems
+from certs.issue import KeyPair, issue_authority, issue_server
+
+AUTHORITY_LIFETIME = dt.timedelta(days=3650)
+SERVER_LIFETIME = dt.timedelta(days=365)
+
+_OWNER_ONLY = 0o600
+_EVERYBODY_READS = 0o644
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """
+    Where the certificates are, and what was done about them.
+
+    `issued`: new files were written. `reason`: one sentence for the log, saying why or what was kept.
+    """
+
+    ca: Path
+    certificate: Path
+    key: Path
+    issued: bool
+    reason: str
+
+
+def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) -> Paths:
+    """
+    Make ca.crt, ca.key, tls.crt and tls.key in `directory`, or keep what is there and good for `names`.
+
+    Keys are readable by their owner only, and each file is replaced at once. A server that reads between two
+    replacements finds a pair that does not match, keeps its own, and reads again at the next connection.
+    OSError: the directory cannot be written.
+    """
+    names = list(names)
+    directory.mkdir(parents=True, exist_ok=True)
+    ca, ca_key = directory / "ca.crt", directory / "ca.key"
+    certificate, key = directory / "tls.crt", directory / "tls.key"
+    wrong = _wrong((ca, certificate, key), names, now)
+    if not wrong:
+        reason = f"kept {certificate}: good for {', '.join(names)}"
+        return Paths(ca=ca, certificate=certificate, key=key, issued=False, reason=reason)
+    authority = _authority(ca, ca_key, now)
+    if authority is None:
+        authority = issue_authority(common_name="gpu-admission", now=now, lifetime=AUTHORITY_LIFETIME)
+        _write(ca_key, authority.key_pem(), _OWNER_ONLY)
+        _write(ca, authority.certificate_pem(), _EVERYBODY_READS)
+    server = issue_server(authority, names=names, now=now, lifetime=SERVER_LIFETIME)
+    _write(key, server.key_pem(), _OWNER_ONLY)
+    _write(certificate, server.certificate_pem(), _EVERYBODY_READS)
+    reason = f"issued {certificate} for {', '.join(names)}: {wrong}"
+    return Paths(ca=ca, certificate=certificate, key=key, issued=True, reason=reason)
+
+
+def _wrong(paths: tuple[Path, Path, Path], names: list[str], now: dt.datetime) -> str:
+    """Why what is there does not do; empty if it does."""
+    if missing := [path.name for path in paths if not path.exists()]:
+        return f"there was no {' and no '.join(missing)}"
+    authority, certificate, key = (path.read_bytes() for path in paths)
+    found = problems(certificate, key, authority, names, now)
+    if not found and due_for_renewal(certificate, now):
+        return "two thirds of the life of the one before were over"
+    return "; ".join(found)
+
+
+def _authority(ca: Path, ca_key: Path, now: dt.datetime) -> KeyPair | None:
+    """Return the authority that is there, None if it cannot sign for most of its life any more."""
+    try:
+        certificate = x509.load_pem_x509_certificate(ca.read_bytes())
+        key = load_pem_private_key(ca_key.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError):
+        return None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        return None
+    if now < certificate.not_valid_before_utc or due_for_renewal(ca.read_bytes(), now):
+        return None
+    return KeyPair(certificate, key)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Replace a file at once; mkstemp makes it readable by its owner only until `mode` says otherwise."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

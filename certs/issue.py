@@ -1,0 +1,129 @@
+"""
+Issue an authority and the server certificates that it vouches for.
+
+ECDSA on P-256 throughout: a handshake costs the server a fraction of what RSA would. The clock is an argument.
+kube-apiserver looks at subject alternative names only; the common name is for people.
+"""
+
+import dataclasses
+import datetime as dt
+import ipaddress
+from collections.abc import Iterable
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+# Clocks differ: a certificate must be good at once for an API server that is a little behind.
+BACKDATED = dt.timedelta(hours=1)
+
+# X.520 allows a common name no more.
+_COMMON_NAME_LENGTH = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey = dataclasses.field(repr=False)
+
+    def certificate_pem(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    def key_pem(self) -> bytes:
+        """Unencrypted PKCS #8; whoever stores it sees to its permissions."""
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+
+def issue_authority(*, common_name: str, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
+    """Make a self-signed authority that may sign server certificates, and no further authorities."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(common_name)
+    certificate = (
+        _builder(subject, subject, key, now=now, lifetime=lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(authority=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return KeyPair(certificate, key)
+
+
+def issue_server(
+    authority: KeyPair, *, names: Iterable[str], now: dt.datetime, lifetime: dt.timedelta
+) -> KeyPair:
+    """
+    Make a server certificate for DNS names and IP addresses, signed by the authority.
+
+    It never outlives the authority. ValueError: no names, or one that is neither a DNS name nor an address.
+    """
+    names = list(dict.fromkeys(names))
+    if not names:
+        raise ValueError("a server certificate needs at least one name")
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = authority.certificate
+    lifetime = min(lifetime, issuer.not_valid_after_utc - now)
+    subject = _name(next((name for name in names if len(name) <= _COMMON_NAME_LENGTH), "webhook"))
+    certificate = (
+        _builder(subject, issuer.subject, key, now=now, lifetime=lifetime)
+        .add_extension(x509.SubjectAlternativeName([general_name(name) for name in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
+        )
+        .sign(authority.key, hashes.SHA256())
+    )
+    return KeyPair(certificate, key)
+
+
+def general_name(name: str) -> x509.GeneralName:
+    """Return `name` as a certificate carries it: an IP address if it reads as one, else a DNS name."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    now: dt.datetime,
+    lifetime: dt.timedelta,
+) -> x509.CertificateBuilder:
+    if lifetime <= dt.timedelta(0):
+        raise ValueError("a certificate needs a lifetime; has the authority expired?")
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,79 @@
+"""What a pod asks of the node it runs on, by the API server's own arithmetic.
+
+That is `PodRequests` of k8s.io/component-helpers v0.36.3 (`resource/helpers.go`) over what defaulting makes of the pod: a
+limit without a request is one, and every quantity is rounded up to thousandths (`SetDefaults_Pod`, `SetDefaults_ResourceList`
+in `pkg/apis/core/v1/defaults.go`). So a template counts like the pods that will be made from it.
+"""
+
+from collections.abc import Iterable
+
+from policies.pod import Container, Pod, ResourceList
+from policies.quantity import Quantity, parse_quantity
+from policies.vocabulary import GPUResource, Measure, Vocabulary
+
+NOTHING = Quantity(0)
+_NANO_PER_MILLI = 10**6
+
+Demand = dict[str, Quantity]
+
+
+def pod_requests(pod: Pod) -> Demand:
+    """Return how much of every named resource (`nvidia.com/gpu`) the pod needs, zeros included.
+
+    The native ones (cpu, memory, hugepages-*, …) are left out: they may also be asked for by the pod as a whole.
+    Raises QuantityError: the caller decides what a pod is worth that cannot be counted.
+    """
+    running = _sum(_container_requests(container) for container in pod.body.containers or ())
+    sidecars: Demand = {}
+    highest: Demand = {}
+    for container in pod.body.init_containers or ():
+        requests = _container_requests(container)
+        if container.restart_policy == "Always":
+            running = _sum((running, requests))
+            # Only the sidecars declared before it run beside an init step.
+            sidecars = _sum((sidecars, requests))
+            highest = _maximum(highest, sidecars)
+        else:
+            highest = _maximum(highest, _sum((sidecars, requests)))
+    return _sum((_maximum(running, highest), _named(pod.body.overhead)))
+
+
+def gpu_requests(pod: Pod, vocabulary: Vocabulary) -> dict[GPUResource, Quantity]:
+    """Return how much of every GPU resource the pod needs, positive amounts only. Raises QuantityError."""
+    found = ((vocabulary.resource(name), quantity) for name, quantity in pod_requests(pod).items())
+    return {resource: quantity for resource, quantity in found if resource is not None and quantity > NOTHING}
+
+
+def whole_gpus(pod: Pod, vocabulary: Vocabulary) -> int:
+    """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
+    requests = gpu_requests(pod, vocabulary)
+    return sum(
+        quantity.value for resource, quantity in requests.items() if resource.measure is Measure.DEVICES
+    )
+
+
+def _container_requests(container: Container) -> Demand:
+    resources = container.resources
+    if resources is None:
+        return {}
+    return {**_named(resources.limits), **_named(resources.requests)}
+
+
+def _named(resources: ResourceList | None) -> Demand:
+    return {name: _rounded(parse_quantity(raw)) for name, raw in (resources or {}).items() if "/" in name}
+
+
+def _rounded(quantity: Quantity) -> Quantity:
+    return Quantity(quantity.milli_value * _NANO_PER_MILLI)
+
+
+def _sum(demands: Iterable[Demand]) -> Demand:
+    total: Demand = {}
+    for demand in demands:
+        for name, quantity in demand.items():
+            total[name] = total.get(name, NOTHING) + quantity
+    return total
+
+
+def _maximum(one: Demand, other: Demand) -> Demand:
+    return {name: max(one.get(name, NOTHING), other.get(name, NOTHING)) for name in {**one, **other}}

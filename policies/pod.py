@@ -1,0 +1,277 @@
+"""The pod as the rules see it: frozen structs with exactly the fields that some rule reads.
+
+`decode_pod` makes one straight from JSON bytes; its error carries the path of the offending field. Fields that the API
+may send as `null` are optional here. What a rule only copies (probe handlers, `valueFrom`) stays raw JSON.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+QuantityText = str | int | float | None
+ResourceList = dict[str, QuantityText]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of all views: camelCase on the wire, and defaults left out when a view becomes part of a patch."""
+
+
+class Toleration(View, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class ResourceClaimReference(View, frozen=True):
+    name: str = ""
+    request: str | None = None
+
+
+class Resources(View, frozen=True):
+    limits: ResourceList | None = None
+    requests: ResourceList | None = None
+    claims: tuple[ResourceClaimReference, ...] | None = None
+
+
+class EnvVar(View, frozen=True):
+    name: str = ""
+    value: str | None = None
+    value_from: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class VolumeMount(View, frozen=True):
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str | None = None
+    read_only: bool | None = None
+
+
+class Probe(View, frozen=True):
+    """A probe; the handlers are only ever copied, so they stay raw JSON. Defaults are the API's own."""
+
+    http_get: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    tcp_socket: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    grpc: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    exec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    initial_delay_seconds: int | None = None
+    period_seconds: int | None = None
+    timeout_seconds: int | None = None
+    success_threshold: int | None = None
+    failure_threshold: int | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class Capabilities(View, frozen=True):
+    add: tuple[str, ...] | None = None
+    drop: tuple[str, ...] | None = None
+
+
+class SeccompProfile(View, frozen=True):
+    type: str = ""
+    localhost_profile: str | None = None
+
+
+class SecurityContext(View, frozen=True):
+    privileged: bool | None = None
+    allow_privilege_escalation: bool | None = None
+    read_only_root_filesystem: bool | None = None
+    run_as_non_root: bool | None = None
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    capabilities: Capabilities | None = None
+    seccomp_profile: SeccompProfile | None = None
+
+
+class PodSecurityContext(View, frozen=True):
+    run_as_non_root: bool | None = None
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    fs_group: int | None = None
+    seccomp_profile: SeccompProfile | None = None
+
+
+class SecretReference(View, frozen=True):
+    name: str = ""
+    optional: bool | None = None
+
+
+class EnvFromSource(View, frozen=True):
+    prefix: str | None = None
+    secret_ref: SecretReference | None = None
+
+
+class Container(View, frozen=True):
+    name: str = ""
+    image: str | None = None
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+    env: tuple[EnvVar, ...] | None = None
+    env_from: tuple[EnvFromSource, ...] | None = None
+    resources: Resources | None = None
+    volume_mounts: tuple[VolumeMount, ...] | None = None
+    readiness_probe: Probe | None = None
+    liveness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    security_context: SecurityContext | None = None
+    restart_policy: str | None = None
+
+
+class EmptyDir(View, frozen=True):
+    medium: str | None = None
+    size_limit: QuantityText = None
+
+
+class HostPath(View, frozen=True):
+    path: str = ""
+
+
+class PersistentVolumeClaimSource(View, frozen=True):
+    claim_name: str = ""
+    read_only: bool | None = None
+
+
+class SecretVolumeSource(View, frozen=True):
+    secret_name: str | None = None
+    default_mode: int | None = None
+    optional: bool | None = None
+
+
+class Volume(View, frozen=True):
+    name: str = ""
+    empty_dir: EmptyDir | None = None
+    host_path: HostPath | None = None
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    secret: SecretVolumeSource | None = None
+
+
+class NodeSelectorRequirement(View, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class NodeSelectorTerm(View, frozen=True):
+    match_expressions: tuple[NodeSelectorRequirement, ...] | None = None
+    match_fields: tuple[NodeSelectorRequirement, ...] | None = None
+
+
+class NodeSelector(View, frozen=True):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class NodeAffinity(View, frozen=True):
+    required: NodeSelector | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(View, frozen=True):
+    node_affinity: NodeAffinity | None = None
+
+
+class SchedulingGate(View, frozen=True):
+    name: str = ""
+
+
+class PodResourceClaim(View, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(View, frozen=True):
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    ephemeral_containers: tuple[Container, ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    node_name: str | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
+    resources: Resources | None = None
+    overhead: ResourceList | None = None
+    security_context: PodSecurityContext | None = None
+    scheduler_name: str | None = None
+
+
+class OwnerReference(View, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class Metadata(View, frozen=True):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+ContainerList = Literal["containers", "initContainers"]
+
+
+class ContainerPlace(msgspec.Struct, frozen=True):
+    """A container and where it stands, e.g. `spec.initContainers[0]`."""
+
+    container: Container
+    list_name: ContainerList
+    index: int
+
+    @property
+    def path(self) -> str:
+        return f"spec.{self.list_name}[{self.index}]"
+
+    @property
+    def is_sidecar(self) -> bool:
+        """A restartable init container: it runs beside the app containers for the whole life of the pod."""
+        return self.list_name == "initContainers" and self.container.restart_policy == "Always"
+
+
+class Pod(View, frozen=True):
+    metadata: Metadata | None = None
+    spec: PodSpec | None = None
+
+    @property
+    def body(self) -> PodSpec:
+        return self.spec or EMPTY_SPEC
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return (self.metadata and self.metadata.annotations) or {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return (self.metadata and self.metadata.labels) or {}
+
+    @property
+    def places(self) -> Iterator[ContainerPlace]:
+        """App containers, then init containers, in their order. Ephemeral ones can ask for nothing."""
+        for index, container in enumerate(self.body.containers or ()):
+            yield ContainerPlace(container, "containers", index)
+        for index, container in enumerate(self.body.init_containers or ()):
+            yield ContainerPlace(container, "initContainers", index)
+
+    @property
+    def is_gated(self) -> bool:
+        return bool(self.body.scheduling_gates)
+
+    def volume_named(self, name: str) -> Volume | None:
+        return next((volume for volume in self.body.volumes or () if volume.name == name), None)
+
+
+EMPTY_SPEC = PodSpec()
+_DECODER = msgspec.json.Decoder(Pod)
+
+
+def decode_pod(document: bytes | msgspec.Raw) -> Pod:
+    """Return the view of a Pod in JSON; `msgspec.ValidationError` names the path of a field of the wrong type."""
+    return _DECODER.decode(document)

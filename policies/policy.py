@@ -1,0 +1,154 @@
+"""The GPUPolicy document, and which one governs a namespace.
+
+Exactly one policy governs a namespace: the highest `priority`, then the name in alphabetical order. A rule that it does not
+name is taken whole from the policy `default`, else from the rule's built-in defaults.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from enum import Enum
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+import msgspec
+
+from policies.registry import RULES
+from policies.rule import Mode, Rule, RuleOptions
+
+BUILT_IN = "built-in"
+DEFAULT = "default"
+
+
+class TemplateMode(Enum):
+    """What a denial of a pod template (a Deployment's, a Job's) does: a warning, or the workload is refused."""
+
+    WARN = "warn"
+    ENFORCE = "enforce"
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    namespaces: tuple[str, ...] = ("*",)
+
+    def covers(self, namespace: str) -> bool:
+        return any(fnmatchcase(namespace, glob) for glob in self.namespaces)
+
+
+class Exemption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Namespaces in which some rules (all, if none is named) do not hold, why, and until the end of which day (UTC)."""
+
+    namespaces: tuple[str, ...]
+    reason: str
+    rules: tuple[str, ...] | None = None
+    until: date | None = None
+
+    def holds(self, namespace: str, rule_id: str, now: datetime) -> bool:
+        if not any(fnmatchcase(namespace, glob) for glob in self.namespaces):
+            return False
+        if self.rules is not None and rule_id not in self.rules:
+            return False
+        return self.until is None or now.astimezone(UTC) < end_of(self.until)
+
+
+def end_of(day: date) -> datetime:
+    """Return the moment at which `day` ends, in UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
+
+
+class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Spec of a GPUPolicy document; `rules` holds typed options by rule id."""
+
+    priority: int = 0
+    match: Match = Match()
+    paused_until: datetime | None = None
+    exemptions: tuple[Exemption, ...] = ()
+    templates: TemplateMode = TemplateMode.WARN
+    rules: Mapping[str, RuleOptions] = {}
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    version: str
+    spec: PolicySpec = PolicySpec()
+
+
+BUILT_IN_POLICY = Policy(
+    name=BUILT_IN,
+    version=BUILT_IN,
+    spec=PolicySpec(exemptions=(Exemption(namespaces=("kube-system",), reason="the cluster's own components"),)),
+)
+"""Governs where no document does."""
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """A rule as it applies to a namespace, and where its options come from (a policy's name, or `built-in`)."""
+
+    rule: Rule
+    options: RuleOptions
+    source: str
+
+
+class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds in one namespace. `bindings` is in the order of the registry and leaves disabled rules out."""
+
+    name: str
+    version: str
+    why: str
+    namespace: str
+    bindings: tuple[Binding, ...]
+    paused_until: datetime | None = None
+    exemptions: tuple[Exemption, ...] = ()
+    templates: TemplateMode = TemplateMode.WARN
+
+    def mode(self, binding: Binding, now: datetime) -> Mode:
+        """Return how strictly a rule holds at `now`: break glass turns everything into audit, an exemption off."""
+        if self.exemptions and self.exemption(binding.rule.id, now) is not None:
+            return Mode.DISABLED
+        if self.paused_until is not None and now < self.paused_until:
+            return Mode.AUDIT
+        return binding.options.mode
+
+    def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
+        return next((e for e in self.exemptions if e.holds(self.namespace, rule_id, now)), None)
+
+    def options_of(self, rule_id: str) -> RuleOptions | None:
+        return next((binding.options for binding in self.bindings if binding.rule.id == rule_id), None)
+
+
+class PolicySet:
+    """All policies, and for each namespace the one that governs it."""
+
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        self.policies = tuple(sorted(policies, key=lambda policy: (-policy.spec.priority, policy.name)))
+        self._default = next((policy for policy in self.policies if policy.name == DEFAULT), None)
+        # Namespaces come and go; what is remembered is bounded.
+        self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)
+
+    def _for_namespace(self, namespace: str) -> EffectivePolicy:
+        """Return what holds in `namespace`. (Called through the cache `for_namespace`.)"""
+        policy = next((policy for policy in self.policies if policy.spec.match.covers(namespace)), None)
+        if policy is None:
+            return self._effective(BUILT_IN_POLICY, namespace, "no policy matches this namespace")
+        rivals = [p.name for p in self.policies if p is not policy and p.spec.match.covers(namespace)]
+        why = f"matches {', '.join(policy.spec.match.namespaces)} with priority {policy.spec.priority}"
+        if rivals:
+            why += f", before {', '.join(rivals)}"
+        return self._effective(policy, namespace, why)
+
+    def _effective(self, policy: Policy, namespace: str, why: str) -> EffectivePolicy:
+        bindings = (self._binding(rule, policy) for rule in RULES)
+        return EffectivePolicy(
+            name=policy.name,
+            version=policy.version,
+            why=why,
+            namespace=namespace,
+            bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),
+            paused_until=policy.spec.paused_until,
+            exemptions=policy.spec.exemptions,
+            templates=policy.spec.templates,
+        )
+
+    def _binding(self, rule: Rule, policy: Policy) -> Binding:
+        for candidate in (policy, self._default):
+            if candidate is not None and rule.id in candidate.spec.rules:
+                return Binding(rule, candidate.spec.rules[rule.id], candidate.name)
+        return Binding(rule, rule.options(), BUILT_IN)

@@ -1,0 +1,14 @@
+"""All rules, in the order in which they run. A new rule is one file, its test, and one line here.
+
+The order matters to those that mutate: a class must be chosen before its tolerations can be added, and everything that adds
+a container comes before what looks at every container.
+"""
+
+from policies.rule import Rule
+from policies.rules import gpu_toleration
+
+RULES: tuple[Rule, ...] = (gpu_toleration.RULE,)
+RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
+
+if len(RULES_BY_ID) != len(RULES):
+    raise ValueError("two rules share an id: " + ", ".join(rule.id for rule in RULES))

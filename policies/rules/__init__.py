@@ -1,0 +1,1 @@
+"""The rules, one file each. `policies.registry` puts them in order."""

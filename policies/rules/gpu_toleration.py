@@ -1,0 +1,80 @@
+"""Let GPU pods, and only GPU pods, onto tainted GPU nodes.
+
+Reads: what asks for a GPU, existing tolerations, the class to which the pod is pinned.
+Adds:  the policy's tolerations and those of the class, each unless one that is there covers it already.
+"""
+
+from collections.abc import Iterator
+
+from policies.draft import PodDraft
+from policies.finding import Finding
+from policies.placement import pinning
+from policies.pod import Toleration
+from policies.rule import Context, Rule, RuleOptions
+
+NVIDIA_GPU = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
+"""The taint that GPU node pools carry by convention (GKE sets it; NVIDIA's and most clouds' guides use it)."""
+
+EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
+
+
+class Options(RuleOptions, frozen=True):
+    tolerations: tuple[Toleration, ...] = (NVIDIA_GPU,)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        for index, toleration in enumerate(self.tolerations):
+            for field, sentence in toleration_problems(toleration):
+                yield f"tolerations[{index}]{field}", sentence
+
+
+def toleration_problems(toleration: Toleration) -> Iterator[tuple[str, str]]:
+    """Yield (path below the toleration, sentence) for what the API server would refuse, or nobody should inject."""
+    operator = toleration.operator or "Equal"
+    if not toleration.key:
+        yield ".key", "is missing: a toleration without a key would tolerate every taint there is"
+    if operator not in {"Exists", "Equal"}:
+        yield ".operator", f'"{operator}" is neither Exists nor Equal'
+    if operator == "Exists" and toleration.value:
+        yield ".value", "must be left out when the operator is Exists"
+    if toleration.effect is not None and toleration.effect not in EFFECTS:
+        yield ".effect", f'"{toleration.effect}" is none of {", ".join(sorted(EFFECTS))}'
+    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+        yield ".tolerationSeconds", "is only allowed with effect NoExecute"
+
+
+def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
+    pod = draft.pod
+    if not context.vocabulary.pod_asks(pod):
+        return
+    wanted = list(options.tolerations)
+    pinned = pinning(pod, context.classes)
+    for name in pinned.classes if pinned else ():
+        gpu_class = context.classes.get(name)
+        wanted += gpu_class.tolerations if gpu_class else ()
+    for toleration in wanted:
+        if not any(covers(existing, toleration) for existing in draft.pod.body.tolerations or ()):
+            draft.add_toleration(toleration)
+    yield from ()
+
+
+def covers(existing: Toleration, wanted: Toleration) -> bool:
+    """Whether every taint that `wanted` tolerates is tolerated by `existing`, for as long."""
+    if existing.effect and existing.effect != wanted.effect:
+        return False
+    if existing.toleration_seconds is not None and existing.toleration_seconds != wanted.toleration_seconds:
+        return False
+    if not existing.key:
+        return existing.operator == "Exists"
+    if existing.key != wanted.key:
+        return False
+    if existing.operator == "Exists":
+        return True
+    return wanted.operator != "Exists" and (existing.value or "") == (wanted.value or "")
+
+
+RULE = Rule(
+    id="gpu-toleration",
+    summary="GPU pods tolerate the taints of GPU nodes",
+    options=Options,
+    mutate=mutate,
+)

@@ -1,0 +1,185 @@
+"""Which resource names and annotations ask for a GPU, and what their numbers mean.
+
+A `GPUVocabulary` document configures it; the built-in one ships with the webhook. A pattern is a resource name with at most
+one `*`; the first pattern that fits a name decides.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import lru_cache
+
+import msgspec
+
+from policies.pod import Container, ContainerPlace, Pod, QuantityText
+from policies.quantity import Quantity, QuantityError, parse_quantity
+
+IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the resource names that the API server turns into DRA claims; native to it, so it checks nothing about them."""
+
+
+class Measure(Enum):
+    """What one unit of a resource is."""
+
+    DEVICES = "devices"
+    """Whole accelerators."""
+    CORES = "cores"
+    """Whole cores of an accelerator that has several (NeuronCores)."""
+    SHARES = "shares"
+    """Time-sliced replicas of a device: places in a queue, not parts of a card."""
+    SLICES = "slices"
+    """Hardware partitions (MIG); what the `*` of the pattern stands for is the profile."""
+    MEMORY_MIB = "memoryMiB"
+    MEMORY_BYTES = "memoryBytes"
+    MEMORY_PERCENT = "memoryPercent"
+    CORE_PERCENT = "corePercent"
+    CORE_MILLIS = "coreMillis"
+    FRACTION = "fraction"
+    """A part of one device, 0 < x ≤ 1 (annotations only)."""
+    NOTHING = "nothing"
+    """Not a GPU although a wider pattern would fit, e.g. a monitoring handle."""
+
+    @property
+    def is_count(self) -> bool:
+        """Whether the number counts things, as against an amount of memory or a percentage of one."""
+        return self in _COUNTS
+
+
+_COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES})
+
+
+class ResourcePattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pattern: str
+    measure: Measure
+
+
+class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    key: str
+    measure: Measure
+
+
+class VocabularySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Spec of a GPUVocabulary document; what it names comes before the built-in patterns."""
+
+    resources: tuple[ResourcePattern, ...] = ()
+    fraction_annotations: tuple[AnnotationKey, ...] = ()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, sentence) for every value that makes no sense."""
+        for index, resource in enumerate(self.resources):
+            domain, _, name = resource.pattern.partition("/")
+            if not domain or not name:
+                yield f"resources[{index}].pattern", "must be a resource name such as example.com/gpu or example.com/*"
+            if resource.pattern.count("*") > 1 or "*" in domain:
+                yield f"resources[{index}].pattern", "may have one *, after the /"
+            if resource.measure is Measure.FRACTION:
+                yield f"resources[{index}].measure", "fraction is for annotations: resources are whole numbers"
+        for index, annotation in enumerate(self.fraction_annotations):
+            if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB}:
+                yield f"fractionAnnotations[{index}].measure", "must be fraction or memoryMiB"
+
+
+class GPUResource(msgspec.Struct, frozen=True):
+    """A resource name that asks for a GPU. `profile` is the MIG profile of a slice, e.g. `1g.10gb`."""
+
+    name: str
+    measure: Measure
+    profile: str | None = None
+
+
+class GPURequest(msgspec.Struct, frozen=True):
+    """What one container asks of one GPU resource; the limit where there is one, as the kubelet does."""
+
+    place: ContainerPlace
+    resource: GPUResource
+    quantity: Quantity
+
+
+class Vocabulary:
+    """Answers, for the patterns it was made from, what asks for a GPU."""
+
+    def __init__(self, specs: Iterable[VocabularySpec]) -> None:
+        specs = tuple(specs)
+        self._patterns = tuple(pattern for spec in specs for pattern in spec.resources)
+        self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
+        # Tenants choose the names, so what is remembered is bounded.
+        self.resource = lru_cache(maxsize=1024)(self._resource)
+
+    def _resource(self, name: str) -> GPUResource | None:
+        """Return what `name` asks for, or None where it asks for no GPU. (Called through the cache `resource`.)"""
+        if name.startswith(IMPLICIT_DEVICE_CLASS):
+            return GPUResource(name, Measure.DEVICES)
+        for candidate in self._patterns:
+            prefix, star, suffix = candidate.pattern.partition("*")
+            if not star:
+                if name == candidate.pattern:
+                    return _gpu_resource(name, candidate.measure, None)
+            elif len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):
+                return _gpu_resource(name, candidate.measure, name[len(prefix) : len(name) - len(suffix)])
+        return None
+
+    def named_resources(self, container: Container) -> Iterator[GPUResource]:
+        """Yield every GPU resource that the container names in limits or requests, also with a zero, once each."""
+        resources = container.resources
+        if resources is None:
+            return
+        for name in {**(resources.limits or {}), **(resources.requests or {})}:
+            resource = self.resource(name)
+            if resource is not None:
+                yield resource
+
+    def requests(self, pod: Pod) -> Iterator[GPURequest]:
+        """Yield what each container asks for: positive amounts only; what is no quantity is gpu-requests' to report."""
+        for place in pod.places:
+            for resource in self.named_resources(place.container):
+                quantity = _effective(place.container, resource.name)
+                if quantity is not None and quantity.nano > 0:
+                    yield GPURequest(place, resource, quantity)
+
+    def container_asks(self, container: Container) -> bool:
+        """Whether the container asks for a GPU: a positive amount of a GPU resource, or a DRA claim."""
+        if container.resources is None:
+            return False
+        if container.resources.claims:
+            return True
+        for resource in self.named_resources(container):
+            quantity = _effective(container, resource.name)
+            if quantity is not None and quantity.nano > 0:
+                return True
+        return False
+
+    def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
+        """Return the annotation by which a fraction scheduler (KAI, Run:ai) is asked for a part of a GPU, and its value."""
+        annotations = pod.annotations
+        for key in self.fraction_annotations:
+            if key.key in annotations:
+                return key, annotations[key.key]
+        return None
+
+    def pod_asks(self, pod: Pod) -> bool:
+        """Whether the pod asks for a GPU by any way there is: resources, DRA claims, fraction annotations."""
+        return (
+            any(self.container_asks(place.container) for place in pod.places)
+            or bool(pod.body.resource_claims)
+            or self.pod_fraction(pod) is not None
+        )
+
+
+def _gpu_resource(name: str, measure: Measure, profile: str | None) -> GPUResource | None:
+    if measure is Measure.NOTHING:
+        return None
+    return GPUResource(name, measure, profile if measure is Measure.SLICES else None)
+
+
+def _effective(container: Container, name: str) -> Quantity | None:
+    resources = container.resources
+    if resources is None:
+        return None
+    limits, requests = resources.limits or {}, resources.requests or {}
+    return _parsed(limits[name]) if name in limits else _parsed(requests.get(name))
+
+
+def _parsed(text: QuantityText) -> Quantity | None:
+    try:
+        return parse_quantity(text)
+    except QuantityError:
+        return None

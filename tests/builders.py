@@ -1,0 +1,125 @@
+"""One minimal valid object of each kind, tweaked by keyword: JSON values until `view` makes a Pod of them."""
+
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from policies.classes import ClassCatalogue, GPUClass, MigProfile, NodeLabel
+from policies.draft import PodDraft
+from policies.pod import Pod, Toleration, decode_pod
+from policies.rule import Context, Phase
+from policies.vocabulary import AnnotationKey, Measure, ResourcePattern, Vocabulary, VocabularySpec
+
+JSON = dict[str, Any]
+
+T4_TAINT = Toleration(key="accelerator", operator="Equal", value="t4", effect="NoSchedule")
+
+
+def gpu_class(name: str, family: str, memory_gib: int, **tweaks: Any) -> GPUClass:
+    """Return a class whose nodes carry its name as the label `accelerator`."""
+    labels = (NodeLabel(key="accelerator", values=(name,)),)
+    return GPUClass(
+        **{"name": name, "family": family, "memory_gib": memory_gib, "node_labels": labels, **tweaks}
+    )
+
+
+CLASSES = ClassCatalogue(
+    (
+        gpu_class("nvidia-t4", "nvidia-t4", 16, tolerations=(T4_TAINT,)),
+        gpu_class(
+            "nvidia-a100-40gb",
+            "nvidia-a100",
+            40,
+            mig_profiles={
+                "1g.5gb": MigProfile(sevenths=1, memory_gib=5, per_gpu=7),
+                "1g.5gb+me": MigProfile(sevenths=1, memory_gib=5, per_gpu=1),
+                "3g.20gb": MigProfile(sevenths=3, memory_gib=20, per_gpu=2),
+            },
+        ),
+        gpu_class(
+            "nvidia-a100-80gb",
+            "nvidia-a100",
+            80,
+            mig_profiles={
+                "1g.10gb": MigProfile(sevenths=1, memory_gib=10, per_gpu=7),
+                "1g.20gb": MigProfile(sevenths=1, memory_gib=20, per_gpu=4),
+                "3g.40gb": MigProfile(sevenths=3, memory_gib=40, per_gpu=2),
+                "7g.80gb": MigProfile(sevenths=7, memory_gib=80, per_gpu=1),
+            },
+        ),
+        gpu_class("amd-mi300x", "amd-mi300x", 192, resource="amd.com/gpu"),
+    )
+)
+
+VOCABULARY = Vocabulary(
+    (
+        VocabularySpec(
+            resources=(
+                ResourcePattern(pattern="nvidia.com/gpu", measure=Measure.DEVICES),
+                ResourcePattern(pattern="nvidia.com/gpu.shared", measure=Measure.SHARES),
+                ResourcePattern(pattern="nvidia.com/mig-*.shared", measure=Measure.SHARES),
+                ResourcePattern(pattern="nvidia.com/mig-*", measure=Measure.SLICES),
+                ResourcePattern(pattern="nvidia.com/gpumem", measure=Measure.MEMORY_MIB),
+                ResourcePattern(pattern="nvidia.com/gpucores", measure=Measure.CORE_PERCENT),
+                ResourcePattern(pattern="amd.com/gpu", measure=Measure.DEVICES),
+                ResourcePattern(pattern="aws.amazon.com/neuroncore", measure=Measure.CORES),
+                ResourcePattern(pattern="volcano.sh/vgpu-number", measure=Measure.SHARES),
+            ),
+            fraction_annotations=(
+                AnnotationKey(key="gpu-fraction", measure=Measure.FRACTION),
+                AnnotationKey(key="gpu-memory", measure=Measure.MEMORY_MIB),
+            ),
+        ),
+    )
+)
+
+
+def context(phase: Phase = Phase.VALIDATE, **tweaks: Any) -> Context:
+    """Return what a rule may look at besides the pod: a catalogue of four classes and a small vocabulary."""
+    fields = {"namespace": "ml-training", "classes": CLASSES, "vocabulary": VOCABULARY, **tweaks}
+    return Context(phase=phase, **fields)
+
+
+def container(name: str = "main", **tweaks: Any) -> JSON:
+    return {"name": name, "image": "registry.example/image:1", **tweaks}
+
+
+def gpu_container(
+    quantity: Any = "1", name: str = "main", resource: str = "nvidia.com/gpu", **tweaks: Any
+) -> JSON:
+    """Return a container that asks for a GPU the way people write it: a limit and nothing else."""
+    return container(name, **{"resources": {"limits": {resource: quantity}}, **tweaks})
+
+
+def pod(*containers: JSON, annotations: dict[str, str] | None = None, **spec: Any) -> JSON:
+    """Return a Pod of the containers (without any: one that asks for no GPU) and the other fields of a spec."""
+    metadata: JSON = {"name": "trainer", "namespace": "ml-training"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": list(containers or (container(),)), **spec},
+    }
+
+
+def view(document: JSON) -> Pod:
+    """Return the document as the rules see it, decoded from its JSON bytes as at the webhook's edge."""
+    return decode_pod(msgspec.json.encode(document))
+
+
+def operations(draft: PodDraft) -> list[JSON]:
+    """Return the draft's patch as it goes over the wire."""
+    return [
+        msgspec.json.decode(msgspec.json.encode(operation))
+        for change in draft.changes
+        for operation in change.operations
+    ]
+
+
+def apply(document: JSON, draft: PodDraft) -> JSON:
+    """Return the document with the draft's patch applied, by a JSON patch library that is not ours."""
+    patched: JSON = jsonpatch.apply_patch(document, operations(draft))
+    return patched

@@ -1,0 +1,71 @@
+"""A thin JSON client of the API server, for tests and load: no models, no retries, no exception for a refusal."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import urllib3
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # server-side apply; JSON is YAML
+
+
+class Client:
+    """One user's connections to one API server; any number of threads may use it.
+
+    Every method returns (HTTP status, decoded body); the body is text where the answer is not JSON. Only a broken
+    connection raises (urllib3.exceptions.HTTPError).
+    """
+
+    def __init__(self, url: str, *, ca_file: Path, token: str, connections: int = 64, timeout: float = 60) -> None:
+        self._pool = urllib3.connection_from_url(
+            url,
+            maxsize=connections,
+            retries=False,
+            timeout=timeout,
+            ca_certs=str(ca_file),
+            headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
+        )
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> tuple[int, Any]:
+        return self.request("GET", path, query=query)
+
+    def post(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> tuple[int, Any]:
+        return self.request("POST", path, body, query)
+
+    def put(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> tuple[int, Any]:
+        return self.request("PUT", path, body, query)
+
+    def patch(
+        self, path: str, body: Any, query: Mapping[str, str] | None = None, *, content_type: str = MERGE_PATCH
+    ) -> tuple[int, Any]:
+        return self.request("PATCH", path, body, query, content_type=content_type)
+
+    def delete(self, path: str, body: Any = None, query: Mapping[str, str] | None = None) -> tuple[int, Any]:
+        return self.request("DELETE", path, body, query)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        content_type: str = "application/json",
+    ) -> tuple[int, Any]:
+        response = self._pool.request(
+            method,
+            f"{path}?{urlencode(query)}" if query else path,
+            body=None if body is None else msgspec.json.encode(body),
+            headers={**self._pool.headers, "Content-Type": content_type},
+        )
+        if response.headers.get("Content-Type", "").startswith("application/json"):
+            return response.status, msgspec.json.decode(response.data)
+        return response.status, response.data.decode(errors="replace")
+
+    def close(self) -> None:
+        self._pool.close()

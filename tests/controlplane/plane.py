@@ -1,0 +1,313 @@
+"""One Kubernetes control plane on loopback: etcd and kube-apiserver, on request controller-manager and scheduler.
+
+Several can run at once: each takes a free port and a service range of its own inside 127.100.0.0/16. That range is the
+point: a Service with a `clusterIP` in it leads the API server to a process of ours bound to that very loopback address,
+so a webhook is called through the `clientConfig.service` that it is installed with, and by the name in its certificate.
+Linux only: elsewhere 127.0.0.0/8 beyond 127.0.0.1 is not reachable without further setup.
+"""
+
+import ipaddress
+import json
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import urllib3
+
+from tests.controlplane.build import ControlPlaneUnavailable, locate
+from tests.controlplane.client import Client
+from tests.controlplane.pki import Authority, signing_key
+from tests.controlplane.processes import Processes
+
+API_SERVER, CONTROLLERS, SCHEDULER = "kube-apiserver", "kube-controller-manager", "kube-scheduler"
+READY_WITHIN = 60  # seconds; 3 on an idle machine, but test machines are not idle
+# No kubelet reports here, so these two would find every node dead and evict its pods.
+CONTROLLERS_OFF = ("node-lifecycle-controller", "taint-eviction-controller")
+
+
+class ControlPlaneFailed(RuntimeError):  # noqa: N818  # pairs with ControlPlaneUnavailable
+    """A component ended or did not become ready; the message carries the end of its log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    groups: Sequence[str]
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+
+
+class ControlPlane:
+    """A control plane between `start` and `stop`, or for the length of a `with` block.
+
+    With `controllers`, namespaces get their default ServiceAccount and Jobs, Deployments and DaemonSets their pods, each
+    made by the service account of its own controller, and ServiceAccount admission is on; without, it is off. `scheduler`
+    binds pods to nodes. Nothing ever runs the pods: there is no kubelet. Arguments in `apiserver_args` come last and win.
+
+    Raises ControlPlaneUnavailable when there are no binaries, ControlPlaneFailed when they do not come up.
+    """
+
+    processes: Processes
+    url: str
+    ca_file: Path
+    service_range: ipaddress.IPv4Network
+
+    def __init__(
+        self,
+        *,
+        controllers: bool = False,
+        scheduler: bool = False,
+        enable_admission: Sequence[str] = (),
+        disable_admission: Sequence[str] = (),
+        apiserver_args: Sequence[str] = (),
+    ) -> None:
+        self.binaries = locate()
+        self._components = ["etcd", API_SERVER, *[CONTROLLERS] * controllers, *[SCHEDULER] * scheduler]
+        missing = [name for name in self._components if not (self.binaries / name).exists()]
+        if missing:
+            raise ControlPlaneUnavailable(f"{self.binaries} lacks {', '.join(missing)}")
+        self._enable_admission = enable_admission
+        self._disable_admission = [*disable_admission, *["ServiceAccount"] * (not controllers)]
+        self._apiserver_args = apiserver_args
+        self._users = {
+            "admin": User(groups=["system:masters"]),
+            "system:kube-controller-manager": User(groups=[]),
+            "system:kube-scheduler": User(groups=[]),
+        }
+        self._clients: dict[str, Client] = {}
+        self._claims: list[socket.socket] = []
+
+    def add_user(self, name: str, groups: Sequence[str] = ()) -> None:
+        """Make a user with a token; before `start`, because the API server reads its tokens once."""
+        self._users[name] = User(groups=groups)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start all components and return when they are ready."""
+        self.processes = Processes()
+        try:
+            self._prepare()
+            for name in self._components:
+                self._start(name)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Kill all components and remove every file of theirs."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+        self.processes.close()
+        for claim in self._claims:
+            claim.close()
+        self._claims.clear()
+
+    def kill(self, name: str) -> None:
+        """End a component as a crash would."""
+        self.processes.kill(name)
+
+    def restart(self, name: str) -> None:
+        """End a component in an orderly way if it still runs, start it with the same data, and wait until it is ready."""
+        self.processes.terminate(name, grace=20)
+        self._start(name)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the running components by name."""
+        return self.processes.pids
+
+    def logs(self, name: str) -> str:
+        return self.processes.log(name)
+
+    def service_address(self, host: int = 10) -> str:
+        """Return an address for a Service's clusterIP; hosts 2 to 16 are never given to Services that ask for none."""
+        return str(self.service_range[host])
+
+    def kubeconfig(self, user: str = "admin") -> Path:
+        """Return a kubeconfig file, removed with the control plane."""
+        path = self.processes.folder / f"{user.replace(':', '-')}.kubeconfig"
+        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+        path.write_text(
+            json.dumps(  # JSON is YAML
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "test", "cluster": cluster}],
+                    "users": [{"name": user, "user": {"token": self._users[user].token}}],
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+                    "current-context": "test",
+                }
+            )
+        )
+        return path
+
+    def kubectl(
+        self, *arguments: str | Path, stdin: str | None = None, user: str = "admin", check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl and return what it printed; with `check`, a failure raises CalledProcessError with its stderr."""
+        done = subprocess.run(
+            [self.binaries / "kubectl", f"--kubeconfig={self.kubeconfig(user)}", *arguments],
+            input=stdin,
+            env=self.processes.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if check and done.returncode:
+            error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+            error.add_note(done.stderr)
+            raise error
+        return done
+
+    def client(self, user: str = "admin") -> Client:
+        """Return the user's client, one per user, closed with the control plane."""
+        if user not in self._clients:
+            self._clients[user] = Client(self.url, ca_file=self.ca_file, token=self._users[user].token)
+        return self._clients[user]
+
+    def _prepare(self) -> None:
+        folder = self.processes.folder
+        self.service_range = self._claim_service_range()
+        port = self._claim_port()
+        self.url = f"https://127.0.0.1:{port}"
+        authority = Authority("test control plane")
+        self.ca_file = folder / "ca.crt"
+        self.ca_file.write_bytes(authority.certificate)
+        names = ["kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost"]
+        addresses = ["127.0.0.1", self.service_address(1)]
+        (folder / "apiserver.pem").write_bytes(authority.issue(names=names, addresses=addresses))
+        (folder / "service-accounts.key").write_bytes(signing_key())
+        (folder / "tokens.csv").write_text(
+            "".join(f'{user.token},{name},{name},"{",".join(user.groups)}"\n' for name, user in self._users.items())
+        )
+
+    def _claim_service_range(self) -> ipaddress.IPv4Network:
+        # An abstract socket is a lock with exactly the reach of the addresses, one network namespace, that dies with us.
+        for subnet in ipaddress.IPv4Network("127.100.0.0/16").subnets(new_prefix=24):
+            claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._claims.append(claim)
+            try:
+                claim.bind(f"\0gpu-admission/{subnet}")
+            except OSError:
+                self._claims.remove(claim)
+                claim.close()
+            else:
+                return subnet
+        raise ControlPlaneFailed("all 256 service ranges inside 127.100.0.0/16 are taken by other control planes")
+
+    def _claim_port(self) -> int:
+        # Bound but not listening: the API server shares the port (--permit-port-sharing), nobody else can take it
+        # before it does, nor during a restart.
+        claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._claims.append(claim)
+        claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        claim.bind(("127.0.0.1", 0))
+        port: int = claim.getsockname()[1]
+        return port
+
+    def _start(self, name: str) -> None:
+        arguments, ready = {
+            "etcd": (self._etcd_arguments, self._etcd_ready),
+            API_SERVER: (self._apiserver_arguments, self._apiserver_ready),
+            CONTROLLERS: (self._controllers_arguments, self._controllers_ready),
+            SCHEDULER: (self._scheduler_arguments, self._scheduler_ready),
+        }[name]
+        self.processes.start(name, [self.binaries / name, *arguments()])
+        self._wait_until(ready, name)
+
+    def _wait_until(self, ready: Callable[[], bool], name: str) -> None:
+        deadline = time.monotonic() + READY_WITHIN
+        while not ready():
+            status = self.processes.exit_status(name)
+            if status is not None or time.monotonic() > deadline:
+                what = f"was not ready after {READY_WITHIN} s" if status is None else f"ended with status {status}"
+                tail = "\n".join(self.logs(name).splitlines()[-20:])
+                raise ControlPlaneFailed(f"{name} {what}; the end of its log:\n{tail}")
+            time.sleep(0.02)
+
+    def _etcd_arguments(self) -> list[str]:
+        folder = self.processes.folder
+        return [
+            f"--data-dir={folder}/etcd",
+            # Unix sockets in a folder of mode 0700: no port to find, and nobody else on the machine can reach the data.
+            f"--listen-client-urls=unix://{folder}/etcd.sock",
+            f"--listen-peer-urls=unix://{folder}/peer.sock",
+            # What it would tell other members; it insists on host and port, and nobody ever calls them.
+            "--advertise-client-urls=http://127.0.0.1:2379",
+            "--initial-advertise-peer-urls=http://127.0.0.1:2380",
+            "--initial-cluster=default=http://127.0.0.1:2380",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _etcd_ready(self) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as attempt:
+            return attempt.connect_ex(str(self.processes.folder / "etcd.sock")) == 0
+
+    def _apiserver_arguments(self) -> list[str]:
+        folder = self.processes.folder
+        return [
+            f"--etcd-servers=unix://{folder}/etcd.sock",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",  # else it looks for a default route, which a machine may lack
+            "--endpoint-reconciler-type=none",  # Endpoints may not hold a loopback address
+            f"--secure-port={self.url.rpartition(':')[2]}",
+            "--permit-port-sharing=true",
+            f"--cert-dir={folder}",
+            f"--tls-cert-file={folder}/apiserver.pem",
+            f"--tls-private-key-file={folder}/apiserver.pem",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={folder}/service-accounts.key",
+            f"--service-account-signing-key-file={folder}/service-accounts.key",
+            f"--service-cluster-ip-range={self.service_range}",
+            f"--token-auth-file={folder}/tokens.csv",
+            "--authorization-mode=RBAC",
+            "--allow-privileged=true",
+            f"--enable-admission-plugins={','.join(self._enable_admission)}",
+            f"--disable-admission-plugins={','.join(self._disable_admission)}",
+            *self._apiserver_args,
+        ]
+
+    def _apiserver_ready(self) -> bool:
+        try:
+            return self.client().get("/readyz")[0] == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def _controllers_arguments(self) -> list[str]:
+        return [
+            f"--kubeconfig={self.kubeconfig('system:kube-controller-manager')}",
+            f"--controllers=*,{','.join('-' + name for name in CONTROLLERS_OFF)}",
+            "--use-service-account-credentials=true",  # as installers set it: webhooks see who really creates a pod
+            f"--service-account-private-key-file={self.processes.folder}/service-accounts.key",
+            f"--root-ca-file={self.ca_file}",
+            *self._alone_and_fast(),
+        ]
+
+    def _controllers_ready(self) -> bool:
+        return self.client().get("/api/v1/namespaces/default/serviceaccounts/default")[0] == 200
+
+    def _scheduler_arguments(self) -> list[str]:
+        return [f"--kubeconfig={self.kubeconfig('system:kube-scheduler')}", *self._alone_and_fast()]
+
+    def _scheduler_ready(self) -> bool:
+        return "Caches populated" in self.logs(SCHEDULER)
+
+    @staticmethod
+    def _alone_and_fast() -> list[str]:
+        # The default limits (20/s and 50/s) would dominate every timing.
+        return ["--secure-port=0", "--leader-elect=false", "--kube-api-qps=2000", "--kube-api-burst=4000"]

@@ -1,0 +1,5 @@
+"""`python -m webhook` is `gpu-admission`."""
+
+from webhook.commands import main
+
+main()

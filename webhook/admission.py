@@ -1,0 +1,183 @@
+"""Answer one admission request: find the pods in it, run the engine over them, say what came of it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import perf_counter
+
+import msgspec
+
+from policies.pod import Pod, decode_pod
+from policies.policy import TemplateMode
+from webhook import review, workloads
+from webhook.audit import AuditLog, audit_record
+from webhook.engine import Decision, Engine, Subject
+from webhook.metrics import Metrics
+from webhook.review import AdmissionRequest, AdmissionResponse
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+CONTROLLER_MANAGER = "system:kube-controller-manager"
+"""Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What is sent, and the decisions behind it with the prefix of their field paths."""
+
+    response: AdmissionResponse
+    decisions: list[tuple[str, Decision]]
+
+
+class Admission:
+    """Answers requests with the configuration in force at that moment."""
+
+    def __init__(self, engine: Callable[[], Engine], audit: AuditLog | None, metrics: Metrics) -> None:
+        self._engine = engine
+        self._audit = audit
+        self._metrics = metrics
+
+    def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
+        return self._answer("mutate", request, self._mutate)
+
+    def validate(self, request: AdmissionRequest) -> AdmissionResponse:
+        return self._answer("validate", request, self._validate)
+
+    def _answer(
+        self, phase: str, request: AdmissionRequest, decide: Callable[[AdmissionRequest, datetime], Answer]
+    ) -> AdmissionResponse:
+        started, clock = datetime.now(UTC), perf_counter()
+        answer = decide(request, started)
+        seconds = perf_counter() - clock
+        decisions = [decision for _prefix, decision in answer.decisions]
+        verdict = _verdict(answer.response)
+        self._metrics.record(phase, verdict, seconds, decisions)
+        if self._audit is not None:
+            self._audit.write(
+                audit_record(
+                    request,
+                    phase=phase,
+                    verdict=verdict,
+                    started=started,
+                    seconds=seconds,
+                    name=request.name or _generated_name(request),
+                    decisions=answer.decisions,
+                )
+            )
+        return answer.response
+
+    def _mutate(self, request: AdmissionRequest, now: datetime) -> Answer:
+        if not _is_pod_itself(request) or request.operation != "CREATE":
+            return Answer(review.allowed(request.uid), [])
+        return self._pod(request, now, patch=True)
+
+    def _validate(self, request: AdmissionRequest, now: datetime) -> Answer:
+        if _is_pod_itself(request) and request.operation in {"CREATE", "UPDATE"}:
+            return self._pod(request, now, patch=False)
+        kind = request.kind
+        if not request.sub_resource and workloads.has_templates(kind.group, kind.kind):
+            return self._templates(request, now)
+        return Answer(review.allowed(request.uid), [])
+
+    def _pod(self, request: AdmissionRequest, now: datetime, *, patch: bool) -> Answer:
+        try:
+            pod = decode_pod(request.object)
+        except msgspec.ValidationError as error:
+            return Answer(review.unreadable_object(request.uid, str(error)), [])
+        if is_mirror_pod(pod, request):
+            return Answer(review.allowed(request.uid), [])
+        subject = Subject(
+            pod=pod,
+            namespace=request.namespace,
+            made_by_daemonset=made_by_daemonset(pod, request),
+            is_update=request.operation == "UPDATE",
+        )
+        engine = self._engine()
+        decision = engine.mutate(subject, now) if patch else engine.validate(subject, now)
+        name = f"pod {request.namespace}/{request.name or _name_of(pod)}"
+        decisions = [("", decision)]
+        return Answer(review.decided(request.uid, decisions, subject=name, patch=patch), decisions)
+
+    def _templates(self, request: AdmissionRequest, now: datetime) -> Answer:
+        kind = request.kind
+        try:
+            templates = list(workloads.pod_templates(kind.group, kind.kind, request.object))
+        except msgspec.ValidationError as error:
+            # A template that cannot be read is the API server's or the operator's to refuse, never ours.
+            warning = f"gpu-admission could not read the pod template: {error}"
+            return Answer(review.allowed(request.uid, warnings=(warning[: review.WARNING_LIMIT],)), [])
+        engine = self._engine()
+        decisions: list[tuple[str, Decision]] = []
+        for template in templates:
+            subject = Subject(
+                pod=template.pod, namespace=request.namespace, made_by_daemonset=kind.kind == "DaemonSet"
+            )
+            decisions.append((f"{template.path}.", engine.check_template(subject, now)))
+        if any(decision.policy.templates is TemplateMode.ENFORCE for _, decision in decisions):
+            name = f"{kind.kind} {request.namespace}/{request.name}"
+            return Answer(review.decided(request.uid, decisions, subject=name, patch=False), decisions)
+        return Answer(review.advised(request.uid, decisions), decisions)
+
+
+def _verdict(response: AdmissionResponse) -> str:
+    if not response.allowed:
+        return "denied" if response.status and response.status.code == review.FORBIDDEN else "unreadable"
+    if response.patch is not None:
+        return "patched"
+    return "warned" if response.warnings else "allowed"
+
+
+def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:
+    """Whether a kubelet shows a static pod of its own node: nothing may be added, and refusing it would not stop it.
+
+    Anyone can set the annotation, so only the node itself is believed.
+    """
+    node = pod.body.node_name
+    return (
+        MIRROR_ANNOTATION in pod.annotations
+        and bool(node)
+        and request.user_info.username == f"system:node:{node}"
+        and "system:nodes" in (request.user_info.groups or ())
+    )
+
+
+def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
+    """Whether the DaemonSet controller created the pod. An owner reference alone proves nothing: anyone can write one."""
+    creator = request.user_info.username
+    if creator == DAEMONSET_CONTROLLER:
+        return True
+    owners = (pod.metadata and pod.metadata.owner_references) or ()
+    return creator == CONTROLLER_MANAGER and any(
+        owner.controller and owner.kind == "DaemonSet" and owner.api_version.startswith("apps/") for owner in owners
+    )
+
+
+def _is_pod_itself(request: AdmissionRequest) -> bool:
+    return workloads.is_pod(request.kind.group, request.kind.kind) and not request.sub_resource
+
+
+def _name_of(pod: Pod) -> str:
+    metadata = pod.metadata
+    if metadata is None:
+        return ""
+    return metadata.name or metadata.generate_name or ""
+
+
+class _Named(msgspec.Struct, frozen=True, rename="camel"):
+    name: str | None = None
+    generate_name: str | None = None
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Named | None = None
+
+
+_OBJECT_DECODER = msgspec.json.Decoder(_Object)
+
+
+def _generated_name(request: AdmissionRequest) -> str:
+    """Return the name in the object, or its generateName, for an object that has no final name yet."""
+    try:
+        metadata = _OBJECT_DECODER.decode(request.object).metadata if bytes(request.object) != b"null" else None
+    except msgspec.ValidationError:
+        return ""
+    return (metadata.name or metadata.generate_name or "") if metadata else ""

@@ -1,0 +1,143 @@
+"""`gpu-admission serve`: the composition root. The only place where the parts of a running webhook are put together."""
+
+import atexit
+import logging
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from flask import Flask
+from prometheus_client import REGISTRY, disable_created_metrics
+
+from certs.files import ensure_self_signed
+from webhook.admission import Admission
+from webhook.app import create_app
+from webhook.audit import AuditLog
+from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.source import ConfigurationSource, State
+from webhook.metrics import Metrics
+from webhook.server import lifecycle
+from webhook.server.application import run
+from webhook.server.lifecycle import StartupError
+from webhook.server.settings import ServerSettings, SettingsError
+
+NO_AUDIT = "none"
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
+@click.option(
+    "--self-signed",
+    type=click.Path(path_type=Path),
+    help="Directory for a certificate authority and a certificate of our own, made when missing or due.",
+)
+@click.option("--name", "names", multiple=True, help="DNS name or IP address in the self-signed certificate (repeatable).")
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address of the webhook.")  # noqa: S104 - a pod's address
+@click.option("--port", default=8443, show_default=True, help="Port of the webhook (TLS).")
+@click.option("--metrics-host", default="0.0.0.0", show_default=True, help="Address of /metrics.")  # noqa: S104 - likewise
+@click.option("--metrics-port", default=9443, show_default=True, help="Port of /metrics (plain HTTP).")
+@click.option("--threads", default=32, show_default=True, help="Requests worked on at once.")
+@click.option("--drain-seconds", default=15.0, show_default=True, help="How long to serve on after SIGTERM.")
+@click.option("--audit-log", default="-", show_default=True, help='File for the audit log; "-" is stdout, "none" is none.')
+def serve(
+    config: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    self_signed: Path | None,
+    names: tuple[str, ...],
+    host: str,
+    port: int,
+    metrics_host: str,
+    metrics_port: int,
+    threads: int,
+    drain_seconds: float,
+    audit_log: str,
+) -> None:
+    """Serve the webhook over TLS until SIGTERM."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    certificate, key = _certificate(tls_cert, tls_key, self_signed, names)
+    try:
+        settings = ServerSettings(
+            certificate=certificate,
+            key=key,
+            host=host,
+            port=port,
+            metrics_host=metrics_host,
+            metrics_port=metrics_port,
+            threads=threads,
+            drain_seconds=drain_seconds,
+        )
+    except SettingsError as error:
+        raise click.UsageError("\n".join(error.problems)) from None
+    run(lambda: build(config, audit_log), settings, registry=REGISTRY)
+
+
+def build(config: Path | None, audit_target: str) -> Flask:
+    """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
+    disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
+    metrics = Metrics(REGISTRY)
+
+    def report(state: State) -> None:
+        metrics.config_loaded.set(state.loaded_at)
+        metrics.config_valid.set(0 if state.refused else 1)
+
+    try:
+        source = ConfigurationSource(config, report)
+    except ConfigurationError as error:
+        told = "\n".join(str(problem) for problem in error.problems)
+        raise StartupError(f"the configuration in {config} cannot be used:\n{told}") from None
+    report(source.state)
+    source.start()
+    metrics.watch_certificate(lifecycle.certificate)
+    admission = Admission(lambda: source.engine, _audit(audit_target, metrics), metrics)
+    return create_app(admission, metrics, lambda: _readiness(source))
+
+
+def _audit(target: str, metrics: Metrics) -> AuditLog | None:
+    if target == NO_AUDIT:
+        return None
+    try:
+        audit = AuditLog.to(target, metrics.audit_lost.inc)
+    except OSError as error:
+        raise StartupError(f"the audit log {target} cannot be written: {error.strerror}") from None
+    audit.start()
+    atexit.register(audit.stop)
+    return audit
+
+
+def _readiness(source: ConfigurationSource) -> tuple[bool, dict[str, object]]:
+    """Ready unless draining or without a valid certificate. A refused configuration is told, but the old one is good."""
+    certificate = lifecycle.certificate()
+    expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
+    state = source.state
+    detail: dict[str, object] = {
+        "draining": lifecycle.draining(),
+        "configuration": {
+            "version": state.version,
+            "loadedAt": datetime.fromtimestamp(state.loaded_at, UTC).isoformat(timespec="seconds"),
+            "refused": list(state.refused),
+        },
+    }
+    if certificate is not None:
+        detail["certificate"] = {
+            "notAfter": certificate.not_after.isoformat(),
+            "expired": expired,
+            "lastError": certificate.last_error,
+        }
+    return not lifecycle.draining() and not expired, detail
+
+
+def _certificate(
+    tls_cert: Path | None, tls_key: Path | None, self_signed: Path | None, names: tuple[str, ...]
+) -> tuple[Path, Path]:
+    if self_signed is not None and (tls_cert or tls_key):
+        raise click.UsageError("--self-signed makes the certificate itself: leave --tls-cert and --tls-key out")
+    if self_signed is not None:
+        paths = ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
+        return paths.certificate, paths.key
+    if tls_cert is None or tls_key is None:
+        raise click.UsageError("give --tls-cert and --tls-key, or --self-signed DIR")
+    return tls_cert, tls_key

@@ -1,0 +1,23 @@
+"""One consistent version of everything that is configured."""
+
+from hashlib import sha256
+
+import msgspec
+
+from policies.classes import ClassCatalogue
+from policies.policy import PolicySet
+from policies.vocabulary import Vocabulary
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """Policies, classes and vocabulary that belong together; `version` is a digest of the documents they came from."""
+
+    policies: PolicySet
+    classes: ClassCatalogue
+    vocabulary: Vocabulary
+    version: str
+
+
+def digest(*texts: str) -> str:
+    """Return the first 12 hex digits of the SHA-256 of the texts: enough to tell versions apart in a log."""
+    return sha256("\x00".join(texts).encode()).hexdigest()[:12]

@@ -1,0 +1,98 @@
+"""Prometheus metrics of the admission path. Labels are chosen by us, never by tenants: cardinality stays bounded."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from webhook.engine import Decision
+from webhook.server.tls import CertificateState
+
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Metrics:
+    """All metrics of the admission path, on a registry that the caller chooses: tests have several in one process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.requests = Counter(
+            "gpu_admission_requests",
+            "Admission requests answered.",
+            ["phase", "verdict"],
+            registry=self.registry,
+        )
+        self.findings = Counter(
+            "gpu_admission_findings",
+            "Findings, by rule and by what became of them.",
+            ["phase", "rule", "outcome"],
+            registry=self.registry,
+        )
+        self.injections = Counter(
+            "gpu_admission_injections",
+            "Pods that a rule changed.",
+            ["rule"],
+            registry=self.registry,
+        )
+        self.duration = Histogram(
+            "gpu_admission_request_duration_seconds",
+            "Time from the whole body to the answer.",
+            ["phase"],
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self.bad_requests = Counter(
+            "gpu_admission_bad_requests",
+            "HTTP requests that were no admission review.",
+            ["code"],
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "gpu_admission_internal_errors", "Requests that failed through a defect of ours.", registry=self.registry
+        )
+        self.audit_lost = Counter(
+            "gpu_admission_audit_lines_lost", "Audit lines that could not be written.", registry=self.registry
+        )
+        self.config_loaded = Gauge(
+            "gpu_admission_config_loaded_timestamp_seconds",
+            "When the configuration in force was loaded.",
+            registry=self.registry,
+        )
+        self.config_valid = Gauge(
+            "gpu_admission_config_valid",
+            "1 if the newest configuration is in force, 0 if it was refused and an older one is.",
+            registry=self.registry,
+        )
+        self.certificate_expiry = Gauge(
+            "gpu_admission_certificate_expiry_timestamp_seconds",
+            "When the served certificate expires.",
+            registry=self.registry,
+        )
+        self.certificate_valid = Gauge(
+            "gpu_admission_certificate_valid",
+            "1 if the newest certificate on disk is served, 0 if it could not be used and an older one is.",
+            registry=self.registry,
+        )
+
+    def watch_certificate(self, state: Callable[[], CertificateState | None]) -> None:
+        """Read the certificate's state at every scrape."""
+        self.certificate_expiry.set_function(lambda: _expiry(state()))
+        self.certificate_valid.set_function(lambda: _valid(state()))
+
+    def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:
+        """Count one answered request."""
+        self.requests.labels(phase, verdict).inc()
+        self.duration.labels(phase).observe(seconds)
+        for decision in decisions:
+            for judged in decision.judged:
+                self.findings.labels(phase, judged.finding.rule, judged.outcome.value).inc()
+            if verdict == "patched":
+                for rule in dict.fromkeys(change.rule for change in decision.changes):
+                    self.injections.labels(rule).inc()
+
+
+def _expiry(state: CertificateState | None) -> float:
+    return state.not_after.timestamp() if state else 0.0
+
+
+def _valid(state: CertificateState | None) -> float:
+    return 1.0 if state and state.last_error is None else 0.0

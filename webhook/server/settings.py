@@ -1,0 +1,90 @@
+"""
+What the edge needs to know before it starts.
+
+Frozen and validated as a whole: SettingsError carries every problem at once, each naming its field.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+MEBIBYTE = 1024 * 1024
+
+# kube-apiserver keeps an idle connection for 90 s (net/http IdleConnTimeout) and does not repeat a
+# POST that meets a closed one, so ours must live longer.
+API_SERVER_IDLE_SECONDS = 90
+
+_LAST_PORT = 65535
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+_LEAST = {
+    "threads": 1,
+    "connections": 1,
+    "body_limit": 1,
+    "buffer_limit": 1,
+    "handshake_seconds": 0.1,
+    "request_seconds": 0.1,
+    "response_seconds": 0.1,
+    "drain_seconds": 0,
+    "graceful_seconds": 0.1,
+}
+
+
+class SettingsError(ValueError):
+    """Settings that cannot work; `problems` holds one sentence for each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """
+    All times in seconds, all sizes in bytes.
+
+    There is no number of worker processes: counters and the ledger's queue live in one process, and
+    replicas scale.
+    """
+
+    certificate: Path
+    key: Path
+    host: str = "0.0.0.0"  # noqa: S104 - the API server reaches a pod on its pod address
+    port: int = 8443
+    metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus likewise
+    metrics_port: int = 9443
+    threads: int = 32
+    connections: int = 1000
+    body_limit: int = 8 * MEBIBYTE  # two copies of an object of 3 MiB, which is all that the API server takes
+    buffer_limit: int = 64 * MEBIBYTE  # bytes of requests and answers held at once, over all connections
+    keepalive_seconds: float = 110
+    handshake_seconds: float = 10  # net/http gives up after as long
+    request_seconds: float = 10  # from the first byte of a request to its last
+    response_seconds: float = 10  # for the client to take the answer off our hands
+    drain_seconds: float = 15  # serving on after SIGTERM, until every endpoint list has forgotten us
+    graceful_seconds: float = 15  # for requests in flight when draining ends
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        if problems := list(self._problems()):
+            raise SettingsError(problems)
+
+    def _problems(self) -> Iterator[str]:
+        for name, least in _LEAST.items():
+            if (value := getattr(self, name)) < least:
+                yield f"{name}: {value} must be at least {least}"
+        for name in ("port", "metrics_port"):
+            if not 0 <= (port := getattr(self, name)) <= _LAST_PORT:
+                yield f"{name}: {port} is not a port (1 to {_LAST_PORT}; 0 picks a free one)"
+        if self.port == self.metrics_port != 0:
+            yield f"metrics_port: {self.metrics_port} is the port of the webhook itself"
+        if self.keepalive_seconds <= API_SERVER_IDLE_SECONDS:
+            yield (
+                f"keepalive_seconds: {self.keepalive_seconds} must be more than {API_SERVER_IDLE_SECONDS},"
+                " the idle time of the API server's connections"
+            )
+        if self.connections < self.threads:
+            yield f"connections: {self.connections} leaves some of {self.threads} threads without work"
+        if self.buffer_limit < self.body_limit:
+            yield f"buffer_limit: {self.buffer_limit} must not be less than body_limit, {self.body_limit}"
+        if self.log_level not in _LOG_LEVELS:
+            yield f"log_level: {self.log_level!r} is none of {', '.join(_LOG_LEVELS)}"

@@ -1,0 +1,123 @@
+"""
+The certificate that new connections are given, read again whenever its files change.
+
+Works for files that are rewritten, replaced, or swapped behind symlinks as kubelet does with a Secret
+volume. A pair that does not load or match changes nothing: the pair in use stays, the reason is logged
+once and kept in `state`.
+"""
+
+import dataclasses
+import datetime as dt
+import logging
+import ssl
+import threading
+import time
+from pathlib import Path
+
+from cryptography import x509
+
+logger = logging.getLogger(__name__)
+
+# A pair may be swapped for another between our two reads; the third time in a row it is not chance.
+_ATTEMPTS = 3
+
+_Fingerprint = tuple[tuple[int, ...], ...]
+
+
+class CertificateError(Exception):
+    """No usable pair of certificate and key; the message names the file."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateState:
+    """
+    What is being served.
+
+    `loaded_at` is in seconds since the epoch, `not_after` in UTC. `last_error` says why the files'
+    present content is not what is served (None: it is), `failures` counts such contents since the start.
+    """
+
+    loaded_at: float
+    not_after: dt.datetime
+    last_error: str | None
+    failures: int
+
+
+class ServingCertificate:
+    """
+    One pair of PEM files and the TLS context made of them.
+
+    Raises CertificateError when the pair does not load at the start; later failures only show in `state`.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._lock = threading.Lock()
+        self._seen = self._fingerprint()
+        self._context, not_after = self._load()
+        self.state = CertificateState(loaded_at=time.time(), not_after=not_after, last_error=None, failures=0)
+
+    def context(self) -> ssl.SSLContext:
+        """Context for the next connection, new if the files have changed since the last call."""
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                try:
+                    seen = self._fingerprint()
+                except CertificateError as error:
+                    self._refuse(error, ())
+                    break
+                if seen == self._seen:
+                    break
+                self._replace(seen)
+            return self._context
+
+    def _replace(self, seen: _Fingerprint) -> None:
+        try:
+            self._context, not_after = self._load()
+        except CertificateError as error:
+            self._refuse(error, seen)
+            return
+        self._seen = seen
+        self.state = CertificateState(
+            loaded_at=time.time(), not_after=not_after, last_error=None, failures=self.state.failures
+        )
+        logger.info("serving a new certificate from %s, valid until %s", self._certificate, not_after)
+
+    def _refuse(self, error: CertificateError, seen: _Fingerprint) -> None:
+        if seen == self._seen:
+            return
+        self._seen = seen
+        self.state = dataclasses.replace(self.state, last_error=str(error), failures=self.state.failures + 1)
+        logger.error("keeping the certificate valid until %s: %s", self.state.not_after, error)
+
+    def _fingerprint(self) -> _Fingerprint:
+        """Change of either file, seen through symlinks: a write moves the times, a swap the inode."""
+        try:
+            found = [path.stat() for path in (self._certificate, self._key)]
+        except OSError as error:
+            raise CertificateError(f"{error.filename}: {error.strerror}") from error
+        return tuple((file.st_ino, file.st_mtime_ns, file.st_ctime_ns, file.st_size) for file in found)
+
+    def _load(self) -> tuple[ssl.SSLContext, dt.datetime]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])  # all that kube-apiserver offers to webhooks
+        try:
+            pem = self._certificate.read_bytes()
+            context.load_cert_chain(self._certificate, self._key, password=_no_password)
+        except ssl.SSLError as error:
+            reason = (error.reason or str(error)).replace("_", " ").lower()
+            raise CertificateError(
+                f"{self._certificate} and {self._key} do not load as a pair: {reason}"
+            ) from error
+        except OSError as error:
+            raise CertificateError(f"{error.filename or self._key}: {error.strerror}") from error
+        except ValueError as error:
+            raise CertificateError(f"{self._key}: {error}") from error
+        return context, x509.load_pem_x509_certificate(pem).not_valid_after_utc
+
+
+def _no_password() -> str:
+    # Without this OpenSSL would ask on the terminal.
+    raise ValueError("the key is encrypted; serve needs a plain one")
