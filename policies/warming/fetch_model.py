@@ -9,11 +9,12 @@ Exit codes         0 done or warm, 1 failed, 2 bad configuration, 143 stopped by
 """
 
 # ruff: noqa: BLE001, S310, PLC0415
-# Whatever a client library raises becomes one line; every URL is https (check, HttpsOnly); client libraries are
-# imported where they are used because an image carries only its source's.
+# Whatever a client library raises becomes one line; URLs are https (check, KeepHttps) or below HF_ENDPOINT;
+# client libraries are imported where they are used, as an image carries only that of its source.
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import contextlib
 import errno
@@ -50,7 +51,9 @@ PARTIAL, MARKER = STATE / "partial", STATE / "marker.json"
 CHUNK = 1 << 18
 TELL_EVERY = 10  # seconds
 SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTHORIZ")
-LASTING = "EACCES EDQUOT EEXIST EFBIG EISDIR ENAMETOOLONG ENOENT ENOLCK ENOSPC ENOSYS ENOTDIR ENOTSUP EPERM EROFS"
+LASTING = (
+    "EACCES EDQUOT EEXIST EFBIG EISDIR ENAMETOOLONG ENOENT ENOLCK ENOSPC ENOSYS ENOTDIR ENOTSUP EPERM EROFS"
+)
 
 
 class ConfigurationError(Exception): ...
@@ -64,11 +67,18 @@ class Entry(NamedTuple):
     size: int | None
     tag: str  # changes with the content; "" where a part cannot be resumed
     pull: Any  # (offset, file) appends the rest, or rewinds the file if it has to start over
-    check: Any = None  # (constructor of a hash, digest)
+    hash: Any = None
+    expected: str = ""  # hexadecimal digest
     part: pathlib.Path = PARTIAL
 
-    def held(self) -> int:
-        return self.part.stat().st_size if self.part.is_file() else 0
+
+def held(entries: list[Entry]) -> int:
+    """Return how many bytes of the entries' parts are there; watch() may look while they are moved away."""
+    sizes = []
+    for entry in entries:
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(entry.part.stat().st_size)
+    return sum(sizes)
 
 
 def say(text: object) -> None:
@@ -127,16 +137,16 @@ def lasting(error: Any) -> bool:
         code = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if isinstance(code, int):
         return code < http.HTTPStatus.INTERNAL_SERVER_ERROR and code not in (408, 425, 429)
-    return (
+    return bool(
         isinstance(error, (ConfigurationError, LastingError, ImportError))
         or errno.errorcode.get(getattr(error, "errno", None) or 0, "-") in LASTING.split()
-        or "Credentials" in type(error).__name__
+        or re.search("Credentials|InvalidOperation", type(error).__name__)
         or "CERTIFICATE_VERIFY_FAILED" in str(error)
     )
 
 
 def persist(what: str, action: Any, progress: Any = lambda: 0) -> Any:
-    """Try again after transient errors; an attempt that got further than any before it counts as the first."""
+    """Try again after transient errors; an attempt that got further than those before counts as the first."""
     tries, best = 0, progress()
     while True:
         try:
@@ -157,41 +167,62 @@ def safe(path: str) -> str:
     return path
 
 
-class HttpsOnly(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any) -> Any:
-        if not args[-1].lower().startswith("https://"):
+class KeepHttps(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, request: Any, *args: Any) -> Any:
+        if request.type == "https" and not args[-1].lower().startswith("https://"):
             raise LastingError("redirects away from https")
-        return super().redirect_request(*args)
+        return super().redirect_request(request, *args)
+
+
+def get(url: str, **headers: str) -> Any:
+    request = urllib.request.Request(url, headers={name.replace("_", "-"): headers[name] for name in headers})
+    bearer = "Bearer " + ENV["HF_TOKEN"] if "HF_TOKEN" in ENV else ""
+    if authorization := bearer if SCHEME == "hf" else ENV.get("MODEL_HTTP_AUTHORIZATION"):
+        # Unredirected: the storage behind a redirect must not see it.
+        request.add_unredirected_header("Authorization", authorization)
+    return urllib.request.build_opener(KeepHttps).open(request, timeout=60)
+
+
+def pull_url(url: str, validator: str, offset: int, file: Any) -> None:
+    headers = {"Range": f"bytes={offset}-"} if offset else {}
+    if offset and validator:
+        headers["If_Range"] = validator
+    with get(url, **headers) as answer:
+        if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
+            file.seek(0)
+            file.truncate()
+        elif not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
+            raise OSError("sent another range than asked for")
+        shutil.copyfileobj(answer, file, CHUNK)
 
 
 def https(_host: str, path: str) -> list[Entry]:
-    def get(headers: dict[str, str]) -> Any:
-        request = urllib.request.Request(SOURCE.partition("#")[0], headers=headers)
-        if "MODEL_HTTP_AUTHORIZATION" in ENV:  # unredirected: the storage behind a redirect must not see it
-            request.add_unredirected_header("Authorization", ENV["MODEL_HTTP_AUTHORIZATION"])
-        return urllib.request.build_opener(HttpsOnly).open(request, timeout=60)
-
-    partial = http.HTTPStatus.PARTIAL_CONTENT
-    with get({"Range": "bytes=0-0"}) as probe:
+    url = SOURCE.partition("#")[0]
+    with get(url, Range="bytes=0-0") as probe:
         length = probe.headers.get("Content-Length", "")
-        if probe.status == partial:
+        if probe.status == http.HTTPStatus.PARTIAL_CONTENT:
             length = probe.headers.get("Content-Range", "").rpartition("/")[2]
         tag = probe.headers.get("ETag", "")
         if not tag.startswith('"'):  # If-Range takes no weak ETag (RFC 9110 13.1.5)
             tag = probe.headers.get("Last-Modified", "")
+    name, size = urllib.parse.unquote(path.rpartition("/")[2]), int(length) if length.isdigit() else None
+    return [Entry(name, size, tag, functools.partial(pull_url, url, tag), hashlib.sha256, SHA256)]
 
-    def pull(offset: int, file: Any) -> None:
-        with get({"Range": f"bytes={offset}-", "If-Range": tag} if offset else {}) as answer:
-            if answer.status != partial:
-                file.seek(0)
-                file.truncate()
-            elif not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
-                raise OSError("sent another range than asked for")
-            shutil.copyfileobj(answer, file, CHUNK)
 
-    name = safe(urllib.parse.unquote(path.rpartition("/")[2]))
-    expected = (hashlib.sha256, bytes.fromhex(SHA256)) if SHA256 else None
-    return [Entry(name, int(length) if length.isdigit() else None, tag, pull, expected)]
+def hf(owner: str, path: str) -> list[Entry]:
+    """Speak the hub's HTTP interface: its client library (2.4) resumes nothing that another process began."""
+    hub = ENV.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    name, _, revision = f"{owner}/{path}".partition("@")
+    revision = urllib.parse.quote(revision or "main", "")
+    with get(f"{hub}/api/models/{name}/revision/{revision}?blobs=true") as answer:
+        model = json.load(answer)
+    listed = []
+    for file in model["siblings"]:
+        sha256, quoted = (file.get("lfs") or {}).get("sha256", ""), urllib.parse.quote(file["rfilename"])
+        pull = functools.partial(pull_url, f"{hub}/{name}/resolve/{model['sha']}/{quoted}", "")
+        tag = sha256 or file.get("blobId", "")
+        listed.append(Entry(file["rfilename"], file.get("size"), tag, pull, hashlib.sha256, sha256))
+    return listed
 
 
 def below(prefix: str, objects: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -228,8 +259,6 @@ def s3(bucket: str, prefix: str) -> list[Entry]:
 
 
 def gs(bucket: str, prefix: str) -> list[Entry]:
-    import base64
-
     import google.auth.exceptions
     import google_crc32c
     from google.cloud import storage
@@ -240,46 +269,16 @@ def gs(bucket: str, prefix: str) -> list[Entry]:
         client = storage.Client.create_anonymous_client()
 
     def pull(blob: Any, offset: int, file: Any) -> None:
-        options = {
-            "if_generation_match": blob.generation,
-            "raw_download": True,
-            "checksum": None,
-            "retry": None,
-        }
-        blob.download_to_file(file, start=offset or None, **options)
+        options = {"if_generation_match": blob.generation, "checksum": None, "retry": None}
+        blob.download_to_file(file, start=offset or None, raw_download=True, **options)
+
+    def entry(path: str, blob: Any) -> Entry:
+        expected = base64.b64decode(blob.crc32c or "").hex()
+        pulled = functools.partial(pull, blob)
+        return Entry(path, blob.size, str(blob.generation), pulled, google_crc32c.Checksum, expected)
 
     objects = [(blob.name, blob) for blob in client.list_blobs(bucket, prefix=prefix)]
-    return [
-        Entry(path, o.size, str(o.generation), functools.partial(pull, o), expected)
-        for path, o in below(prefix, objects)
-        for expected in [(google_crc32c.Checksum, base64.b64decode(o.crc32c)) if o.crc32c else None]
-    ]
-
-
-def hf(owner: str, path: str) -> list[Entry]:
-    # Read when the library is imported; the container's root file system may be read-only.
-    ENV.update(HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_VERBOSITY="error")
-    ENV.setdefault("HF_HOME", str(PARTIAL / "home"))
-    import huggingface_hub
-
-    name, _, revision = f"{owner}/{path}".partition("@")
-    info = huggingface_hub.HfApi().model_info(name, revision=revision or None, files_metadata=True)
-    folder = PARTIAL / f"hf-{info.sha}"
-    listed: list[Entry] = []
-
-    def pull_all() -> None:
-        workers = number("MODEL_PARALLEL", 4)
-        huggingface_hub.snapshot_download(name, revision=info.sha, local_dir=folder, max_workers=workers)
-        # Without a connection it returns what is there, complete or not.
-        if missing := [entry.path for entry in listed if not entry.part.exists()]:
-            raise OSError(f"{missing[0]} was not delivered")
-
-    for file in info.siblings or ():
-        sha256 = file.lfs.sha256 if file.lfs else ""
-        expected = (hashlib.sha256, bytes.fromhex(sha256)) if sha256 else None
-        tag, part = sha256 or file.blob_id or "", folder / safe(file.rfilename)
-        listed.append(Entry(file.rfilename, file.size, tag, pull_all, expected, part))
-    return listed
+    return [entry(path, blob) for path, blob in below(prefix, objects)]
 
 
 def pvc(claim: str, path: str) -> list[Entry]:
@@ -345,9 +344,8 @@ def lock() -> Any:
 
 def tidy(entries: list[Entry]) -> None:
     """Delete parts of other versions and the files of the last run; those that still hold become parts."""
-    wanted = {"home"} | {entry.part.relative_to(PARTIAL).parts[0] for entry in entries}
-    for stale in [found for found in PARTIAL.iterdir() if found.name not in wanted]:
-        shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
+    for stale in set(PARTIAL.iterdir()) - {entry.part for entry in entries}:
+        stale.unlink()
     try:
         left = marker()
     except (OSError, ValueError):
@@ -359,28 +357,19 @@ def tidy(entries: list[Entry]) -> None:
             continue
         part = parts.get((path, size, tag))
         if part and target.stat().st_size == size:
-            part.parent.mkdir(parents=True, exist_ok=True)
             target.replace(part)
         else:
             target.unlink()
     MARKER.unlink()
 
 
-def used() -> int:
-    total = 0
-    for file in PARTIAL.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
-            total += file.stat().st_size if file.is_file() else 0
-    return total
-
-
-def watch(total: int) -> None:
+def watch(entries: list[Entry], total: int) -> None:
     """Tell every ten seconds or five percent."""
-    first = last = used()
+    first = last = held(entries)
     began = told = time.monotonic()
     while True:
         time.sleep(1)
-        have, now = used(), time.monotonic()
+        have, now = held(entries), time.monotonic()
         if now - told >= TELL_EVERY or have - last >= (total or have) / 20:
             whole = human(total) if total else "unknown size"
             say(f"{human(have)} of {whole}, {human(max(have - first, 0) / (now - began))}/s")
@@ -389,33 +378,29 @@ def watch(total: int) -> None:
 
 def complete(entry: Entry) -> None:
     def once() -> None:
-        have = entry.held() if entry.tag and entry.size is not None else 0
+        have = held([entry]) if entry.tag and entry.size is not None else 0
         with entry.part.open("ab" if 0 < have <= (entry.size or 0) else "wb") as file:
             if have != entry.size:
                 entry.pull(file.tell(), file)
-        if entry.size not in (None, entry.held()):
-            raise OSError(f"got {entry.held()} of {entry.size} bytes")
+        if entry.size not in (None, held([entry])):
+            raise OSError(f"got {held([entry])} of {entry.size} bytes")
 
-    if SCHEME != "hf":
-        persist(entry.path, once, entry.held)
-    if entry.check:
-        constructor, expected = entry.check
-        digest = constructor()
+    persist(entry.path, once, lambda: held([entry]))
+    if entry.expected:
+        digest = entry.hash()
         with entry.part.open("rb") as file:
             while chunk := file.read(CHUNK):
                 digest.update(chunk)
-        if digest.digest() != expected:
+        if digest.digest().hex() != entry.expected:
             entry.part.unlink()
-            raise LastingError(
-                f"{entry.path} has checksum {digest.digest().hex()}, expected {expected.hex()}"
-            )
+            raise LastingError(f"{entry.path} has checksum {digest.digest().hex()}, not {entry.expected}")
 
 
 def install(entries: list[Entry]) -> None:
     files = {}
     for entry in entries:
         target = DESTINATION / entry.path
-        files[entry.path] = (entry.held(), entry.tag)
+        files[entry.path] = (held([entry]), entry.tag)
         if DESTINATION.resolve() not in (target.parent / "-").resolve().parents:
             raise LastingError(f"would have {entry.path} written through a link")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -433,9 +418,9 @@ def fetch() -> None:
     entries = []
     for entry in found:
         name = hashlib.sha256(f"{safe(entry.path)} {entry.size} {entry.tag}".encode()).hexdigest()[:32]
-        entries.append(entry if SCHEME == "hf" else entry._replace(part=PARTIAL / name))
+        entries.append(entry._replace(part=PARTIAL / name))
     tidy(entries)
-    total, had, began = sum(entry.size or 0 for entry in entries), used(), time.monotonic()
+    total, had, began = sum(entry.size or 0 for entry in entries), held(entries), time.monotonic()
     limit, free = number("MODEL_CACHE_LIMIT", 0), shutil.disk_usage(PARTIAL).free
     if limit and total > limit:
         raise LastingError(f"has {human(total)}, more than the cache's size limit of {human(limit)}")
@@ -444,9 +429,7 @@ def fetch() -> None:
     say(
         f"{SHOWN}: {len(entries)} file(s), {human(total)}, of which {human(min(had, total))} are here already"
     )
-    threading.Thread(target=watch, args=(total,), daemon=True).start()
-    if SCHEME == "hf":
-        persist("download", entries[0].pull, used)
+    threading.Thread(target=watch, args=(entries, total), daemon=True).start()
     with concurrent.futures.ThreadPoolExecutor(number("MODEL_PARALLEL", 4)) as pool:
         for future in concurrent.futures.as_completed([pool.submit(complete, entry) for entry in entries]):
             if error := future.exception():

@@ -1,6 +1,6 @@
 """The fetch script, run as its container runs it, and a web server with TLS of its own."""
 
-import datetime
+import datetime as dt
 import ipaddress
 import os
 import signal
@@ -33,17 +33,19 @@ class Authority:
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "models.test")])
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     folder = tmp_path_factory.mktemp("tls")
@@ -65,16 +67,17 @@ class Warmer:
 
     destination: Path
     environment: dict[str, str]
+    before: tuple[str, ...] = ()
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def state(self) -> Path:
         return self.destination.parent / f".{self.destination.name}.warming"
 
-    def start(self, source: str, *, before: tuple[str, ...] = (), **environment: str) -> subprocess.Popen[str]:
+    def start(self, source: str, **environment: str) -> subprocess.Popen[str]:
         script = fetch_script(source.partition("://")[0] if "://" in source else "https")
         process = subprocess.Popen(
-            [*before, sys.executable, "-I", "-c", script],
+            [*self.before, sys.executable, "-I", "-c", script],
             env={
                 **self.environment,
                 "MODEL_SOURCE": source,
@@ -88,9 +91,9 @@ class Warmer:
         self.running.append(process)
         return process
 
-    def run(self, source: str, *, before: tuple[str, ...] = (), **environment: str) -> tuple[int, str]:
+    def run(self, source: str, **environment: str) -> tuple[int, str]:
         """Return (exit code, everything it said)."""
-        process = self.start(source, before=before, **environment)
+        process = self.start(source, **environment)
         said, _ = process.communicate(timeout=60)
         return process.returncode, said
 
@@ -106,7 +109,11 @@ class Warmer:
 
 @pytest.fixture
 def warmer(tmp_path: Path, authority: Authority) -> Iterator[Warmer]:
-    environment = {"PATH": os.environ["PATH"], "SSL_CERT_FILE": str(authority.file), "HOME": str(tmp_path / "home")}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SSL_CERT_FILE": str(authority.file),
+        "HOME": str(tmp_path / "home"),
+    }
     warmer = Warmer(tmp_path / "cache" / "model", environment)
     (tmp_path / "cache").mkdir()
     yield warmer

@@ -141,7 +141,9 @@ class S3Handler(Handler):
             super().route(f"{bucket}/{key}", query)
             return
         store, prefix = self.server.store, query.get("prefix", [""])[0]
-        keys = sorted(name.partition("/")[2] for name in store.objects if name.startswith(f"{bucket}/{prefix}"))
+        keys = sorted(
+            name.partition("/")[2] for name in store.objects if name.startswith(f"{bucket}/{prefix}")
+        )
         first = int(query.get("continuation-token", ["0"])[0])
         rows = "".join(
             f"<Contents><Key>{escape(key)}</Key><Size>{len(store.objects[f'{bucket}/{key}'])}</Size>"
@@ -150,7 +152,8 @@ class S3Handler(Handler):
         )
         more = first + 2 < len(keys)
         token = f"<NextContinuationToken>{first + 2}</NextContinuationToken>" if more else ""
-        page = f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}{rows}</ListBucketResult>"
+        truncated = f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}"
+        page = f"<ListBucketResult>{truncated}{rows}</ListBucketResult>"
         self.reply(200, page.encode(), Content_Type="application/xml")
 
 
@@ -169,7 +172,7 @@ class GSHandler(Handler):
                 "bucket": bucket,
                 "size": str(len(body)),
                 "generation": "17",
-                "crc32c": base64.b64encode(google_crc32c.Checksum(body).digest()).decode(),
+                "crc32c": base64.b64encode(google_crc32c.value(body).to_bytes(4, "big")).decode(),
             }
             for name, body in sorted(store.objects.items())
             if name.startswith(f"{bucket}/{prefix}")
@@ -202,7 +205,7 @@ class HubHandler(Handler):
             info = {"id": repository, "sha": self.commit, "siblings": files, "tags": [rest]}
             self.reply(200, json.dumps(info).encode(), Content_Type="application/json")
         else:
-            name = path.split(f"/resolve/{self.commit}/")[-1]
+            name = path.partition(f"/resolve/{self.commit}/")[2]
             body = objects[name]
             about = self.described(name, body, "path")
             etag = about["lfs"]["oid"] if "lfs" in about else about["oid"]
