@@ -1,7 +1,7 @@
 """
 Issue an authority and the server certificates that it vouches for.
 
-ECDSA on P-256 throughout: a handshake costs the server a fraction of what RSA would. The clock is an argument.
+ECDSA on P-256 throughout: a handshake costs a fraction of what it would with RSA. The clock is an argument.
 kube-apiserver looks at subject alternative names only; the common name is for people.
 """
 

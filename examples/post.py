@@ -1,6 +1,6 @@
 """Post a pod manifest to a running webhook the way the API server does, and show what comes back.
 
-    .venv/bin/python examples/post.py examples/workloads/pod-training.yaml
+.venv/bin/python examples/post.py examples/workloads/pod-training.yaml
 """
 
 import argparse

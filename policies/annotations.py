@@ -53,5 +53,8 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     if digits.isascii() and digits.isdigit() and len(digits) <= 12 and 1 <= int(digits) <= maximum:  # noqa: PLR2004 - see above
         return int(digits)
     return BadAnnotation(
-        key, text, f"is no whole number of {unit} from 1 to {maximum}", f'write a plain number such as "60" ({unit})'
+        key,
+        text,
+        f"is no whole number of {unit} from 1 to {maximum}",
+        f'write a plain number such as "60" ({unit})',
     )

@@ -1,8 +1,8 @@
-"""GPU classes: which kinds of accelerator there are, how a node shows which one it has, and what a slice of one weighs.
+"""GPU classes: what kinds of accelerator there are, how a node shows its kind, what a slice of one weighs.
 
-`GPUClassSpec` is the spec of a GPUClass document; `problems` finds what its types cannot say; `ClassCatalogue` answers
-questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to `nvidia-a100`), whose name is legal wherever the
-name of a class is.
+`GPUClassSpec` is the spec of a GPUClass document; `problems` finds what its types cannot say;
+`ClassCatalogue` answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to
+`nvidia-a100`), whose name is legal wherever the name of a class is.
 """
 
 import difflib
@@ -12,17 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated
 
 import msgspec
 
 from policies.pod import Toleration
 
 Problem = tuple[str, str]
-"""Path inside the document, and a sentence about what stands there."""
+"""Path in the document, such as `spec.migProfiles[1g.10gb].weight`, and what is wrong there."""
 
 SEVENTHS = 7
-"""MIG divides the compute of a card in sevenths (of which an A30 has four), whatever it does to the memory."""
+"""MIG divides the compute of a card in sevenths (an A30 has four of them), whatever it does to the memory."""
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _QUALIFIED_PART = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
@@ -34,11 +33,9 @@ _LABEL_LENGTH = 63
 _PREFIX_LENGTH = 253
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
-PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
-
 
 class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A node label by which nodes of the class are known; any of the values will do, the first is the one to select by."""
+    """A label by which nodes of the class are known, and every value of it that they may carry."""
 
     key: str
     values: tuple[str, ...]
@@ -47,7 +44,8 @@ class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class MigProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A MIG slice: compute in sevenths of the card, memory as its name says, how many one card can hold.
 
-    `weight` is the share of a whole card that one slice is charged, such as "1/4"; without it see `ClassCatalogue.mig_weight`.
+    `weight` is the share of a whole card that one slice is charged, such as "1/4"; where it is left out see
+    `ClassCatalogue.mig_weight`.
     """
 
     sevenths: int
@@ -61,12 +59,13 @@ class GPUClassSpec(
 ):
     """Spec of a GPUClass document.
 
-    `family` is the class's own name where it is left out. `memory_gib` is the nominal size that the vendor sells. `resource` is the
-    extended resource by which whole cards are asked for. `equivalents` says what one unit of a resource is worth in whole cards where
-    that is not 1: "1/4" for a pool that is time-sliced by four under an unchanged resource name.
+    `family` is the class's own name where it is left out. `memory_gib` is the nominal size that the vendor
+    sells. `resource` is the extended resource by which whole cards are asked for. `equivalents` says what one
+    unit of a resource is worth in whole cards where that is not 1: "1/4" for a pool that is time-sliced by
+    four under an unchanged resource name.
     """
 
-    memory_gib: PositiveInt = msgspec.field(name="memoryGiB")
+    memory_gib: int = msgspec.field(name="memoryGiB")
     family: str = ""
     resource: str = "nvidia.com/gpu"
     tolerations: tuple[Toleration, ...] = ()
@@ -92,37 +91,34 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
 
 
 def parse_share(text: str) -> Fraction:
-    """Read a share of a card, such as "1/4" or "0.25": more than 0 and at most 1. Raises ValueError with a sentence."""
+    """Read a share of a card, such as "1/4" or "0.25": more than 0, at most 1. Raises ValueError."""
     if _SHARE.fullmatch(text):
         numerator, _, denominator = text.partition("/")
         if not denominator or int(denominator):
             share = Fraction(numerator) / int(denominator or "1")
             if 0 < share <= 1:
                 return share
-    raise ValueError(
-        f'"{text[:40]}" is no share of a card: write a fraction such as "1/4" or "0.25", more than 0 and at most 1'
-    )
+    raise ValueError(f'"{text[:40]}" is no share of a card: write "1/4" or "0.25", more than 0 and at most 1')
 
 
 class ClassCatalogue:
-    """All classes. Where two have one name the later holds, so that a platform team can replace a built-in class."""
+    """All classes. Where two have one name the later holds, so a built-in class can be replaced."""
 
     def __init__(self, classes: Iterable[GPUClass]) -> None:
         by_name = {gpu_class.name: gpu_class for gpu_class in classes}
         self._classes = {name: by_name[name] for name in sorted(by_name)}
         families: dict[str, list[GPUClass]] = defaultdict(list)
         labels: dict[tuple[str, str], list[GPUClass]] = defaultdict(list)
-        self._slices: dict[tuple[str, str], tuple[MigProfile, Fraction]] = {}
+        self._profiles: dict[tuple[str, str], MigProfile] = {}
         for gpu_class in self._classes.values():
             families[gpu_class.family].append(gpu_class)
             for label in gpu_class.node_labels:
                 for value in label.values:
                     labels[label.key, value].append(gpu_class)
             for profile_name, profile in gpu_class.mig_profiles.items():
-                entry = profile, _weight(gpu_class, profile)
-                self._slices[gpu_class.name, profile_name] = entry
-                # A resource name has no "+": the device plugin offers 1g.10gb+me as nvidia.com/mig-1g.10gb.me.
-                self._slices[gpu_class.name, profile_name.replace("+", ".")] = entry
+                self._profiles[gpu_class.name, profile_name] = profile
+                # A resource name has no "+": a 1g.10gb+me is offered as nvidia.com/mig-1g.10gb.me.
+                self._profiles[gpu_class.name, profile_name.replace("+", ".")] = profile
         self._families = {family: tuple(members) for family, members in sorted(families.items())}
         self._labels = {label: tuple(members) for label, members in labels.items()}
         self.label_keys = frozenset(key for key, _ in labels)
@@ -152,21 +148,24 @@ class ClassCatalogue:
         return (gpu_class,) if gpu_class is not None else self.family(name)
 
     def matching_label(self, key: str, value: str) -> tuple[GPUClass, ...]:
-        """Return the classes whose nodes may carry this label; several where the label tells no more than the family."""
+        """Return the classes whose nodes may carry this label; several where it tells only the family."""
         return self._labels.get((key, value), ())
 
     def mig_profile(self, gpu_class: GPUClass, profile: str) -> MigProfile | None:
-        """Return the profile as named by NVIDIA (`1g.10gb+me`) or in a resource name (`1g.10gb.me`), if the class has it."""
-        entry = self._slices.get((gpu_class.name, profile))
-        return entry[0] if entry is not None else None
+        """Return the profile named as NVIDIA does (`1g.10gb+me`) or a resource does (`1g.10gb.me`)."""
+        return self._profiles.get((gpu_class.name, profile))
 
     def mig_weight(self, gpu_class: GPUClass, profile: str) -> Fraction:
-        """Return the share of a whole card that a slice is charged: the larger of its shares of compute and of memory.
+        """Return what a slice is charged, in whole cards: the larger of its shares of compute and memory.
 
-        So a 1g.20gb of an 80 GB card is a quarter, not a seventh. A weight that the class states holds instead. Raises KeyError for a
-        profile that the class does not have.
+        So a 1g.20gb of an 80 GB card is a quarter, not a seventh. A weight that the class states holds
+        instead. Raises KeyError for a profile that the class does not have.
         """
-        return self._slices[gpu_class.name, profile][1]
+        slice_of_card = self._profiles[gpu_class.name, profile]
+        if slice_of_card.weight is not None:
+            return parse_share(slice_of_card.weight)
+        compute = Fraction(slice_of_card.sevenths, SEVENTHS)
+        return max(compute, Fraction(slice_of_card.memory_gib, gpu_class.memory_gib))
 
     def nearest(self, word: str) -> str | None:
         """Return the class or family that was probably meant by a word which names none."""
@@ -201,17 +200,12 @@ class ClassCatalogue:
         return hashlib.sha256(content).hexdigest()
 
 
-def _weight(gpu_class: GPUClass, profile: MigProfile) -> Fraction:
-    if profile.weight is not None:
-        return parse_share(profile.weight)
-    return max(Fraction(profile.sevenths, SEVENTHS), Fraction(profile.memory_gib, gpu_class.memory_gib))
-
-
 def problems(name: str, spec: GPUClassSpec) -> list[Problem]:
-    """Return everything that is wrong with a GPUClass document beyond the types of its fields."""
+    """Return everything that is wrong with a GPUClass beyond the types of its fields, all at once."""
     return [
         *_name_problems("metadata.name", name),
         *(_name_problems("spec.family", spec.family) if spec.family else ()),
+        *_memory_problems(spec),
         *_resource_problems("spec.resource", spec.resource),
         *(
             problem
@@ -252,12 +246,17 @@ def toleration_problems(path: str, toleration: Toleration) -> Iterator[Problem]:
 
 
 def _name_problems(path: str, name: str) -> Iterator[Problem]:
+    # 63 characters, because the name is also the value of a node label.
     if not _NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
-        # 63: the name is also the value of a node label.
         yield (
             path,
-            f'"{name}" is not a name: at most {_LABEL_LENGTH} of a-z, 0-9, "-" and ".", beginning and ending with a letter or digit',
+            f'"{name}" is not a name: at most {_LABEL_LENGTH} of a-z, 0-9, "-" and ".", such as nvidia-t4',
         )
+
+
+def _memory_problems(spec: GPUClassSpec) -> Iterator[Problem]:
+    if spec.memory_gib < 1:
+        yield "spec.memoryGiB", f"is {spec.memory_gib}; it must be at least 1"
 
 
 def _resource_problems(path: str, resource: str) -> Iterator[Problem]:

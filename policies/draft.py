@@ -82,17 +82,24 @@ class PodDraft:
     def require_node_affinity(self, requirement: NodeSelectorRequirement) -> None:
         """Demand `requirement` of the node, in addition to whatever the pod requires already.
 
-        The terms of a required affinity are alternatives, so the requirement is added to each of them.
+        The terms of a required affinity are alternatives, so the requirement is added to each of them, but not to an
+        empty one: that matches no node, and would with the requirement.
         """
         spec = self.pod.body
         node_affinity = spec.affinity.node_affinity if spec.affinity else None
-        terms = (node_affinity.required.node_selector_terms if node_affinity and node_affinity.required else None) or ()
+        terms = (
+            node_affinity.required.node_selector_terms if node_affinity and node_affinity.required else None
+        ) or ()
         new_terms = tuple(
-            replace(term, match_expressions=(*(term.match_expressions or ()), requirement)) for term in terms
+            replace(term, match_expressions=(*(term.match_expressions or ()), requirement))
+            if term.match_expressions or term.match_fields
+            else term
+            for term in terms
         ) or (NodeSelectorTerm(match_expressions=(requirement,)),)
         required = NodeSelector(node_selector_terms=new_terms)
         affinity = replace(
-            spec.affinity or Affinity(), node_affinity=replace(node_affinity or NodeAffinity(), required=required)
+            spec.affinity or Affinity(),
+            node_affinity=replace(node_affinity or NodeAffinity(), required=required),
         )
         key = "requiredDuringSchedulingIgnoredDuringExecution"
         base = ("spec", "affinity", "nodeAffinity", key)
@@ -101,6 +108,7 @@ class PodDraft:
             operations = tuple(
                 operation
                 for index, term in enumerate(terms)
+                if term.match_expressions or term.match_fields
                 for operation in _append(
                     term.match_expressions, requirement, *base, "nodeSelectorTerms", index, "matchExpressions"
                 )
@@ -147,7 +155,9 @@ class PodDraft:
 
     # ---- container level
 
-    def set_resource(self, place: ContainerPlace, kind: ResourceMap, name: str, quantity: QuantityText) -> None:
+    def set_resource(
+        self, place: ContainerPlace, kind: ResourceMap, name: str, quantity: QuantityText
+    ) -> None:
         resources = place.container.resources
         base = _container_parts(place)
         existing = (resources.limits if kind == "limits" else resources.requests) if resources else None
@@ -189,7 +199,9 @@ class PodDraft:
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
         path = pointer(*_container_parts(place), "startupProbe")
         seconds = (probe.period_seconds or 10) * (probe.failure_threshold or 3)
-        self._record(f"{place.container.name}: startupProbe for {seconds} s", (Operation("add", path, probe),))
+        self._record(
+            f"{place.container.name}: startupProbe for {seconds} s", (Operation("add", path, probe),)
+        )
         self._set_container(place, replace(place.container, startup_probe=probe))
 
     # ---- bookkeeping
@@ -205,7 +217,9 @@ class PodDraft:
         if place.list_name == "containers":
             self._set_spec(replace(spec, containers=_with(spec.containers or (), place.index, container)))
         else:
-            self._set_spec(replace(spec, init_containers=_with(spec.init_containers or (), place.index, container)))
+            self._set_spec(
+                replace(spec, init_containers=_with(spec.init_containers or (), place.index, container))
+            )
 
 
 def describe_toleration(toleration: Toleration) -> str:

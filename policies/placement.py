@@ -4,10 +4,12 @@ Only what narrows the choice counts: a label that no class carries says nothing 
 classes list their own names (`accelerator`) also takes a family name, which pins the family.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from policies.classes import ClassCatalogue
-from policies.pod import NodeSelectorTerm, Pod
+from policies.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod
 
 
 class Pinning(msgspec.Struct, frozen=True):
@@ -30,13 +32,61 @@ def pinning(pod: Pod, catalogue: ClassCatalogue) -> Pinning | None:
         if named:
             left = named if left is None else left & named
             because.append(f"nodeSelector {key}={value}")
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    if affinity and affinity.required and affinity.required.node_selector_terms:
-        named, words = _of_terms(affinity.required.node_selector_terms, catalogue)
-        if named is not None:
-            left = named if left is None else left & named
+    terms = required_terms(pod)
+    if terms:
+        narrowed, words = _of_terms(terms, catalogue)
+        if narrowed is not None:
+            left = narrowed if left is None else left & narrowed
             because.extend(words)
     return None if left is None else Pinning(tuple(sorted(left)), tuple(because))
+
+
+def required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...]:
+    """Return the alternatives of the required node affinity, empty where it requires nothing."""
+    affinity = pod.body.affinity.node_affinity if pod.body.affinity else None
+    return (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+
+
+def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
+    """Whether a node whose label `key` has one of the values can still meet what the pod itself demands of that label."""
+    selected = (pod.body.node_selector or {}).get(key)
+    left = [value for value in values if selected is None or value == selected]
+    terms = required_terms(pod)
+    return any(not terms or any(_accepts(term, key, value) for term in terms) for value in left)
+
+
+def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
+    """Whether the pod already demands that the label `key` has one of the values."""
+    selected = (pod.body.node_selector or {}).get(key)
+    terms = [term for term in required_terms(pod) if not _is_empty(term)]
+    return selected in values or (bool(terms) and all(_demands(term, key, values) for term in terms))
+
+
+def _demands(term: NodeSelectorTerm, key: str, values: Sequence[str]) -> bool:
+    return any(
+        requirement.key == key
+        and requirement.operator == "In"
+        and set(requirement.values or ()) <= set(values)
+        for requirement in term.match_expressions or ()
+    )
+
+
+def _accepts(term: NodeSelectorTerm, key: str, value: str) -> bool:
+    requirements = term.match_expressions or ()
+    return not _is_empty(term) and all(_meets(value, each) for each in requirements if each.key == key)
+
+
+def _meets(value: str, requirement: NodeSelectorRequirement) -> bool:
+    if requirement.operator == "In":
+        return value in (requirement.values or ())
+    if requirement.operator == "NotIn":
+        return value not in (requirement.values or ())
+    return requirement.operator == "Exists"  # Gt and Lt are for numbers, which no class has as a label
+
+
+def _is_empty(term: NodeSelectorTerm) -> bool:
+    # "A null or empty node selector term matches no objects" (k8s.io/api core/v1 NodeSelectorTerm).
+    return not term.match_expressions and not term.match_fields
 
 
 def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozenset[str]:
@@ -55,6 +105,8 @@ def _of_terms(
     union: frozenset[str] = frozenset()
     because: list[str] = []
     for term in terms:
+        if _is_empty(term):
+            continue
         narrowed, words = _of_term(term, catalogue)
         if narrowed is None:
             return None, ()
@@ -63,7 +115,9 @@ def _of_terms(
     return union, tuple(because)
 
 
-def _of_term(term: NodeSelectorTerm, catalogue: ClassCatalogue) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+def _of_term(
+    term: NodeSelectorTerm, catalogue: ClassCatalogue
+) -> tuple[frozenset[str] | None, tuple[str, ...]]:
     left: frozenset[str] | None = None
     because: list[str] = []
     for requirement in term.match_expressions or ():

@@ -74,7 +74,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 BUILT_IN_POLICY = Policy(
     name=BUILT_IN,
     version=BUILT_IN,
-    spec=PolicySpec(exemptions=(Exemption(namespaces=("kube-system",), reason="the cluster's own components"),)),
+    spec=PolicySpec(
+        exemptions=(Exemption(namespaces=("kube-system",), reason="the cluster's own components"),)
+    ),
 )
 """Governs where no document does."""
 
@@ -124,7 +126,7 @@ class PolicySet:
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)
 
     def _for_namespace(self, namespace: str) -> EffectivePolicy:
-        """Return what holds in `namespace`. (Called through the cache `for_namespace`.)"""
+        """Return what holds in `namespace`; called through the cache `for_namespace`."""
         policy = next((policy for policy in self.policies if policy.spec.match.covers(namespace)), None)
         if policy is None:
             return self._effective(BUILT_IN_POLICY, namespace, "no policy matches this namespace")

@@ -1,11 +1,16 @@
 """Kubernetes quantities, as the API server reads them: the whole grammar, exact, and bounded.
 
-The grammar is that of `ParseQuantity` in k8s.io/apimachinery v0.36.3 (`pkg/api/resource/quantity.go`, `suffix.go`), which takes
-more than its documentation says: `+1`, `01`, `1.`, `.5`, `.`, even a bare `k` (zero). What differs, on purpose:
+The grammar is that of `ParseQuantity` in k8s.io/apimachinery v0.36.3 (`pkg/api/resource/quantity.go`,
+`suffix.go`), which takes more than its documentation says: `+1`, `01`, `1.`, `.5`, `.`, even a bare `k`
+(zero). What differs, on purpose:
 
-- more than 2^63-1 units is refused: the API server accepts `1e30` and then counts it as 0, because `Value()` overflows;
-- an exponent that does not fit 32 bits is refused: the API server wraps it around, so that `1e4294967296` is 1;
-- so is a text of more than 256 characters, which is what keeps every answer cheap.
+- more than 2^63-1 units is refused: the API server accepts `1e30` and then counts it as 0 (`Value()`
+  overflows);
+- an exponent that does not fit 32 bits is refused: the API server wraps it, so that `1e4294967296` is 1
+  there;
+- so is a text of more than 256 characters, which is what keeps every answer cheap;
+- a rounded negative number is exact here; `MilliValue()` is wrong for `-1.5n`, but nobody admits a negative
+  request.
 
 A JSON number arrives here as a Python float, so of one with more than 17 significant digits the rest is lost.
 """
@@ -26,8 +31,12 @@ _TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)"
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 _POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _POWERS_OF_TWO = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-# What `strings.TrimSpace` takes off the raw JSON literal. A tab or newline is an escape there, hence not trimmed but refused.
-_SPACES = " \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+# What `strings.TrimSpace` takes off the raw JSON literal. Tabs and newlines are escapes there, so they are
+# refused.
+_SPACES = (
+    " \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
 
 
 class QuantityError(ValueError):
@@ -56,7 +65,7 @@ class Quantity(msgspec.Struct, frozen=True, order=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the API server takes it as a whole number of an extended resource (so 0.99999 is 1, and 1.0001 is not)."""
+        """Whether it counts as a whole number of an extended resource (0.99999 does, 1.0001 does not)."""
         return self.milli_value % 1000 == 0
 
     def __add__(self, other: "Quantity") -> "Quantity":
@@ -130,15 +139,16 @@ def _power_of_ten(text: str, suffix: str) -> int:
 
 
 def _scaled(text: str, mantissa: int, power: int) -> int:
-    """Return mantissa × 10^power, rounded up; a power of any size costs nothing."""
+    """Return mantissa times 10^power, rounded up; a power of any size costs nothing."""
     if mantissa == 0:
         return 0
     if power >= 0:
         # 10^28 nano is more than 2^63-1 units, whatever the mantissa.
         if power > 28:  # noqa: PLR2004  the comment above is its name
             raise _too_large(f'"{_shown(text)}"')
-        return mantissa * 10**power
-    # A mantissa has at most as many digits as the text, and those of the shift by 60 bits: beyond that the rest is rounding.
+        return mantissa * int(10**power)
+    # A mantissa has no more digits than the text, and 19 more of the shift by 60 bits: what is below is
+    # rounding.
     if -power > _LONGEST_TEXT + 20:
         return 1
     return _divide_away_from_zero(mantissa, 10**-power)

@@ -5,9 +5,23 @@ a container comes before what looks at every container.
 """
 
 from policies.rule import Rule
-from policies.rules import gpu_toleration
+from policies.rules import (
+    gpu_class,
+    gpu_isolation,
+    gpu_requests,
+    gpu_toleration,
+    readiness_delay,
+    shared_memory,
+)
 
-RULES: tuple[Rule, ...] = (gpu_toleration.RULE,)
+RULES: tuple[Rule, ...] = (
+    gpu_requests.RULE,
+    gpu_class.RULE,
+    gpu_toleration.RULE,
+    readiness_delay.RULE,
+    shared_memory.RULE,
+    gpu_isolation.RULE,
+)
 RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
 
 if len(RULES_BY_ID) != len(RULES):

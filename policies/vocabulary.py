@@ -68,11 +68,17 @@ class VocabularySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         for index, resource in enumerate(self.resources):
             domain, _, name = resource.pattern.partition("/")
             if not domain or not name:
-                yield f"resources[{index}].pattern", "must be a resource name such as example.com/gpu or example.com/*"
+                yield (
+                    f"resources[{index}].pattern",
+                    "must be a resource name such as example.com/gpu or example.com/*",
+                )
             if resource.pattern.count("*") > 1 or "*" in domain:
                 yield f"resources[{index}].pattern", "may have one *, after the /"
             if resource.measure is Measure.FRACTION:
-                yield f"resources[{index}].measure", "fraction is for annotations: resources are whole numbers"
+                yield (
+                    f"resources[{index}].measure",
+                    "fraction is for annotations: resources are whole numbers",
+                )
         for index, annotation in enumerate(self.fraction_annotations):
             if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB}:
                 yield f"fractionAnnotations[{index}].measure", "must be fraction or memoryMiB"
@@ -105,7 +111,7 @@ class Vocabulary:
         self.resource = lru_cache(maxsize=1024)(self._resource)
 
     def _resource(self, name: str) -> GPUResource | None:
-        """Return what `name` asks for, or None where it asks for no GPU. (Called through the cache `resource`.)"""
+        """Return what `name` asks for, None where it asks for no GPU; called through the cache `resource`."""
         if name.startswith(IMPLICIT_DEVICE_CLASS):
             return GPUResource(name, Measure.DEVICES)
         for candidate in self._patterns:

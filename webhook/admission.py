@@ -147,7 +147,8 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
         return True
     owners = (pod.metadata and pod.metadata.owner_references) or ()
     return creator == CONTROLLER_MANAGER and any(
-        owner.controller and owner.kind == "DaemonSet" and owner.api_version.startswith("apps/") for owner in owners
+        owner.controller and owner.kind == "DaemonSet" and owner.api_version.startswith("apps/")
+        for owner in owners
     )
 
 
@@ -177,7 +178,9 @@ _OBJECT_DECODER = msgspec.json.Decoder(_Object)
 def _generated_name(request: AdmissionRequest) -> str:
     """Return the name in the object, or its generateName, for an object that has no final name yet."""
     try:
-        metadata = _OBJECT_DECODER.decode(request.object).metadata if bytes(request.object) != b"null" else None
+        metadata = (
+            _OBJECT_DECODER.decode(request.object).metadata if bytes(request.object) != b"null" else None
+        )
     except msgspec.ValidationError:
         return ""
     return (metadata.name or metadata.generate_name or "") if metadata else ""

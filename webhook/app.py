@@ -110,5 +110,7 @@ def _plain_error(code: int, message: str, metrics: Metrics) -> Response:
 def _log_defect(error: Exception, uid: str) -> None:
     # Neither the exception's text nor local variables: both may quote the object.
     frames = extract_tb(sys.exc_info()[2])
-    where = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    where = " < ".join(
+        f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in reversed(frames)
+    )
     log.error("request %s failed: %s at %s", ascii(uid[:64]), type(error).__name__, where)

@@ -150,7 +150,8 @@ class _Run:
         scratch = self.draft.fork()
         for change in self._run_mutation(binding, scratch, mode):
             self._judge(
-                Finding(rule=binding.rule.id, message=f"would add {change.what}", severity=Severity.WARNING), mode
+                Finding(rule=binding.rule.id, message=f"would add {change.what}", severity=Severity.WARNING),
+                mode,
             )
 
     def report_missing(self, binding: Binding, mode: Mode) -> None:

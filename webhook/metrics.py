@@ -47,7 +47,9 @@ class Metrics:
             registry=self.registry,
         )
         self.errors = Counter(
-            "gpu_admission_internal_errors", "Requests that failed through a defect of ours.", registry=self.registry
+            "gpu_admission_internal_errors",
+            "Requests that failed through a defect of ours.",
+            registry=self.registry,
         )
         self.audit_lost = Counter(
             "gpu_admission_audit_lines_lost", "Audit lines that could not be written.", registry=self.registry

@@ -183,7 +183,10 @@ def warning_texts(texts: list[str]) -> tuple[str, ...]:
     warnings = list(dict.fromkeys(_header_text(text) for text in texts))
     if len(warnings) > WARNING_COUNT:
         more = len(warnings) - WARNING_COUNT + 1
-        warnings = [*warnings[: WARNING_COUNT - 1], f"… and {more} more; the audit log of gpu-admission has them all"]
+        warnings = [
+            *warnings[: WARNING_COUNT - 1],
+            f"… and {more} more; the audit log of gpu-admission has them all",
+        ]
     return tuple(warnings)
 
 
@@ -199,7 +202,11 @@ def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str
     if injected:
         rules = (change.rule for decision in decisions for change in decision.changes)
         annotations["injected-by"] = ",".join(dict.fromkeys(rules))
-    found = [f"{judged.finding.rule}={judged.outcome.value}" for decision in decisions for judged in decision.judged]
+    found = [
+        f"{judged.finding.rule}={judged.outcome.value}"
+        for decision in decisions
+        for judged in decision.judged
+    ]
     if found:
         annotations["findings"] = ",".join(dict.fromkeys(found))
     if not annotations:

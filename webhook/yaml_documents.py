@@ -1,19 +1,38 @@
-"""Read multi-document YAML (or JSON) and remember on which line everything stands.
+"""Read multi-document YAML or JSON and remember on which line everything stands.
 
-Values are what kubectl makes of them: YAML 1.1, with dates left as text. Beyond PyYAML, duplicate keys are errors, and
-aliases cannot blow a small file up to gigabytes.
+Values are what kubectl makes of them (sigs.k8s.io/yaml: YAML 1.1 as Go reads it, where `1e3` and `08` are numbers, `y` is
+true and `12:30` is text). Beyond kubectl, duplicate keys are errors, and aliases cannot blow a small file up to gigabytes.
 """
 
+import json
+import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import yaml
 
-NODE_LIMIT = 500_000
-"""Values of one document with its aliases written out; the API server takes at most 3 MiB of them."""
+ALIAS_LIMIT = 4 * 1024 * 1024
+"""Characters and values that aliases may add to a document; the API server takes at most 3 MiB of an object."""
+
+DEPTH_LIMIT = 200
+"""Values inside values; no schema of the API comes near it."""
 
 Parts = tuple[str | int, ...]
+
+_TAG = "tag:yaml.org,2002:"
+_INTEGER = re.compile(r"[-+]?(?:0[bB][01]+|0[oO]?[0-7]+|0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_BOOLEAN = re.compile(r"[yY]|yes|Yes|YES|true|True|TRUE|on|On|ON|[nN]|no|No|NO|false|False|FALSE|off|Off|OFF")
+_INT64_DIGITS = 20
+_INTEGRAL_FLOAT_LIMIT = 1e21
+"""Up to here Go writes a whole float64 as an integer, so that is what the API server reads."""
+
+_SPACE = re.compile(r"[\ufeff\s]*")
+_SEPARATOR = re.compile(r"---(\s|$)")
+_JSON_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|.)")
 
 
 class YamlError(Exception):
@@ -25,14 +44,15 @@ class YamlError(Exception):
 
 
 class YamlDocument(msgspec.Struct, frozen=True):
-    """One document: its plain data, and its node tree for line numbers."""
+    """One document: its plain data, its node tree for line numbers, and how many lines of the file are above it."""
 
     data: Any
     node: yaml.Node
+    lines_above: int = 0
 
     @property
     def start_line(self) -> int:
-        return int(self.node.start_mark.line) + 1
+        return int(self.node.start_mark.line) + self.lines_above + 1
 
     def line_of(self, parts: Parts) -> int:
         """Return the line of the value at `parts`, or of the nearest thing above it that exists."""
@@ -42,57 +62,219 @@ class YamlDocument(msgspec.Struct, frozen=True):
             found = _child(node, part)
             if found is None:
                 break
-            line, node = found
+            mark, node = found
+            line = int(mark.line) + self.lines_above + 1
         return line
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader without timestamps: kubectl turns them into text as well."""
+# libyaml is some ten times faster; PyYAML is built without it where there was no compiler.
+_BaseLoader: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+_BaseDumper: Any = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+class _Loader(_BaseLoader):  # type: ignore[misc] - chosen above
+    """SafeLoader that resolves plain scalars as kubectl does, and knows only what JSON has."""
+
+    def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
+        if kind is yaml.ScalarNode and value is not None and implicit[0]:
+            return _scalar_tag(value)
+        return str(super().resolve(kind, value, implicit))
+
+    def number(self, node: yaml.ScalarNode) -> int | float:
+        value = _number(node.value)
+        if value is None or not math.isfinite(value):
+            raise yaml.constructor.ConstructorError(
+                None, None, f'"{node.value[:40]}" is no number that JSON can say', node.start_mark
+            )
+        return value
+
+    def boolean(self, node: yaml.ScalarNode) -> bool:
+        return node.value[0] in "yYtT" or node.value in {"on", "On", "ON"}
+
+    def text(self, node: yaml.ScalarNode) -> str:
+        value = str(self.construct_scalar(node))
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise yaml.constructor.ConstructorError(
+                None, None, "half of a surrogate pair is no character", node.start_mark
+            )
+        return value
+
+
+_Loader.yaml_constructors = {
+    f"{_TAG}null": yaml.SafeLoader.construct_yaml_null,
+    f"{_TAG}bool": _Loader.boolean,
+    f"{_TAG}int": _Loader.number,
+    f"{_TAG}float": _Loader.number,
+    f"{_TAG}str": _Loader.text,
+    f"{_TAG}timestamp": _Loader.text,
+    f"{_TAG}merge": _Loader.text,  # as a key it never gets here
+    f"{_TAG}seq": yaml.SafeLoader.construct_yaml_seq,
+    f"{_TAG}map": yaml.SafeLoader.construct_yaml_map,
+    None: yaml.SafeLoader.construct_undefined,
 }
 
 
-def load_documents(text: str) -> Iterator[YamlDocument]:
-    """Yield the documents of `text` that are not empty; raise `YamlError` at the first that cannot be read."""
+class _Dumper(_BaseDumper):  # type: ignore[misc] - chosen above
+    """SafeDumper that quotes what kubectl or another YAML 1.1 parser would not read as text."""
+
+    def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
+        if kind is yaml.ScalarNode and value is not None and implicit[0]:
+            tag = _scalar_tag(value)
+            if tag != f"{_TAG}str":
+                return tag
+        return str(super().resolve(kind, value, implicit))
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
+        return True
+
+    def text(self, value: str) -> yaml.ScalarNode:
+        # A block keeps a script readable; PyYAML falls back to quotes where a block could not say the text.
+        node: yaml.ScalarNode = self.represent_scalar(f"{_TAG}str", value, style="|" if "\n" in value else None)
+        return node
+
+
+_Dumper.yaml_representers = {**yaml.SafeDumper.yaml_representers, str: _Dumper.text}
+
+
+def dump_document(data: Any) -> str:
+    """Return plain data as one YAML document, in the order of its keys, that reads back as the same data."""
+    return str(
+        yaml.dump(
+            data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=4096
+        )
+    )
+
+
+def load_documents(text: str) -> Iterator[YamlDocument | YamlError]:
+    """Yield the documents of `text` that are not empty; one that cannot be read yields its error, and the next follows."""
+    for lines_above, segment in _segments(text):
+        try:
+            _refuse_depth(segment)
+            yield from _load(segment, lines_above)
+        except yaml.MarkedYAMLError as error:
+            yield _located(error, lines_above)
+        except yaml.YAMLError as error:
+            yield YamlError(lines_above + 1, str(error).replace("\n", " "))
+
+
+def _segments(text: str) -> Iterator[tuple[int, str]]:
+    """Cut the text where kubectl does, so that a fault in one document does not hide the others."""
+    position, line = 0, 0
+    decoder = json.JSONDecoder()
+    while text.startswith("{", start := _next_character(text, position)):
+        try:
+            _, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            break  # YAML may start with a brace, too
+        line += text.count("\n", position, start)
+        yield line, _json_as_yaml(text[start:end])
+        line += text.count("\n", start, end)
+        position = end
+    yield from _yaml_segments(text[position:], line)
+
+
+def _next_character(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    return found.end() if found else position
+
+
+def _yaml_segments(text: str, line: int) -> Iterator[tuple[int, str]]:
+    start, lines = line, []
+    content = False
+    for number, content_line in enumerate(text.split("\n"), start=line):
+        if _SEPARATOR.match(content_line) and content:
+            yield start, "\n".join(lines)
+            start, lines, content = number, [], False
+        lines.append(content_line)
+        # Comments and directives (%YAML) stay with the document below them.
+        content = content or not (not content_line.strip() or content_line[0] in "#%")
+    yield start, "\n".join(lines)
+
+
+def _json_as_yaml(text: str) -> str:
+    # The two things in JSON that YAML parsers refuse: tabs between values, and characters written as two escapes.
+    def joined(match: re.Match[str]) -> str:
+        high, low = match.groups()
+        if high is None:
+            return match[0]
+        return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
+
+    return _JSON_ESCAPE.sub(joined, text.replace("\t", " "))
+
+
+def _load(text: str, lines_above: int) -> Iterator[YamlDocument | YamlError]:
     loader = _Loader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
-            if node is None:
+            _refuse_bombs(node, ALIAS_LIMIT + 2 * len(text))
+            duplicates = [_located(error, lines_above) for error in _duplicates(node)]
+            if duplicates:
+                yield from duplicates
                 continue
-            _refuse_bombs(node)
-            _refuse_duplicates(node, set())
             data = loader.construct_document(node)
             if data is not None:
-                yield YamlDocument(data, node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise YamlError(mark.line + 1 if mark else 1, _told(error)) from None
-    except yaml.YAMLError as error:
-        raise YamlError(1, str(error).replace("\n", " ")) from None
-    except (ValueError, OverflowError, RecursionError) as error:
-        # Implicit numbers such as a 5000-digit integer, and nesting without end.
-        raise YamlError(loader.line + 1, f"a value cannot be read: {error}") from None
+                yield YamlDocument(data, node, lines_above)
     finally:
         loader.dispose()
+
+
+def _located(error: yaml.MarkedYAMLError, lines_above: int) -> YamlError:
+    mark = error.problem_mark or error.context_mark
+    return YamlError(lines_above + (mark.line + 1 if mark else 1), _told(error))
 
 
 def _told(error: yaml.MarkedYAMLError) -> str:
     return ", ".join(part for part in (error.context, error.problem) if part)
 
 
-def _child(node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:
+def _scalar_tag(value: str) -> str:
+    if value[:1] in "+-.0123456789" and value:
+        number = _number(value)
+        return f"{_TAG}{'str' if number is None else 'int' if isinstance(number, int) else 'float'}"
+    if value in {"", "~", "null", "Null", "NULL"}:
+        return f"{_TAG}null"
+    if _BOOLEAN.fullmatch(value):
+        return f"{_TAG}bool"
+    return f"{_TAG}merge" if value == "<<" else f"{_TAG}str"
+
+
+def _number(text: str) -> int | float | None:
+    """Return the number that Go's YAML reads in `text`, None where it sees text."""
+    if _NOT_FINITE.fullmatch(text):
+        return math.nan
+    plain = text.replace("_", "")
+    if not plain.isascii() or text.startswith("_"):
+        return None
+    if _INTEGER.fullmatch(plain) and len(plain) <= 64 + 3:
+        value = _integer(plain)
+        if -(2**63) <= value < 2**64:
+            return value
+    if not _FLOAT.fullmatch(plain):
+        return None
+    number = float(plain)
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() and abs(number) < _INTEGRAL_FLOAT_LIMIT else number
+
+
+def _integer(plain: str) -> int:
+    digits = plain.lstrip("+-")
+    # int(…, 0) refuses the octal of YAML 1.1 and Go, 017.
+    octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
+    value = int(digits, 8 if octal else 0)
+    return -value if plain[0] == "-" else value
+
+
+def _child(node: yaml.Node, part: str | int) -> tuple[Any, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
+        # From the end: what a merge (`<<`) brought in stands in front of what overrides it.
+        for key, value in reversed(node.value):
             if key.value == str(part):
-                return int(key.start_mark.line) + 1, value
+                return key.start_mark, value
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         value = node.value[part]
-        return int(value.start_mark.line) + 1, value
+        return value.start_mark, value
     return None
 
 
@@ -102,8 +284,8 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _refuse_bombs(root: yaml.Node) -> None:
-    """Count every node as often as aliases make it appear, each distinct node being looked at once."""
+def _refuse_bombs(root: yaml.Node, limit: int) -> None:
+    """Weigh every node as often as aliases make it appear, each distinct node being looked at once."""
     sizes: dict[int, int] = {}
     stack: list[tuple[yaml.Node, bool]] = [(root, False)]
     open_nodes: set[int] = set()
@@ -111,27 +293,46 @@ def _refuse_bombs(root: yaml.Node) -> None:
         node, leaving = stack.pop()
         if leaving:
             open_nodes.discard(id(node))
-            sizes[id(node)] = 1 + sum(sizes[id(child)] for child in _children(node))
-            if sizes[id(node)] > NODE_LIMIT:
-                raise YamlError(root.start_mark.line + 1, f"has more than {NODE_LIMIT} values once aliases are written out")
+            own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+            sizes[id(node)] = 1 + own + sum(sizes[id(child)] for child in _children(node))
+            if sizes[id(node)] > limit:
+                raise _at(root, "is too large once its aliases are written out")
         elif id(node) in open_nodes:
-            raise YamlError(node.start_mark.line + 1, "contains itself through an alias")
+            raise _at(node, "contains itself through an alias")
         elif id(node) not in sizes:
             open_nodes.add(id(node))
             stack.append((node, True))
             stack.extend((child, False) for child in _children(node))
 
 
-def _refuse_duplicates(node: yaml.Node, seen: set[int]) -> None:
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.MappingNode):
+def _refuse_depth(text: str) -> None:
+    """Composing is recursive: in libyaml's binding it would end the process instead of raising RecursionError."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_BaseLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH_LIMIT:
+                raise yaml.MarkedYAMLError(problem="is nested too deeply", problem_mark=event.start_mark)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _duplicates(root: yaml.Node) -> Iterator[yaml.MarkedYAMLError]:
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
         keys: set[str] = set()
-        for key, _value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+        for key, _value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
                 if key.value in keys:
-                    raise YamlError(key.start_mark.line + 1, f'the key "{key.value}" is there twice')
+                    yield _at(key, f'the key "{key.value}" is there twice')
                 keys.add(key.value)
-    for child in _children(node):
-        _refuse_duplicates(child, seen)
+        stack.extend(reversed(_children(node)))
+
+
+def _at(node: yaml.Node, message: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)

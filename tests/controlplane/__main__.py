@@ -44,7 +44,9 @@ def run(controllers: bool, scheduler: bool) -> None:
     with ControlPlane(controllers=controllers, scheduler=scheduler) as plane:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
-        click.echo(f"ready after {time.monotonic() - started:.1f} s: {plane.url}, services in {plane.service_range}")
+        click.echo(
+            f"ready after {time.monotonic() - started:.1f} s: {plane.url}, services in {plane.service_range}"
+        )
         click.echo(f"kubeconfig: {plane.kubeconfig()}")
         click.echo(f"try: {plane.binaries / 'kubectl'} --kubeconfig={plane.kubeconfig()} get namespaces")
         click.echo("Ctrl-C ends it and removes everything.")

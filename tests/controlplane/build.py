@@ -1,8 +1,9 @@
 """Where the control plane's binaries come from.
 
-They are built once from Go modules (kubernetes-<version>/go.mod, every archive pinned by go.sum) and kept outside the
-checkout, per version; or they are any envtest assets, named by KUBEBUILDER_ASSETS. Only `build` ever builds: a test
-run that finds nothing says so at once instead of compiling for minutes behind a progress bar that nobody sees.
+They are built once from Go modules (kubernetes-<version>/go.mod, every archive pinned by go.sum) and kept
+outside the checkout, per version; or they are any envtest assets, named by KUBEBUILDER_ASSETS. Only `build`
+ever builds: a test run that finds nothing says so at once instead of compiling for minutes behind a progress
+bar that nobody sees.
 """
 
 import fcntl
@@ -21,7 +22,8 @@ VERSION = "1.36.3"  # what the project supports first; K8S=<version> in the envi
 
 REQUIRED = ("etcd", "kube-apiserver", "kubectl")
 PACKAGES = {
-    # The API server first: it compiles nine tenths of what the others share, so the long wait comes with the first line.
+    # The API server first: it compiles nine tenths of what the others share, so the long wait comes with the
+    # first line.
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
@@ -51,16 +53,16 @@ def locate() -> Path:
         return folder
     without_go = "" if shutil.which("go") else "; no `go` on PATH here"
     raise ControlPlaneUnavailable(
-        f"no Kubernetes {wanted_version()} binaries: build them once with `{COMMAND}` (5 minutes on two cores, needs Go"
-        f"{without_go}), or name a folder with {', '.join(REQUIRED)} in KUBEBUILDER_ASSETS"
+        f"no Kubernetes {wanted_version()} binaries: build them once with `{COMMAND}` (5 minutes on two "
+        f"cores, needs Go{without_go}), or name a folder with {', '.join(REQUIRED)} in KUBEBUILDER_ASSETS"
     )
 
 
 def build(out: TextIO) -> Path:
     """Return the folder of binaries after building what is not there yet, one line per binary on `out`.
 
-    Two builds at once wait for each other. Raises ControlPlaneUnavailable when there is no Go toolchain, no module
-    file for the version, or the build fails.
+    Two builds at once wait for each other. Raises ControlPlaneUnavailable when there is no Go toolchain, no
+    module file for the version, or the build fails.
     """
     if os.environ.get("KUBEBUILDER_ASSETS") or cache_folder().is_dir():
         return locate()
@@ -72,8 +74,8 @@ def build(out: TextIO) -> Path:
     go = shutil.which("go")
     if go is None:
         raise ControlPlaneUnavailable(
-            f"building Kubernetes {version} needs a Go toolchain on PATH (https://go.dev/dl), or name a folder with "
-            f"{', '.join(REQUIRED)} in KUBEBUILDER_ASSETS"
+            f"building Kubernetes {version} needs a Go toolchain on PATH (https://go.dev/dl), or "
+            f"name a folder with {', '.join(REQUIRED)} in KUBEBUILDER_ASSETS"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_name(folder.name + ".lock"), out):
@@ -145,7 +147,7 @@ def _poll(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def _progress(out: TextIO, what: str) -> Callable[[float, bool], None]:
-    """Return a reporter of elapsed seconds: one line that counts on a terminal, one finished line elsewhere."""
+    """Return a reporter of elapsed seconds: a line that counts on a terminal, a finished line elsewhere."""
 
     def show(seconds: float, finished: bool) -> None:
         if out.isatty():
@@ -158,9 +160,12 @@ def _progress(out: TextIO, what: str) -> Callable[[float, bool], None]:
 
 
 def _link_flags() -> str:
-    # Without a version the API server believes itself v0.0.0: CEL compatibility and kubectl's skew check go by it.
+    # Without a version the API server believes itself v0.0.0: CEL compatibility and kubectl's skew check go
+    # by it.
     version = wanted_version()
     major, minor, _ = version.split(".")
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return " ".join(["-s -w", *(f"-X {package}.{key}={value}" for package in packages for key, value in values.items())])
+    return " ".join(
+        ["-s -w", *(f"-X {package}.{key}={value}" for package in packages for key, value in values.items())]
+    )

@@ -1,4 +1,4 @@
-"""A thin JSON client of the API server, for tests and load: no models, no retries, no exception for a refusal."""
+"""A thin JSON client of the API server, for tests and load: no models, no retries, no raising on 4xx."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +17,13 @@ APPLY_PATCH = "application/apply-patch+yaml"  # server-side apply; JSON is YAML
 class Client:
     """One user's connections to one API server; any number of threads may use it.
 
-    Every method returns (HTTP status, decoded body); the body is text where the answer is not JSON. Only a broken
-    connection raises (urllib3.exceptions.HTTPError).
+    Every method returns (HTTP status, decoded body); the body is text where the answer is not JSON. Only a
+    broken connection raises (urllib3.exceptions.HTTPError).
     """
 
-    def __init__(self, url: str, *, ca_file: Path, token: str, connections: int = 64, timeout: float = 60) -> None:
+    def __init__(
+        self, url: str, *, ca_file: Path, token: str, connections: int = 64, timeout: float = 60
+    ) -> None:
         self._pool = urllib3.connection_from_url(
             url,
             maxsize=connections,

@@ -1,8 +1,8 @@
 """Outlives its parent by a moment: kills the process group that it leads and removes their folder.
 
-Run as a script with the parent's pid and the folder. A parent that ends in an orderly way stops everything itself and
-this process last; one that dies in whatever way, SIGKILL included, cannot. (PR_SET_PDEATHSIG would be tied to the
-thread that started a process, and would leave the folder behind.)
+Run as a script with the parent's pid and the folder. A parent that ends in an orderly way stops everything
+itself and this process last; one that dies in whatever way, SIGKILL included, cannot. (PR_SET_PDEATHSIG would
+be tied to the thread that started a process, and would leave the folder behind.)
 """
 
 import os

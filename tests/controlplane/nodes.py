@@ -23,7 +23,10 @@ def create_gpu_node(
     well_known = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     capacity = {**ROOM, **(resources if resources is not None else {"nvidia.com/gpu": "8"})}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fake node, no kubelet"}
-    node = {"metadata": {"name": name, "labels": {**well_known, **(labels or {})}}, "spec": {"taints": list(taints)}}
+    node = {
+        "metadata": {"name": name, "labels": {**well_known, **(labels or {})}},
+        "spec": {"taints": list(taints)},
+    }
     path = f"/api/v1/nodes/{name}"
     _accepted(client.post("/api/v1/nodes", node))
     status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}

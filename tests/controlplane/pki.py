@@ -1,6 +1,6 @@
-"""A throw-away certificate authority: enough TLS for processes on loopback, nothing that outlives a test run."""
+"""A throw-away certificate authority: enough TLS for processes on loopback, nothing to outlive a test run."""
 
-import datetime
+import datetime as dt
 import ipaddress
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-LIFETIME = datetime.timedelta(days=7)  # longer than any `run` left open over a weekend
+LIFETIME = dt.timedelta(days=7)  # longer than any `run` left open over a weekend
 
 
 class Authority:
-    """Signs server certificates with a P-256 key of its own; strict enough for OpenSSL's X.509 strict mode."""
+    """Signs server certificates with a P-256 key of its own; good enough for OpenSSL's X.509 strict mode."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -59,14 +59,14 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM) + _pem(key)
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.UTC)
+        now = dt.datetime.now(dt.UTC)
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(minutes=5))
+            .not_valid_before(now - dt.timedelta(minutes=5))
             .not_valid_after(now + LIFETIME)
         )
 
@@ -78,5 +78,7 @@ def signing_key() -> bytes:
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
     )

@@ -1,9 +1,10 @@
-"""One Kubernetes control plane on loopback: etcd and kube-apiserver, on request controller-manager and scheduler.
+"""One Kubernetes control plane on loopback: etcd, kube-apiserver, on request controllers and scheduler.
 
-Several can run at once: each takes a free port and a service range of its own inside 127.100.0.0/16. That range is the
-point: a Service with a `clusterIP` in it leads the API server to a process of ours bound to that very loopback address,
-so a webhook is called through the `clientConfig.service` that it is installed with, and by the name in its certificate.
-Linux only: elsewhere 127.0.0.0/8 beyond 127.0.0.1 is not reachable without further setup.
+Several can run at once: each takes a free port and a service range of its own inside 127.100.0.0/16. That
+range is the point: a Service with a `clusterIP` in it leads the API server to a process of ours bound to that
+very loopback address, so a webhook is called through the `clientConfig.service` that it is installed with,
+and by the name in its certificate. Linux only: elsewhere addresses beyond 127.0.0.1 are out of reach without
+more setup.
 """
 
 import ipaddress
@@ -29,6 +30,8 @@ API_SERVER, CONTROLLERS, SCHEDULER = "kube-apiserver", "kube-controller-manager"
 READY_WITHIN = 60  # seconds; 3 on an idle machine, but test machines are not idle
 # No kubelet reports here, so these two would find every node dead and evict its pods.
 CONTROLLERS_OFF = ("node-lifecycle-controller", "taint-eviction-controller")
+# The default limits (20/s and 50/s) would dominate every timing.
+ALONE_AND_FAST = ("--leader-elect=false", "--kube-api-qps=2000", "--kube-api-burst=4000")
 
 
 class ControlPlaneFailed(RuntimeError):  # noqa: N818  # pairs with ControlPlaneUnavailable
@@ -44,9 +47,10 @@ class User:
 class ControlPlane:
     """A control plane between `start` and `stop`, or for the length of a `with` block.
 
-    With `controllers`, namespaces get their default ServiceAccount and Jobs, Deployments and DaemonSets their pods, each
-    made by the service account of its own controller, and ServiceAccount admission is on; without, it is off. `scheduler`
-    binds pods to nodes. Nothing ever runs the pods: there is no kubelet. Arguments in `apiserver_args` come last and win.
+    With `controllers`, namespaces get their default ServiceAccount and Jobs, Deployments and DaemonSets their
+    pods, each made by the service account of its own controller, and ServiceAccount admission is on; without,
+    it is off. `scheduler` binds pods to nodes. Nothing ever runs the pods: there is no kubelet. Arguments in
+    `apiserver_args` come last and win.
 
     Raises ControlPlaneUnavailable when there are no binaries, ControlPlaneFailed when they do not come up.
     """
@@ -120,8 +124,8 @@ class ControlPlane:
         self.processes.kill(name)
 
     def restart(self, name: str) -> None:
-        """End a component in an orderly way if it still runs, start it with the same data, and wait until it is ready."""
-        self.processes.terminate(name, grace=20)
+        """End a component in order if it still runs, start it on its data, return when it is ready."""
+        self.processes.terminate(name, grace=3)  # open watches would hold it for a minute
         self._start(name)
 
     @property
@@ -133,7 +137,7 @@ class ControlPlane:
         return self.processes.log(name)
 
     def service_address(self, host: int = 10) -> str:
-        """Return an address for a Service's clusterIP; hosts 2 to 16 are never given to Services that ask for none."""
+        """Return an address for a clusterIP; hosts 2 to 16 go last to Services that ask for none."""
         return str(self.service_range[host])
 
     def kubeconfig(self, user: str = "admin") -> Path:
@@ -157,7 +161,7 @@ class ControlPlane:
     def kubectl(
         self, *arguments: str | Path, stdin: str | None = None, user: str = "admin", check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl and return what it printed; with `check`, a failure raises CalledProcessError with its stderr."""
+        """Run kubectl; with `check`, a failure raises CalledProcessError, its stderr as a note."""
         done = subprocess.run(
             [self.binaries / "kubectl", f"--kubeconfig={self.kubeconfig(user)}", *arguments],
             input=stdin,
@@ -182,8 +186,8 @@ class ControlPlane:
     def _prepare(self) -> None:
         folder = self.processes.folder
         self.service_range = self._claim_service_range()
-        port = self._claim_port()
-        self.url = f"https://127.0.0.1:{port}"
+        self.url = f"https://127.0.0.1:{self._claim_port()}"
+        self._scheduler_port = self._claim_port()
         authority = Authority("test control plane")
         self.ca_file = folder / "ca.crt"
         self.ca_file.write_bytes(authority.certificate)
@@ -192,11 +196,15 @@ class ControlPlane:
         (folder / "apiserver.pem").write_bytes(authority.issue(names=names, addresses=addresses))
         (folder / "service-accounts.key").write_bytes(signing_key())
         (folder / "tokens.csv").write_text(
-            "".join(f'{user.token},{name},{name},"{",".join(user.groups)}"\n' for name, user in self._users.items())
+            "".join(
+                f'{user.token},{name},{name},"{",".join(user.groups)}"\n'
+                for name, user in self._users.items()
+            )
         )
 
     def _claim_service_range(self) -> ipaddress.IPv4Network:
-        # An abstract socket is a lock with exactly the reach of the addresses, one network namespace, that dies with us.
+        # An abstract socket is a lock with exactly the reach of the addresses, one network namespace, that
+        # dies with us.
         for subnet in ipaddress.IPv4Network("127.100.0.0/16").subnets(new_prefix=24):
             claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._claims.append(claim)
@@ -207,11 +215,13 @@ class ControlPlane:
                 claim.close()
             else:
                 return subnet
-        raise ControlPlaneFailed("all 256 service ranges inside 127.100.0.0/16 are taken by other control planes")
+        raise ControlPlaneFailed(
+            "all 256 service ranges inside 127.100.0.0/16 are taken by other control planes"
+        )
 
     def _claim_port(self) -> int:
-        # Bound but not listening: the API server shares the port (--permit-port-sharing), nobody else can take it
-        # before it does, nor during a restart.
+        # Bound but not listening: the API server shares the port (--permit-port-sharing), nobody else can
+        # take it before it does, nor during a restart.
         claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._claims.append(claim)
         claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -234,7 +244,11 @@ class ControlPlane:
         while not ready():
             status = self.processes.exit_status(name)
             if status is not None or time.monotonic() > deadline:
-                what = f"was not ready after {READY_WITHIN} s" if status is None else f"ended with status {status}"
+                what = (
+                    f"was not ready after {READY_WITHIN} s"
+                    if status is None
+                    else f"ended with status {status}"
+                )
                 tail = "\n".join(self.logs(name).splitlines()[-20:])
                 raise ControlPlaneFailed(f"{name} {what}; the end of its log:\n{tail}")
             time.sleep(0.02)
@@ -243,7 +257,8 @@ class ControlPlane:
         folder = self.processes.folder
         return [
             f"--data-dir={folder}/etcd",
-            # Unix sockets in a folder of mode 0700: no port to find, and nobody else on the machine can reach the data.
+            # Unix sockets in a folder of mode 0700: no port to find, and nobody else on the machine can reach
+            # the data.
             f"--listen-client-urls=unix://{folder}/etcd.sock",
             f"--listen-peer-urls=unix://{folder}/peer.sock",
             # What it would tell other members; it insists on host and port, and nobody ever calls them.
@@ -283,31 +298,40 @@ class ControlPlane:
         ]
 
     def _apiserver_ready(self) -> bool:
-        try:
-            return self.client().get("/readyz")[0] == 200
-        except urllib3.exceptions.HTTPError:
-            return False
+        return self._answers(f"{self.url}/readyz")
+
+    def _answers(self, url: str) -> bool:
+        with urllib3.PoolManager(ca_certs=str(self.ca_file), retries=False, timeout=5) as anonymous:
+            try:
+                return anonymous.request("GET", url).status == 200
+            except urllib3.exceptions.HTTPError:
+                return False
 
     def _controllers_arguments(self) -> list[str]:
         return [
             f"--kubeconfig={self.kubeconfig('system:kube-controller-manager')}",
             f"--controllers=*,{','.join('-' + name for name in CONTROLLERS_OFF)}",
-            "--use-service-account-credentials=true",  # as installers set it: webhooks see who really creates a pod
+            "--use-service-account-credentials=true",  # as installed: webhooks see who creates a pod
             f"--service-account-private-key-file={self.processes.folder}/service-accounts.key",
             f"--root-ca-file={self.ca_file}",
-            *self._alone_and_fast(),
+            "--secure-port=0",
+            *ALONE_AND_FAST,
         ]
 
     def _controllers_ready(self) -> bool:
         return self.client().get("/api/v1/namespaces/default/serviceaccounts/default")[0] == 200
 
     def _scheduler_arguments(self) -> list[str]:
-        return [f"--kubeconfig={self.kubeconfig('system:kube-scheduler')}", *self._alone_and_fast()]
+        pem = self.processes.folder / "apiserver.pem"
+        return [
+            f"--kubeconfig={self.kubeconfig('system:kube-scheduler')}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._scheduler_port}",  # for /readyz
+            "--permit-port-sharing=true",
+            f"--tls-cert-file={pem}",
+            f"--tls-private-key-file={pem}",
+            *ALONE_AND_FAST,
+        ]
 
     def _scheduler_ready(self) -> bool:
-        return "Caches populated" in self.logs(SCHEDULER)
-
-    @staticmethod
-    def _alone_and_fast() -> list[str]:
-        # The default limits (20/s and 50/s) would dominate every timing.
-        return ["--secure-port=0", "--leader-elect=false", "--kube-api-qps=2000", "--kube-api-burst=4000"]
+        return self._answers(f"https://127.0.0.1:{self._scheduler_port}/readyz")

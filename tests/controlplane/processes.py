@@ -1,4 +1,4 @@
-"""The processes of one control plane: started with a log each, ended together, whatever happens to this process."""
+"""The processes of one control plane: a log each, ended together, whatever happens to this process."""
 
 import os
 import shutil
@@ -18,18 +18,24 @@ class Processes:
     """
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="gpu-admission-plane-"))  # mode 0700: it holds keys and tokens
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="gpu-admission-plane-")
+        )  # mode 0700: it holds keys and tokens
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARDIAN), str(os.getpid()), str(self.folder)],
             stdin=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C on the terminal reaches this process only, which then ends the others in order
+            process_group=0,  # Ctrl-C reaches this process only, which then ends the others in order
         )
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What children see: no proxy settings (the API server would call webhooks through them), no home directory."""
-        return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.folder), "TMPDIR": str(self.folder)}
+        """What children see: no home, and no proxies, through which the API server would call webhooks."""
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.folder),
+            "TMPDIR": str(self.folder),
+        }
 
     @property
     def pids(self) -> dict[str, int]:

@@ -5,16 +5,15 @@ finds it through the same `clientConfig.service` as in production.
 """
 
 import base64
-import os
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+import psutil
 import yaml
 
 from tests.controlplane.plane import ControlPlane
@@ -22,25 +21,33 @@ from tests.controlplane.plane import ControlPlane
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "gpu-admission"
 SERVER_NAME = f"gpu-admission.{NAMESPACE}.svc"
+CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 READY_WITHIN = 30
 STOP_WITHIN = 20
 
 
 class Webhook:
-    """One `serve` process for `plane`; between `start` and `stop`, or for the length of a `with` block.
+    """One `serve` process for `plane`, between `start` and `stop`, or for the length of a `with` block.
 
-    `arguments` go to `gpu-admission serve`. `audit` is the file of its audit log, `url` where its metrics are.
+    `config` is its directory of documents, `arguments` go to `gpu-admission serve`. It ends with the plane at the latest.
     """
 
-    def __init__(self, plane: ControlPlane, *, config: Path | None = None, host: int = 10, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        *,
+        config: Path | None = None,
+        host: int = 10,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
         self._plane = plane
         self._config = config
         self._arguments = arguments
+        self.name = f"webhook-{host}"
         self.address = plane.service_address(host)
-        self._folder = tempfile.TemporaryDirectory(prefix="gpu-admission-webhook-")
-        self.folder = Path(self._folder.name)
-        self.audit = self.folder / "audit.jsonl"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.folder = plane.processes.folder / self.name
+        self.folder.mkdir(exist_ok=True)
+        self.audit_log = self.folder / "audit.jsonl"
 
     def __enter__(self) -> Self:
         self.start()
@@ -50,41 +57,49 @@ class Webhook:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        self._folder.cleanup()
 
     def start(self) -> None:
         """Start the process and return once it is ready."""
-        command = [
-            *(sys.executable, "-m", "webhook", "serve", "--host", self.address, "--port", "443"),
-            *("--metrics-host", self.address, "--metrics-port", "9443", "--drain-seconds", "0"),
-            *("--self-signed", str(self.folder / "certs"), "--name", SERVER_NAME, "--name", self.address),
-            *("--audit-log", str(self.audit)),
-            *(("--config", str(self._config)) if self._config else ()),
-            *self._arguments,
-        ]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)}
-            )
+        self._plane.processes.start(
+            self.name,
+            [
+                *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "serve"),
+                *("--host", self.address, "--port", "443"),
+                *("--metrics-host", self.address, "--metrics-port", "9443", "--drain-seconds", "0"),
+                *("--self-signed", self.folder / "certs", "--name", SERVER_NAME, "--name", self.address),
+                *("--audit-log", self.audit_log),
+                *(("--config", self._config.resolve()) if self._config else ()),
+                *self._arguments,
+            ],
+        )
         deadline = time.monotonic() + READY_WITHIN
         while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if self._plane.processes.exit_status(self.name) is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the webhook did not start:\n{self.log()}")
             time.sleep(0.05)
 
     def stop(self) -> None:
-        if self.process is None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_WITHIN)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process = None
+        self._plane.processes.terminate(self.name, grace=STOP_WITHIN)
+
+    def kill(self) -> None:
+        """End it as a crash would: gunicorn's master and its worker at once."""
+        for pid in self.pids():
+            psutil.Process(pid).kill()
+        self._plane.processes.kill(self.name)
+
+    def pids(self) -> list[int]:
+        """Return the process ids of gunicorn's worker and master, for CPU and memory accounting."""
+        master = psutil.Process(self._plane.pids[self.name])
+        return [*(child.pid for child in master.children()), master.pid]
 
     def log(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")
+        return self._plane.logs(self.name)
+
+    def audit(self) -> list[dict[str, Any]]:
+        """Return the audit log so far; a decision appears there a moment (0.1 s) after the answer."""
+        time.sleep(0.3)
+        lines = self.audit_log.read_text().splitlines() if self.audit_log.exists() else []
+        return [msgspec.json.decode(line) for line in lines]
 
     def metrics(self) -> str:
         with urllib.request.urlopen(f"http://{self.address}:9443/metrics", timeout=10) as answer:
@@ -92,18 +107,17 @@ class Webhook:
         return text
 
     def register(self) -> None:
-        """Apply deploy/ as an operator would, with the clusterIP and the caBundle of this process."""
-        for document in self.manifests():
-            self._plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
+        """Apply deploy/ as an operator would."""
+        self._plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(self.manifests()))
 
     def unregister(self) -> None:
-        for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+        for kind in CONFIGURATIONS:
             self._plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane: nothing but clusterIP and caBundle differs."""
         bundle = base64.b64encode((self.folder / "certs" / "ca.crt").read_bytes()).decode()
-        documents = []
+        documents: list[dict[str, Any]] = []
         for path in sorted((ROOT / "deploy").glob("[0-9]*.yaml")):
             document = yaml.safe_load(path.read_text())
             if document["kind"] == "Service":

@@ -1,3 +1,27 @@
+"""The command line `gpu-admission`: one module of this package per command, imported only when it is called."""
+
+from importlib import import_module
+
 import click
-from webhook.commands.serve import serve
-main = click.Group("gpu-admission", commands={"serve": serve})
+
+COMMANDS = ("check", "config", "estimate", "rules", "serve")
+"""Each is a module of this package with a command of the same name in it."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is needed: `check` must not wait for what `serve` is made of."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"webhook.commands.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gpu-admission", prog_name="gpu-admission")
+def main() -> None:
+    """Make every GPU pod correct, placed, warmed and paid for, or refuse it with a sentence its author can act on."""

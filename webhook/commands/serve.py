@@ -26,22 +26,38 @@ NO_AUDIT = "none"
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents.",
+)
+@click.option(
+    "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
+)
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
 @click.option(
     "--self-signed",
     type=click.Path(path_type=Path),
     help="Directory for a certificate authority and a certificate of our own, made when missing or due.",
 )
-@click.option("--name", "names", multiple=True, help="DNS name or IP address in the self-signed certificate (repeatable).")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="DNS name or IP address in the self-signed certificate (repeatable).",
+)
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address of the webhook.")  # noqa: S104 - a pod's address
 @click.option("--port", default=8443, show_default=True, help="Port of the webhook (TLS).")
 @click.option("--metrics-host", default="0.0.0.0", show_default=True, help="Address of /metrics.")  # noqa: S104 - likewise
 @click.option("--metrics-port", default=9443, show_default=True, help="Port of /metrics (plain HTTP).")
 @click.option("--threads", default=32, show_default=True, help="Requests worked on at once.")
 @click.option("--drain-seconds", default=15.0, show_default=True, help="How long to serve on after SIGTERM.")
-@click.option("--audit-log", default="-", show_default=True, help='File for the audit log; "-" is stdout, "none" is none.')
+@click.option(
+    "--audit-log",
+    default="-",
+    show_default=True,
+    help='File for the audit log; "-" is stdout, "none" is none.',
+)
 def serve(
     config: Path | None,
     tls_cert: Path | None,
@@ -57,7 +73,9 @@ def serve(
     audit_log: str,
 ) -> None:
     """Serve the webhook over TLS until SIGTERM."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     certificate, key = _certificate(tls_cert, tls_key, self_signed, names)
     try:
         settings = ServerSettings(
@@ -134,7 +152,9 @@ def _certificate(
     tls_cert: Path | None, tls_key: Path | None, self_signed: Path | None, names: tuple[str, ...]
 ) -> tuple[Path, Path]:
     if self_signed is not None and (tls_cert or tls_key):
-        raise click.UsageError("--self-signed makes the certificate itself: leave --tls-cert and --tls-key out")
+        raise click.UsageError(
+            "--self-signed makes the certificate itself: leave --tls-cert and --tls-key out"
+        )
     if self_signed is not None:
         paths = ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
         return paths.certificate, paths.key

@@ -3,6 +3,7 @@
 msgspec itself stops at the first error. This walks structs, lists and maps, and lets msgspec convert the leaves.
 """
 
+import re
 import types
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -14,7 +15,16 @@ import msgspec
 from webhook.yaml_documents import Parts
 
 T = TypeVar("T")
-MISSING = msgspec.UNSET
+
+_KINDS: dict[type, str] = {
+    dict: "a map",
+    list: "a list",
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+}
+_PART = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -41,87 +51,101 @@ def dotted(parts: Parts) -> str:
 
 def parts_of(path: str) -> Parts:
     """Return the parts of a path in the form that `dotted` writes."""
-    parts: list[str | int] = []
-    for piece in path.replace("[", ".[").split("."):
-        if piece.startswith("[") and piece.endswith("]"):
-            inner = piece[1:-1]
-            parts.append(int(inner) if inner.isdigit() else inner)
-        elif piece:
-            parts.append(piece)
-    return tuple(parts)
+    return tuple(
+        int(bracketed) if bracketed.isdecimal() else bracketed or plain
+        for bracketed, plain in _PART.findall(path)
+    )
 
 
-def decode(kind: type[T], data: Any, at: Parts, problems: list[Problem]) -> T | None:
-    """Return `data` as a `kind`; or None, and what is wrong is in `problems`."""
-    before = len(problems)
-    value = _decode(kind, data, at, problems)
-    return None if len(problems) > before else value
+def decode(kind: type[T], data: Any, at: Parts, problems: list[Problem], *, strict: bool = True) -> T | None:
+    """Return `data` as a `kind`; or None, and what is wrong is in `problems`. Only a `strict` one minds unknown keys."""
+    decoder = _Decoder(strict)
+    value = decoder.value(kind, data, at)
+    problems.extend(decoder.problems)
+    return None if decoder.problems else value
 
 
-def _decode(kind: Any, data: Any, at: Parts, problems: list[Problem]) -> Any:
-    options = get_args(kind) if get_origin(kind) in {Union, types.UnionType} else (kind,)
-    if data is None and type(None) in options:
-        return None
-    chosen = [option for option in options if option is not type(None)]
-    if len(chosen) == 1:
-        return _decode_one(chosen[0], data, at, problems)
-    return _leaf(kind, data, at, problems)
+class _Decoder:
+    """One walk over plain data, and what was wrong on the way."""
 
+    def __init__(self, strict: bool) -> None:
+        self.problems: list[Problem] = []
+        self._strict = strict
 
-def _decode_one(kind: Any, data: Any, at: Parts, problems: list[Problem]) -> Any:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _struct(kind, data, at, problems)
-    if origin is tuple and arguments[-1] is Ellipsis:
-        if not isinstance(data, list):
-            problems.append(Problem(at, f"must be a list, not {_told(data)}"))
+    def value(self, kind: Any, data: Any, at: Parts) -> Any:
+        options = [option for option in _options(kind) if option not in {type(None), msgspec.UnsetType}]
+        if data is None and type(None) in _options(kind):
             return None
-        return tuple(_decode(arguments[0], item, (*at, index), problems) for index, item in enumerate(data))
-    if origin in {dict, Mapping}:
-        if not isinstance(data, dict):
-            problems.append(Problem(at, f"must be a map, not {_told(data)}"))
+        return self._one(options[0], data, at) if len(options) == 1 else self._leaf(kind, data, at)
+
+    def _one(self, kind: Any, data: Any, at: Parts) -> Any:
+        origin, arguments = get_origin(kind), get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return self._struct(kind, data, at)
+        if origin is tuple and arguments[-1] is Ellipsis:
+            items = self._of(list, data, at)
+            return tuple(self.value(arguments[0], item, (*at, index)) for index, item in enumerate(items))
+        if origin in {dict, Mapping}:
+            members = self._of(dict, data, at)
+            return {
+                self._key(key, at): self.value(arguments[1], item, (*at, str(key)))
+                for key, item in members.items()
+            }
+        return data if kind is msgspec.Raw else self._leaf(kind, data, at)
+
+    def _of(self, kind: type[T], data: Any, at: Parts) -> T:
+        if isinstance(data, kind):
+            return data
+        self._problem(at, f"must be {_KINDS[kind]}, not {_told(data)}")
+        return kind()
+
+    def _key(self, key: Any, at: Parts) -> str:
+        if not isinstance(key, str):
+            self._problem((*at, str(key)), f"YAML reads this key as {_told(key)}; quote it")
+        return str(key)
+
+    def _struct(self, kind: type[msgspec.Struct], data: Any, at: Parts) -> Any:
+        before = len(self.problems)
+        members = self._of(dict, data, at)
+        if len(self.problems) > before:
             return None
-        return {_key(key, at, problems): _decode(arguments[1], item, (*at, str(key)), problems) for key, item in data.items()}
-    return _leaf(kind, data, at, problems)
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        for key in members if self._strict else ():
+            if key not in fields:
+                self._problem((*at, str(key)), f"is not known here{nearest(str(key), list(fields))}")
+        values = {}
+        for name, field in fields.items():
+            if name in members:
+                values[field.name] = self.value(field.type, members[name], (*at, name))
+            elif field.required:
+                self._problem((*at, name), "is required")
+        return kind(**values) if len(self.problems) == before else None
+
+    def _leaf(self, kind: Any, data: Any, at: Parts) -> Any:
+        try:
+            return msgspec.convert(data, kind)
+        except (msgspec.ValidationError, ValueError, OverflowError) as error:
+            self._problem(at, _sentence(kind, data, str(error)))
+            return None
+
+    def _problem(self, at: Parts, message: str) -> None:
+        self.problems.append(Problem(at, message))
 
 
-def _key(key: Any, at: Parts, problems: list[Problem]) -> str:
-    if not isinstance(key, str):
-        problems.append(Problem((*at, str(key)), f"YAML reads this key as {_told(key)}; quote it"))
-    return str(key)
-
-
-def _struct(kind: type[msgspec.Struct], data: Any, at: Parts, problems: list[Problem]) -> Any:
-    if not isinstance(data, dict):
-        problems.append(Problem(at, f"must be a map, not {_told(data)}"))
-        return None
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    for key in data:
-        if key not in fields:
-            problems.append(Problem((*at, str(key)), f"is not known here{nearest(str(key), list(fields))}"))
-    values = {}
-    before = len(problems)
-    for name, field in fields.items():
-        if name in data:
-            values[field.name] = _decode(field.type, data[name], (*at, name), problems)
-        elif field.required:
-            problems.append(Problem((*at, name), "is required"))
-    return kind(**values) if len(problems) == before else None
-
-
-def _leaf(kind: Any, data: Any, at: Parts, problems: list[Problem]) -> Any:
-    try:
-        return msgspec.convert(data, kind)
-    except (msgspec.ValidationError, ValueError, OverflowError) as error:
-        problems.append(Problem(at, _sentence(kind, data, str(error))))
-        return None
+def _options(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in {Union, types.UnionType} else (kind,)
 
 
 def _sentence(kind: Any, data: Any, error: str) -> str:
-    options = [option for option in (get_args(kind) or (kind,)) if option is not type(None)]
-    choices = [member.value for option in options if isinstance(option, type) and issubclass(option, Enum) for member in option]
+    options = [option for option in _options(kind) if option is not type(None)]
+    choices = [
+        member.value
+        for option in options
+        if isinstance(option, type) and issubclass(option, Enum)
+        for member in option
+    ]
     if isinstance(data, bool) and bool not in options:
-        hint = "YAML reads off, no and false as false, and on, yes and true as true"
+        hint = "YAML reads off, no and n as false, and on, yes and y as true"
         if "disabled" in choices:
             return f"must be one of {', '.join(choices)}; {hint}: write disabled to switch it off"
         if choices:
@@ -132,6 +156,8 @@ def _sentence(kind: Any, data: Any, error: str) -> str:
         return f"must be text; YAML reads {data} as a number: quote it"
     if choices:
         return f'"{data}" is none of {", ".join(choices)}{nearest(str(data), choices)}'
+    if all(option in _KINDS for option in options):
+        return f"must be {' or '.join(_KINDS[option] for option in options)}, not {_told(data)}"
     return error[:1].lower() + error[1:]
 
 
@@ -141,5 +167,8 @@ def nearest(word: str, known: list[str]) -> str:
 
 
 def _told(data: Any) -> str:
-    names = {dict: "a map", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
-    return "nothing" if data is None else names.get(type(data), type(data).__name__)
+    if data is None:
+        return "nothing"
+    # What was meant as a number can be a text, so show it.
+    shown = f' "{data[:40]}"' if isinstance(data, str) else f" {data}" if isinstance(data, int | float) else ""
+    return "true or false" if isinstance(data, bool) else _KINDS.get(type(data), type(data).__name__) + shown

@@ -76,10 +76,22 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
     spec: dict[str, Any]
 
 
+class _Place(msgspec.Struct, frozen=True):
+    """Where a document stands."""
+
+    file: str
+    document: YamlDocument
+
+    def problem(self, problem: Problem) -> LocatedProblem:
+        line, title = self.document.line_of(problem.parts), _title(self.document.data)
+        return LocatedProblem(self.file, line, title, problem.path, problem.message)
+
+
 class _Collected:
     """What has been read so far."""
 
     def __init__(self) -> None:
+        self.places: dict[tuple[str, str], _Place] = {}
         self.problems: list[LocatedProblem] = []
         self.policies: dict[str, Policy] = {}
         self.classes: dict[str, GPUClass] = {}
@@ -100,9 +112,10 @@ def load_directory(directory: Path | None) -> Configuration:
     for name, text in _files(directory, own) if directory else ():
         own.texts.append(text)
         _read(name, text, own)
+    if own.problems:
+        raise ConfigurationError(own.problems)
     merged = ClassCatalogue({**built_in.classes, **own.classes}.values())
-    if not own.problems:
-        _check_references(own, merged)
+    _check_references(own, merged)
     if own.problems:
         raise ConfigurationError(own.problems)
     return Configuration(
@@ -138,28 +151,28 @@ def _files(directory: Path, collected: _Collected) -> Iterator[tuple[str, str]]:
         except UnicodeDecodeError:
             collected.problems.append(LocatedProblem(path.name, 0, "", "", "is not UTF-8 text"))
         except OSError as error:
-            collected.problems.append(LocatedProblem(path.name, 0, "", "", error.strerror or "cannot be read"))
+            collected.problems.append(
+                LocatedProblem(path.name, 0, "", "", error.strerror or "cannot be read")
+            )
 
 
 def _read(file: str, text: str, collected: _Collected) -> None:
-    try:
-        for document in load_documents(text):
+    for document in load_documents(text):
+        if isinstance(document, YamlError):
+            collected.problems.append(LocatedProblem(file, document.line, "", "", str(document)))
+        else:
             _read_document(file, document, collected)
-    except YamlError as error:
-        collected.problems.append(LocatedProblem(file, error.line, "", "", str(error)))
 
 
 def _read_document(file: str, document: YamlDocument, collected: _Collected) -> None:
     problems: list[Problem] = []
+    place = _Place(file, document)
     envelope = _envelope(document.data, problems)
-    title = _title(document.data)
     if envelope is not None:
+        _refuse_second(envelope, place, collected, problems)
         readers = {"GPUPolicy": _read_policy, "GPUClass": _read_class, "GPUVocabulary": _read_vocabulary}
         readers[envelope.kind](envelope, collected, problems)
-    collected.problems.extend(
-        LocatedProblem(file, document.line_of(problem.parts), title, problem.path, problem.message)
-        for problem in problems
-    )
+    collected.problems.extend(place.problem(problem) for problem in problems)
 
 
 def _title(data: Any) -> str:
@@ -186,11 +199,13 @@ def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
     return envelope
 
 
-def _add(into: dict[str, Any], document: _Document, value: Any, problems: list[Problem]) -> None:
-    name = document.metadata.name
-    if name in into:
-        problems.append(Problem(("metadata", "name"), f"there is another {document.kind} {name}"))
-    into[name] = value
+def _refuse_second(
+    envelope: _Document, place: _Place, collected: _Collected, problems: list[Problem]
+) -> None:
+    first = collected.places.setdefault((envelope.kind, envelope.metadata.name), place)
+    if first is not place:
+        where = f"{first.file}:{first.document.start_line}"
+        problems.append(Problem(("metadata", "name"), f"there is another one of this name in {where}"))
 
 
 def _read_class(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
@@ -199,7 +214,7 @@ def _read_class(document: _Document, collected: _Collected, problems: list[Probl
         return
     name = document.metadata.name
     problems.extend(Problem(parts_of(path), text) for path, text in classes.problems(name, spec))
-    _add(collected.classes, document, GPUClass.of(name, spec), problems)
+    collected.classes[name] = GPUClass.of(name, spec)
 
 
 def _read_vocabulary(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
@@ -207,7 +222,7 @@ def _read_vocabulary(document: _Document, collected: _Collected, problems: list[
     if spec is None:
         return
     problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
-    _add(collected.vocabularies, document, spec, problems)
+    collected.vocabularies[document.metadata.name] = spec
 
 
 def _read_policy(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
@@ -219,8 +234,9 @@ def _read_policy(document: _Document, collected: _Collected, problems: list[Prob
         _check_policy(spec, problems)
     if spec is None or len(problems) > before:
         return
-    policy = Policy(
-        name=document.metadata.name,
+    name = document.metadata.name
+    collected.policies[name] = Policy(
+        name=name,
         version=digest(msgspec.json.encode(document.spec, order="sorted").decode()),
         spec=PolicySpec(
             priority=spec.priority,
@@ -231,7 +247,6 @@ def _read_policy(document: _Document, collected: _Collected, problems: list[Prob
             rules=rules,
         ),
     )
-    _add(collected.policies, document, policy, problems)
 
 
 def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleOptions]:
@@ -251,7 +266,9 @@ def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleO
 
 def _check_policy(spec: _PolicyDocument, problems: list[Problem]) -> None:
     if not spec.match.namespaces:
-        problems.append(Problem(("spec", "match", "namespaces"), 'must name at least one; "*" is all of them'))
+        problems.append(
+            Problem(("spec", "match", "namespaces"), 'must name at least one; "*" is all of them')
+        )
     if spec.paused_until is not None and spec.paused_until.tzinfo is None:
         problems.append(Problem(("spec", "pausedUntil"), "needs a time zone, such as 2027-01-31T18:00:00Z"))
     for index, exemption in enumerate(spec.exemptions):
@@ -259,19 +276,23 @@ def _check_policy(spec: _PolicyDocument, problems: list[Problem]) -> None:
         if not exemption.namespaces:
             problems.append(Problem((*at, "namespaces"), "must name at least one"))
         if not exemption.reason.strip():
-            problems.append(Problem((*at, "reason"), "must say why, for whoever finds this exemption next year"))
+            problems.append(
+                Problem((*at, "reason"), "must say why, for whoever finds this exemption next year")
+            )
         for position, rule_id in enumerate(exemption.rules or ()):
             if rule_id not in RULES_BY_ID:
                 at_rule = (*at, "rules", position)
-                problems.append(Problem(at_rule, f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}'))
+                problems.append(
+                    Problem(at_rule, f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}')
+                )
 
 
 def _check_references(collected: _Collected, catalogue: ClassCatalogue) -> None:
     """Check what the options say about classes, now that all classes are known."""
     for policy in collected.policies.values():
+        place = collected.places["GPUPolicy", policy.name]
         for rule_id, options in policy.spec.rules.items():
-            for path, message in options.class_problems(catalogue):
-                where = f"spec.rules.{rule_id}.{path}"
-                collected.problems.append(LocatedProblem("policies", 0, f"GPUPolicy/{policy.name}", where, message))
-
-
+            collected.problems.extend(
+                place.problem(Problem(("spec", "rules", rule_id, *parts_of(path)), message))
+                for path, message in options.class_problems(catalogue)
+            )

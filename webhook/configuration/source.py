@@ -41,6 +41,8 @@ class ConfigurationSource:
         self._changed = changed
         self._signature = self._look()
         self._stopping = threading.Event()
+        self.state: State
+        self.engine: Engine
         self._take(load_directory(directory))
 
     def start(self) -> None:
@@ -59,10 +61,7 @@ class ConfigurationSource:
         try:
             self._take(load_directory(self._directory))
         except ConfigurationError as error:
-            texts = tuple(str(problem) for problem in error.problems)
-            for text in texts:
-                log.error("new configuration refused, version %s stays in force: %s", self.state.version, text)
-            self.state = State(self.state.version, self.state.loaded_at, texts)
+            self._refuse(tuple(str(problem) for problem in error.problems))
         else:
             log.info("configuration version %s is in force", self.state.version)
         self._changed(self.state)
@@ -70,6 +69,11 @@ class ConfigurationSource:
     def _take(self, configuration: Configuration) -> None:
         self.engine = Engine(configuration)
         self.state = State(configuration.version, time())
+
+    def _refuse(self, problems: tuple[str, ...]) -> None:
+        for problem in problems:
+            log.error("new configuration refused, version %s stays in force: %s", self.state.version, problem)
+        self.state = State(self.state.version, self.state.loaded_at, problems)
 
     def _watch(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):
@@ -83,7 +87,9 @@ class ConfigurationSource:
         if self._directory is None:
             return None
         try:
-            return sorted((p.name, *_identity(p)) for p in self._directory.iterdir() if not p.name.startswith("."))
+            return sorted(
+                (p.name, *_identity(p)) for p in self._directory.iterdir() if not p.name.startswith(".")
+            )
         except OSError as error:
             return error.errno
 

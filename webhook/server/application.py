@@ -67,10 +67,13 @@ def run(
         on_drain=on_drain,
         registry=registry,
     )
+    master = os.getpid()
     try:
         server.run()
     except SystemExit as stop:
-        sys.exit(EXIT_BAD_START if stop.code == Arbiter.APP_LOAD_ERROR else stop.code)
+        # The worker leaves through here too; its code is how the master learns of the refusal.
+        refused = stop.code == Arbiter.APP_LOAD_ERROR and os.getpid() == master
+        sys.exit(EXIT_BAD_START if refused else stop.code)
     sys.exit(0)
 
 

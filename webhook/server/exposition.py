@@ -10,11 +10,24 @@ import threading
 from http.server import ThreadingHTTPServer
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import MetricsHandler
 
 _SCRAPES_AT_ONCE = 8
 _READ_SECONDS = 5.0
+
+
+class ConnectionMetrics:
+    """What the edge itself has to report."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.open = Gauge("gpu_admission_connections", "Open TLS connections.", registry=registry)
+        self.cut = Counter(
+            "gpu_admission_connections_cut",
+            "Connections closed on a client: for the deadline that it missed, or to make room.",
+            ["reason"],
+            registry=registry,
+        )
 
 
 class _Server(ThreadingHTTPServer):

@@ -32,18 +32,11 @@ from gunicorn.http.unreader import IterUnreader
 from gunicorn.http.wsgi import create
 from gunicorn.workers.base import Worker
 from gunicorn.workers.gthread import PollableMethodQueue
-from prometheus_client import Counter, Gauge
 
 from webhook.server import lifecycle
 from webhook.server.connection import Connection, Stage
+from webhook.server.exposition import ConnectionMetrics
 from webhook.server.response import CONTINUE, ResponseBuffer, refusal
-
-OPEN = Gauge("gpu_admission_server_connections", "Open TLS connections.")
-CUT = Counter(
-    "gpu_admission_server_connections_cut",
-    "Connections that were closed on a client: by the stage whose deadline it missed, or to make room.",
-    ["reason"],
-)
 
 _ACCEPTS_PER_TURN = 64
 _SWEEP_SECONDS = 0.5
@@ -59,6 +52,7 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
     def init_process(self) -> None:
         self.settings = self.app.settings
         self.certificate = self.app.certificate
+        self.metrics = ConnectionMetrics(self.app.registry)
         self.connections: set[Connection] = set()
         self.buffered = 0
         self.next_sweep = 0.0
@@ -132,6 +126,8 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
     def turn(self, timeout: float = _SWEEP_SECONDS) -> None:
         for key, _ in self.poller.select(timeout):
             key.data()
+            if self.buffered > self.settings.buffer_limit:
+                self.make_room()
         if (now := time.monotonic()) >= self.next_sweep:
             self.next_sweep = now + _SWEEP_SECONDS
             self.notify()
@@ -168,7 +164,7 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
             connection.on_ready = functools.partial(self.advance, connection)
             connection.deadline = now + self.settings.handshake_seconds
             self.connections.add(connection)
-            OPEN.set(len(self.connections))
+            self.metrics.open.set(len(self.connections))
             self.watch(connection, selectors.EVENT_READ)
 
     def watch(self, connection: Connection, events: int) -> None:
@@ -296,7 +292,7 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
         self.count(connection, 0)
         connection.close()
         self.connections.discard(connection)
-        OPEN.set(len(self.connections))
+        self.metrics.open.set(len(self.connections))
 
     # Bounds
 
@@ -309,23 +305,26 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
             if connection.stage is Stage.ANSWERING:
                 continue
             if connection.stage in (Stage.HANDSHAKE, Stage.REQUEST, Stage.RESPONSE):
-                CUT.labels(f"{connection.stage.value} deadline").inc()
+                self.metrics.cut.labels(f"{connection.stage.value} deadline").inc()
             self.close(connection)
 
     def make_place(self) -> None:
         """Close the least loss: the oldest connection that never asked anything, else the longest idle."""
         waiting = [each for each in self.connections if each.stage is not Stage.ANSWERING]
         if waiting:
-            CUT.labels("too many connections").inc()
+            self.metrics.cut.labels("too many connections").inc()
             self.close(min(waiting, key=lambda each: (each.served > 0, each.since)))
 
     def make_room(self) -> None:
-        """Refuse the oldest unfinished requests until the rest fits; kube-apiserver repeats them."""
-        unfinished = [each for each in self.connections if each.stage is Stage.REQUEST]
+        """Give up the oldest requests that do not come to an end, in or out, until the rest fits."""
+        unfinished = [each for each in self.connections if each.stage in (Stage.REQUEST, Stage.RESPONSE)]
         for connection in sorted(unfinished, key=lambda each: each.since):
             if self.buffered <= self.settings.buffer_limit:
                 return
-            CUT.labels("too many bytes").inc()
+            self.metrics.cut.labels("too many bytes").inc()
+            if connection.stage is Stage.RESPONSE:
+                self.close(connection)
+                continue
             try:
                 self.refuse(connection, 503)
             except OSError:

@@ -1,4 +1,6 @@
 // The control plane that tests, demo and benchmarks run against: built by tests/controlplane/build.py, pinned by go.sum.
+// Another version: copy this folder, change the two version numbers and the list of staging modules to what stands in the
+// replace block of that version's own go.mod, then `go mod tidy`.
 module gpu-admission.dev/tests/controlplane
 
 go 1.26.0

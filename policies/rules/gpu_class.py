@@ -1,0 +1,288 @@
+"""Put a GPU pod on the class of accelerator that it asks for, needs, or gets by default, and on no class it may not use.
+
+Reads:   annotation gpu-class (a class or a family), else the model annotations (the smallest class on which the model fits),
+         else `default` of the policy; what the pod's own nodeSelector and node affinity pin it to.
+Adds:    nodeSelector `labelKey`, or required node affinity where nodes of the choice carry one of several values. Never to
+         pods that are placed by someone else: with a scheduling gate, made by a DaemonSet, with a nodeName.
+Denies:  an unknown class, a class that does not have what the pod asks for, a model that fits nowhere, annotations that make
+         no sense, a pod that pins itself to something else than its annotation says; and, where `allowed` is restricted, every
+         pod that could end up on another class.
+Warns:   of constraints that no class meets, of a class too small for the model, of an annotation that pins nothing.
+
+What the user pinned is never overridden: an estimate and a default only speak where nothing else does.
+"""
+
+import re
+from collections.abc import Iterator
+
+from policies.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.class_choice import (
+    ANNOTATION_PATH,
+    ANY,
+    RULE_ID,
+    Choice,
+    Question,
+    Source,
+    choose,
+    label_values,
+)
+from policies.draft import PodDraft
+from policies.finding import Finding, Severity
+from policies.model_memory import ModelNeed, advice, model_need
+from policies.placement import Pinning, admits, classes_of_label, is_narrowed_to, pinning
+from policies.pod import NodeSelectorRequirement, Pod
+from policies.rule import Context, Mode, Phase, Rule, RuleOptions
+
+_LABEL_NAME = r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY = re.compile(rf"([a-z0-9]([-.a-z0-9]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
+
+
+class Options(RuleOptions, frozen=True):
+    label_key: str = "accelerator"
+    default: str | None = None
+    allowed: tuple[str, ...] = (ANY,)
+    """Globs over the names of classes and families that may be used; where any of them is `*`, nothing is restricted."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if not _LABEL_KEY.fullmatch(self.label_key):
+            yield "labelKey", f'"{self.label_key}" is not a label key'
+        if self.default is not None and not self.default:
+            yield "default", "is empty: write null for no default"
+        if not self.allowed:
+            yield "allowed", 'is empty, so no class could be used: write ["*"] to allow every class'
+        for index, glob in enumerate(self.allowed):
+            if not glob:
+                yield f"allowed[{index}]", "is empty"
+
+
+class _Case:
+    """A GPU pod under a policy: what it is pinned to, what is chosen for it, and with what this rule would pin it."""
+
+    def __init__(self, pod: Pod, options: Options, context: Context) -> None:
+        self.pod, self.options, self.context = pod, options, context
+        self.question = Question(
+            pod=pod,
+            context=context,
+            allowed=options.allowed,
+            default=options.default,
+            label_key=options.label_key,
+        )
+        self.pinned: Pinning | None = pinning(pod, context.classes)
+        chosen = choose(self.question, is_pinned=self.pinned is not None)
+        self.choice = chosen if isinstance(chosen, Choice) else None
+        self.refusal = chosen if isinstance(chosen, Finding) else None
+
+    @property
+    def is_asked_for(self) -> bool:
+        return self.choice is not None and self.choice.source is Source.ANNOTATION
+
+    @property
+    def placed_by(self) -> str | None:
+        """Who decides where the pod runs, if that is not the scheduler alone."""
+        if self.context.made_by_daemonset:
+            return "its DaemonSet decides where it runs"
+        if self.pod.body.node_name:
+            return "spec.nodeName decides where it runs"
+        if self.pod.is_gated:
+            return "whoever lifts its scheduling gates decides where it runs"
+        return "placement cannot be changed after creation" if self.context.is_update else None
+
+    def missing_values(self) -> tuple[str, ...]:
+        """Return the values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
+        if self.choice is None or self.placed_by is not None:
+            return ()
+        if self.pinned is not None and not self.overlaps_only():
+            return ()
+        key, values = self.options.label_key, label_values(self.choice, self.options.label_key)
+        if is_narrowed_to(self.pod, key, values) or not admits(self.pod, key, values):
+            return ()
+        return values
+
+    def overlaps_only(self) -> bool:
+        """Whether the pod pins itself to the choice and to more than that."""
+        if self.choice is None or self.pinned is None:
+            return False
+        pinned = set(self.pinned.classes)
+        return bool(pinned & self.choice.names) and not pinned <= self.choice.names
+
+
+def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
+    pod, key = draft.pod, options.label_key
+    if not context.vocabulary.pod_asks(pod):
+        return
+    values = _Case(pod, options, context).missing_values()
+    if len(values) == 1:
+        draft.set_node_selector(key, values[0])
+    elif values:
+        draft.require_node_affinity(NodeSelectorRequirement(key=key, operator="In", values=values))
+    yield from ()
+
+
+def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
+    if not context.vocabulary.pod_asks(pod):
+        return
+    if context.is_update and pod.body.node_name:
+        return  # it is bound: what it asked for is history
+    case = _Case(pod, options, context)
+    yield from _bad_annotations(case)
+    if case.refusal is not None:
+        yield case.refusal
+    yield from _hopeless(case)
+    yield from _contradiction(case)
+    yield from _unpinned(case)
+    yield from _too_small(case)
+    yield from _entitlement(case)
+
+
+def _bad_annotations(case: _Case) -> Iterator[Finding]:
+    need = model_need(case.pod, case.context)
+    for bad in need if isinstance(need, tuple) else ():
+        yield Finding(rule=RULE_ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
+
+
+def _hopeless(case: _Case) -> Iterator[Finding]:
+    """Yield a warning for what leaves the pod pending for ever, as far as the catalogue tells."""
+    catalogue, key = case.context.classes, case.options.label_key
+    value = (case.pod.body.node_selector or {}).get(key)
+    if value is not None and key in catalogue.label_keys and not classes_of_label(key, value, catalogue):
+        nearest = catalogue.nearest(value)
+        yield Finding(
+            rule=RULE_ID,
+            severity=Severity.WARNING,
+            path=f"spec.nodeSelector[{key}]",
+            value=value,
+            message="is no GPU class; where no node has this label the pod stays pending for ever",
+            remedy=f'did you mean "{nearest}"?' if nearest else "",
+        )
+    if case.pinned is not None and not case.pinned.classes:
+        yield Finding(
+            rule=RULE_ID,
+            severity=Severity.WARNING,
+            path="spec",
+            message=f"no GPU class meets all of {'; '.join(case.pinned.because)}: the pod stays pending for ever",
+            remedy="remove what contradicts the rest",
+        )
+
+
+def _contradiction(case: _Case) -> Iterator[Finding]:
+    """Yield what keeps the pod's own constraints and its annotation from being met together."""
+    choice, pinned, key = case.choice, case.pinned, case.options.label_key
+    if choice is None or not case.is_asked_for:
+        return
+    values = label_values(choice, key)
+    fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or admits(case.pod, key, values))
+    named = {gpu_class.name for gpu_class in case.context.classes.resolve(choice.asked)}
+    if pinned is None:
+        if values and not fits_in:
+            yield _about_annotation(
+                choice.asked,
+                f"contradicts what the pod itself demands of node label {key}",
+                "remove one of the two",
+            )
+    elif pinned.classes and named.isdisjoint(pinned.classes):
+        yield _about_annotation(
+            choice.asked,
+            f"the pod pins itself to {', '.join(pinned.classes)} ({'; '.join(pinned.because)})",
+            "remove one of the two",
+        )
+    elif case.overlaps_only() and not fits_in and case.placed_by is None:
+        yield _about_annotation(
+            choice.asked,
+            f"the pod pins itself to {', '.join(pinned.classes)} ({'; '.join(pinned.because)}), which this cannot narrow",
+            "remove what pins the pod, so that the annotation can",
+            Severity.WARNING,
+        )
+
+
+def _unpinned(case: _Case) -> Iterator[Finding]:
+    """Yield why the choice pins the pod to nothing."""
+    choice, key = case.choice, case.options.label_key
+    if choice is None or case.pinned is not None:
+        return
+    values = label_values(choice, key)
+    if not values:
+        yield Finding(
+            rule=RULE_ID,
+            severity=Severity.DENIAL if case.is_asked_for else Severity.WARNING,
+            path=ANNOTATION_PATH if case.is_asked_for else "",
+            message=f"{choice.asked} ({choice.because}) has no node label {key} in the catalogue, so nothing can pin a pod to it",
+            remedy=f"tell the platform team: add the label to the GPUClass, or change labelKey of {RULE_ID} in the policy",
+        )
+    elif case.is_asked_for and case.placed_by is not None and not case.pod.is_gated:
+        yield _about_annotation(
+            choice.asked,
+            f"pins nothing: {case.placed_by}",
+            f"set nodeSelector {key}: {values[0]}",
+            Severity.WARNING,
+        )
+
+
+def _too_small(case: _Case) -> Iterator[Finding]:
+    need, catalogue = model_need(case.pod, case.context), case.context.classes
+    names = (
+        case.pinned.classes
+        if case.pinned is not None
+        else case.choice.names
+        if case.choice is not None
+        else ()
+    )
+    classes = [gpu_class for gpu_class in catalogue if gpu_class.name in names]
+    if isinstance(need, ModelNeed) and classes and not any(need.fits(each, catalogue) for each in classes):
+        largest = max(classes, key=lambda gpu_class: gpu_class.memory_gib)
+        yield Finding(
+            rule=RULE_ID,
+            severity=Severity.WARNING,
+            path=f"metadata.annotations[{MODEL_PARAMS}]",
+            value=case.pod.annotations[MODEL_PARAMS],
+            message=f"{need.words}, more than {largest.name} has",
+            remedy=advice(need, classes),
+        )
+
+
+def _entitlement(case: _Case) -> Iterator[Finding]:
+    """Yield a denial where a pod runs, or could run, on a class that its namespace may not use."""
+    question, pinned, namespace = case.question, case.pinned, case.context.namespace
+    if not question.is_restricted:
+        return
+    if pinned is not None:
+        classes = [gpu_class for gpu_class in case.context.classes if gpu_class.name in pinned.classes]
+        outside = [gpu_class.name for gpu_class in classes if not question.allows(gpu_class)]
+        if outside:
+            yield Finding(
+                rule=RULE_ID,
+                path="spec",
+                message=f"{'; '.join(pinned.because)} means {', '.join(outside)}, which may not be used in namespace {namespace}",
+                remedy=question.allowed_words,
+            )
+        return
+    is_refused = case.refusal is not None and case.refusal.severity is Severity.DENIAL
+    if is_refused or case.pod.is_gated:
+        return  # what lifts the gate has to pin the pod, and that update is checked again
+    if case.missing_values() and (
+        case.context.phase is Phase.TEMPLATE or case.options.mode is not Mode.ENFORCE
+    ):
+        return  # the pods made from this template will be pinned, or would be if the rule were enforced
+    key = case.options.label_key
+    how = f"set nodeSelector {key}" if case.placed_by else f"name one with the annotation {GPU_CLASS}"
+    yield Finding(
+        rule=RULE_ID,
+        path="spec",
+        message=f"nothing pins the pod to a GPU class, and namespace {namespace} may not use every class",
+        remedy=f"{how}; {question.allowed_words}",
+    )
+
+
+def _about_annotation(asked: str, message: str, remedy: str, severity: Severity = Severity.DENIAL) -> Finding:
+    return Finding(
+        rule=RULE_ID, severity=severity, path=ANNOTATION_PATH, value=asked, message=message, remedy=remedy
+    )
+
+
+RULE = Rule(
+    id=RULE_ID,
+    summary="GPU pods run on the class they ask for, need, or get by default, and on none they may not use",
+    options=Options,
+    mutate=mutate,
+    check=check,
+    on_update=True,
+)

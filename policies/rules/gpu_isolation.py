@@ -1,0 +1,174 @@
+"""Keep containers that ask for no GPU from seeing one.
+
+Images built on CUDA carry NVIDIA_VISIBLE_DEVICES=all, and a container runtime that believes them shows every GPU of the node
+to a container that asked for none (k8s-device-plugin#61, also with `nvidia.com/gpu: 0`). Unset in the pod does not help,
+the image's own value applies then: so `void` is written out.
+
+Reads:   what asks for a GPU, variables, hostPath volumes, privileged containers, tolerations.
+Adds:    NVIDIA_VISIBLE_DEVICES=void to each container that asks for no GPU and says nothing itself; not in the pods of a
+         fraction scheduler, which sets the variable.
+Denies:  the variable set to anything that shows GPUs in such a container; GPU devices of the node mounted as files.
+Warns:   of privileged containers in pods for GPU nodes, of pods that go to GPU nodes without asking for a GPU.
+"""
+
+import posixpath
+from collections.abc import Iterator
+
+from policies.draft import PodDraft
+from policies.finding import Finding, Severity
+from policies.pod import Container, Pod, Toleration
+from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rules import gpu_toleration
+
+ID = "gpu-isolation"
+
+VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+VOID = "void"
+HARMLESS = frozenset({VOID, "none", ""})
+"""Values that show no GPU; `none` lets the driver's libraries in (README of nvidia-container-runtime)."""
+
+GPU_DEVICES = frozenset({"dri", "kfd"})
+GPU_DEVICE_PREFIXES = ("nvidia", "accel", "neuron")
+"""Below /dev: nvidia0, nvidiactl, nvidia-uvm, nvidia-caps; AMD's kfd; dri of all; accel of Gaudi and TPU; neuron0."""
+
+
+class Options(RuleOptions, frozen=True):
+    mode: Mode = Mode.AUDIT
+
+
+def mutate(draft: PodDraft, _options: Options, context: Context) -> Iterator[Finding]:
+    if context.vocabulary.pod_fraction(draft.pod) is None:
+        for place in draft.pod.places:
+            container = place.container
+            if not context.vocabulary.container_asks(container) and not sets_variable(container):
+                draft.add_env(place, VARIABLE, VOID)
+    yield from ()
+
+
+def sets_variable(container: Container) -> bool:
+    return any(variable.name == VARIABLE for variable in container.env or ())
+
+
+def check(pod: Pod, _options: Options, context: Context) -> Iterator[Finding]:
+    yield from exposed_containers(pod, context)
+    yield from mounted_devices(pod)
+    asks = context.vocabulary.pod_asks(pod)
+    tolerated = tolerated_gpu_taint(pod, context)
+    if asks or tolerated is not None:
+        yield from privileged_containers(pod)
+    # Agents that run on every node tolerate everything, rightly.
+    if not asks and tolerated is not None and not context.made_by_daemonset:
+        yield Finding(
+            rule=ID,
+            severity=Severity.WARNING,
+            path=f"spec.tolerations[{tolerated}]",
+            message="this lets the pod onto GPU nodes, and it asks for no GPU: it takes processors and memory away "
+            "from pods that do",
+            remedy="remove the toleration, or ask for a GPU",
+        )
+
+
+def exposed_containers(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Deny the variable where it shows GPUs that the container did not ask for."""
+    if context.vocabulary.pod_fraction(pod) is not None:
+        return
+    for place in pod.places:
+        if context.vocabulary.container_asks(place.container):
+            continue
+        for index, variable in enumerate(place.container.env or ()):
+            from_elsewhere = bool(variable.value_from)
+            if variable.name == VARIABLE and (from_elsewhere or (variable.value or "") not in HARMLESS):
+                yield Finding(
+                    rule=ID,
+                    path=f"{place.path}.env[{index}]",
+                    container=place.container.name,
+                    value=variable.value,
+                    message=f"{VARIABLE} shows GPUs to a container that asks for none: they belong to other pods",
+                    remedy='ask for GPUs in resources.limits ("nvidia.com/gpu": 1), or remove the variable',
+                )
+
+
+def mounted_devices(pod: Pod) -> Iterator[Finding]:
+    """Deny GPU devices of the node that are mounted as files, past every count."""
+    for index, volume in enumerate(pod.body.volumes or ()):
+        if volume.host_path is None or not holds_gpu_devices(volume.host_path.path):
+            continue
+        mounting = [
+            place.container.name
+            for place in pod.places
+            if any(mount.name == volume.name for mount in place.container.volume_mounts or ())
+        ]
+        if mounting:
+            names = ", ".join(f'"{name}"' for name in mounting)
+            yield Finding(
+                rule=ID,
+                path=f"spec.volumes[{index}].hostPath.path",
+                value=volume.host_path.path,
+                message=f"container {names} mounts the node's own GPU devices, which nothing counts or reserves",
+                remedy='ask for GPUs in resources.limits ("nvidia.com/gpu": 1); their devices then come by themselves',
+            )
+
+
+def holds_gpu_devices(path: str) -> bool:
+    """Whether a path of the node is a GPU device, or a directory with all of them (/dev, /)."""
+    parts = [part for part in posixpath.normpath(path).split("/") if part]
+    if parts[:1] != ["dev"]:
+        return not parts and path.startswith("/")
+    return len(parts) == 1 or parts[1] in GPU_DEVICES or parts[1].startswith(GPU_DEVICE_PREFIXES)
+
+
+def privileged_containers(pod: Pod) -> Iterator[Finding]:
+    for place in pod.places:
+        security = place.container.security_context
+        if security is not None and security.privileged:
+            yield Finding(
+                rule=ID,
+                severity=Severity.WARNING,
+                path=f"{place.path}.securityContext.privileged",
+                container=place.container.name,
+                value="true",
+                message="a privileged container sees every device of the node, so also the GPUs of other pods",
+                remedy="remove privileged; CUDA and ROCm need no privileges",
+            )
+
+
+def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
+    """Return the index of the first toleration that lets the pod onto GPU nodes."""
+    taints = gpu_taints(context)
+    for index, toleration in enumerate(pod.body.tolerations or ()):
+        if any(admits(toleration, taint) for taint in taints):
+            return index
+    return None
+
+
+def gpu_taints(context: Context) -> list[Toleration]:
+    """Return the taints of GPU nodes, as the tolerations by which GPU pods are let onto them."""
+    options = context.options_of(gpu_toleration.RULE.id)
+    taints = [gpu_toleration.NVIDIA_GPU]
+    if isinstance(options, gpu_toleration.Options):
+        taints += options.tolerations
+    for gpu_class in context.classes:
+        taints += gpu_class.tolerations
+    return taints
+
+
+def admits(toleration: Toleration, taint: Toleration) -> bool:
+    """Whether the toleration tolerates some taint that the other one is written for."""
+    if toleration.effect and taint.effect and toleration.effect != taint.effect:
+        return False
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    if toleration.key != taint.key:
+        return False
+    if "Exists" in {toleration.operator, taint.operator}:
+        return True
+    return (toleration.value or "") == (taint.value or "")
+
+
+RULE = Rule(
+    id=ID,
+    summary="containers that ask for no GPU see none",
+    options=Options,
+    mutate=mutate,
+    check=check,
+)

@@ -1,0 +1,374 @@
+"""Refuse what no GPU node could give, in words that need no knowledge of extended resources.
+
+Reads:   limits and requests of GPU resources of every app and init container, fraction annotations, the class to which the
+         pod is pinned, the variables by which containers choose among GPUs.
+Denies:  what is no number, negative, or not whole; a request that differs from its limit or has none; more than the policy
+         allows or a node could have; slices that no class has; another vendor's resource than the class's.
+Warns:   of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones.
+Adds:    with `completeLimits`, the limit that belongs to a request.
+
+Runs before mutation, too: built-in validation comes right after it and refuses the same pods with worse sentences. What is
+written decides, not the phase, so templates, whose quantities nobody has rounded or defaulted yet, come out the same.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cached_property
+
+import msgspec
+
+from policies.availability import Availability
+from policies.demand import gpu_requests
+from policies.draft import PodDraft, ResourceMap
+from policies.finding import Finding, Severity
+from policies.fraction_annotations import fraction_problems
+from policies.pod import ContainerPlace, Pod, QuantityText
+from policies.quantity import NANO, Quantity, QuantityError, parse_quantity
+from policies.rule import Context, Phase, Rule, RuleOptions
+from policies.vocabulary import GPUResource, Measure
+
+ID = "gpu-requests"
+
+VISIBLE_DEVICES = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+SHARED_SUFFIX = ".shared"
+"""What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""
+
+MOST_GPUS_PER_NODE = 16
+"""The largest nodes with MIG that a cloud rents out have 16 (a2-megagpu-16g of Google); most have 8."""
+
+_PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
+_NOUNS = {
+    Measure.CORES: "accelerator cores",
+    Measure.SHARES: "shares of a GPU",
+    Measure.SLICES: "slices of a GPU",
+    Measure.MEMORY_MIB: "MiB of GPU memory",
+    Measure.MEMORY_BYTES: "bytes of GPU memory",
+    Measure.MEMORY_PERCENT: "percents of GPU memory",
+    Measure.CORE_PERCENT: "percents of a GPU",
+    Measure.CORE_MILLIS: "thousandths of a GPU",
+}
+_LONGEST_QUOTED = 60
+_PARTS = {
+    Fraction(1, 2): "half of one",
+    Fraction(1, 4): "a quarter of one",
+    Fraction(3, 4): "three quarters of one",
+}
+
+
+class Options(RuleOptions, frozen=True):
+    """`None` is no limit. `maxPerContainer` and `maxPerPod` hold for each resource that counts things (GPUs, slices)."""
+
+    max_per_container: int | None = None
+    max_per_pod: int | None = None
+    complete_limits: bool = False
+    gpus_per_node: int = MOST_GPUS_PER_NODE
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        for name, value in (("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)):
+            if value is not None and value < 0:
+                yield name, f"is {value}; it must be 0 or more, or null for no limit"
+        if self.gpus_per_node < 1:
+            yield "gpusPerNode", f"is {self.gpus_per_node}; it must be 1 or more"
+
+
+class Amount(msgspec.Struct, frozen=True, dict=True):
+    """What a container writes about one GPU resource in one of its two maps."""
+
+    place: ContainerPlace
+    resource: GPUResource
+    kind: ResourceMap
+    raw: QuantityText
+
+    @cached_property
+    def quantity(self) -> Quantity | None:
+        """The number that is meant; None if Kubernetes could not tell either."""
+        try:
+            return parse_quantity(self.raw)
+        except QuantityError:
+            return None
+
+    def same_as(self, other: "Amount") -> bool:
+        """Whether both say the same, as after defaulting has copied the limit into the requests."""
+        if self.quantity is None or other.quantity is None:
+            return self.raw == other.raw
+        # Thousandths, rounded up: all that is left of a quantity once the API server has defaulted the pod.
+        return self.quantity.milli_value == other.quantity.milli_value
+
+    def finding(self, message: str, remedy: str, severity: Severity = Severity.DENIAL) -> Finding:
+        return Finding(
+            rule=ID,
+            severity=severity,
+            path=f"{self.place.path}.resources.{self.kind}[{self.resource.name}]",
+            container=self.place.container.name,
+            value="null" if self.raw is None else shortened(str(self.raw)),
+            message=message,
+            remedy=remedy,
+        )
+
+
+def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
+    availability = Availability(pod, context.classes)
+    for place in pod.places:
+        for resource in context.vocabulary.named_resources(place.container):
+            limit, request = amounts(place, resource)
+            shape = list(shape_findings(limit, request, availability, context))
+            yield from shape
+            if not shape:
+                yield from pair_findings(limit, request, options, context)
+                yield from size_findings(limit or request, options, availability)
+        yield from variable_findings(place, context)
+    yield from total_findings(pod, options, availability, context)
+    yield from annotation_findings(pod, context)
+
+
+def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
+    # One at a time: each change makes the places that were looked up before it out of date.
+    while options.complete_limits and (missing := next(requests_without_limit(draft.pod, context), None)):
+        draft.set_resource(missing.place, "limits", missing.resource.name, missing.raw)
+    yield from ()
+
+
+def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
+    """Return the limit and the request that the container writes for the resource."""
+    resources = place.container.resources
+    limits, requests = (resources.limits or {}, resources.requests or {}) if resources else ({}, {})
+    name = resource.name
+    return (
+        Amount(place, resource, "limits", limits[name]) if name in limits else None,
+        Amount(place, resource, "requests", requests[name]) if name in requests else None,
+    )
+
+
+def requests_without_limit(pod: Pod, context: Context) -> Iterator[Amount]:
+    """Yield requests that are fine but for the limit that they lack."""
+    for place in pod.places:
+        for resource in context.vocabulary.named_resources(place.container):
+            limit, request = amounts(place, resource)
+            if limit is None and request is not None and is_extended(resource.name):
+                quantity = request.quantity
+                if quantity is not None and quantity.is_whole and quantity.nano >= 0:
+                    yield request
+
+
+# ---- the number itself
+
+
+def shape_findings(
+    limit: Amount | None, request: Amount | None, availability: Availability, context: Context
+) -> Iterator[Finding]:
+    """Yield what is wrong with each number by itself; of two that say the same only the limit is reported."""
+    if limit is not None:
+        yield from number_findings(limit, availability, context)
+    if request is not None and (limit is None or not request.same_as(limit)):
+        yield from number_findings(request, availability, context)
+
+
+def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
+    quantity, resource = amount.quantity, amount.resource
+    if quantity is None:
+        yield amount.finding(
+            "this is no number that Kubernetes can count with", "write a plain whole number such as 1"
+        )
+    elif quantity.nano < 0:
+        yield amount.finding("nobody can ask for less than nothing", "write 1 or more, or leave it out")
+    elif not quantity.is_whole:
+        yield not_whole(amount, quantity, availability, context)
+    elif resource.measure in _PERCENTAGES and quantity > Quantity.of(100):
+        yield amount.finding("this is more than 100 percent of a GPU", "write a percentage from 1 to 100")
+
+
+def not_whole(amount: Amount, quantity: Quantity, availability: Availability, context: Context) -> Finding:
+    resource, least = amount.resource, quantity.value
+    if resource.measure is not Measure.DEVICES:
+        noun = _NOUNS[resource.measure]
+        return amount.finding(f"{noun} come whole, and this asks for {number(quantity)}", f"ask for {least}")
+    part = Fraction(quantity.nano, NANO)
+    asked = _PARTS.get(part) or f"{number(quantity)} {'of one' if part < 1 else 'of them'}"
+    remedies = [f"ask for {least}" if part < 1 else f"ask for {least - 1} or {least}"]
+    if part < 1:
+        smaller = availability.smaller_than(resource, part, context.vocabulary)
+        remedies += [f"for {way}" for way in smaller]
+    return amount.finding(
+        f"{noun_of(resource)} come whole, and this asks for {asked}", ", or ".join(remedies)
+    )
+
+
+# ---- limit and request together
+
+
+def pair_findings(
+    limit: Amount | None, request: Amount | None, options: Options, context: Context
+) -> Iterator[Finding]:
+    """Yield what the API server's validation of extended resources would refuse (`validateResourceRequirements`)."""
+    if request is None or not is_extended(request.resource.name):
+        return
+    if limit is not None:
+        if not request.same_as(limit):
+            yield request.finding(
+                f"the limit is {limit.raw or 0}, and a GPU cannot be promised to one container and lent to another: "
+                "request and limit must be equal",
+                "set both to the same number, or leave the request out",
+            )
+        return
+    remedy = f"add {request.resource.name}: {request.raw or 0} to resources.limits"
+    if not options.complete_limits:
+        yield request.finding("GPUs are given out by their limit, and this request has none", remedy)
+    elif context.phase is Phase.TEMPLATE:
+        yield request.finding(
+            "this request has no limit, which is completed in pods, but not in the templates that pods are made from: "
+            "of a built-in kind (Deployment, Job) the API server refuses this one",
+            remedy,
+            Severity.WARNING,
+        )
+
+
+def is_extended(name: str) -> bool:
+    """Whether the API server checks the name as an extended resource (`IsExtendedResourceName`)."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+
+
+# ---- how many
+
+
+def size_findings(amount: Amount | None, options: Options, availability: Availability) -> Iterator[Finding]:
+    """Yield what is wrong with a sound number: too many for one container, or of what the class does not have."""
+    if amount is None or amount.quantity is None or amount.quantity.value == 0:
+        return
+    resource, count = amount.resource, amount.quantity.milli_value // 1000
+    most = options.max_per_container
+    if resource.measure.is_count and most is not None and count > most:
+        yield amount.finding(f"the policy allows at most {most} per container", f"ask for {most} or fewer")
+    complaint = availability.other_vendor(resource) or availability.unknown_slice(resource)
+    if complaint is not None:
+        yield amount.finding(complaint.message, complaint.remedy)
+    if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
+        yield amount.finding(
+            "time-sliced shares are turns on a GPU, so several give no more of it than one, and NVIDIA's device plugin "
+            "can be told to refuse them on the node (failRequestsGreaterThanOne)",
+            "ask for 1",
+            Severity.WARNING,
+        )
+
+
+def total_findings(
+    pod: Pod, options: Options, availability: Availability, context: Context
+) -> Iterator[Finding]:
+    """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
+    try:
+        totals = gpu_requests(pod, context.vocabulary)
+    except QuantityError:
+        return  # reported where it is written
+    for resource, total in totals.items():
+        if not resource.measure.is_count or not total.is_whole:
+            continue
+        askers = [asked for asked in context.vocabulary.requests(pod) if asked.resource == resource]
+        single = askers[0].place if len(askers) == 1 else None
+        most = options.max_per_pod
+        reported = (
+            single and options.max_per_container is not None and total.value > options.max_per_container
+        )
+        if most is not None and total.value > most and not reported:
+            yield total_finding(
+                single,
+                resource,
+                total,
+                f"the policy allows at most {most} per pod",
+                f"ask for {most} or fewer",
+            )
+        complaint = availability.too_many_slices(resource, total.value, options.gpus_per_node)
+        if complaint is not None:
+            yield total_finding(single, resource, total, complaint.message, complaint.remedy)
+
+
+def total_finding(
+    single: ContainerPlace | None, resource: GPUResource, total: Quantity, message: str, remedy: str
+) -> Finding:
+    """Return a finding about the whole pod, at the one container that asks, or else at the spec."""
+    if single is not None:
+        limit, request = amounts(single, resource)
+        amount = limit or request
+        if amount is not None:
+            return amount.finding(message, remedy)
+    return Finding(
+        rule=ID,
+        path="spec",
+        message=f"the pod needs {total} {resource.name} at one time, and {message}",
+        remedy=remedy,
+    )
+
+
+# ---- around the resources
+
+
+def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Finding]:
+    """Warn of variables that choose among GPUs, in a container to which the device plugin assigns its own."""
+    if not context.vocabulary.container_asks(place.container):
+        return
+    for index, variable in enumerate(place.container.env or ()):
+        if variable.name in VISIBLE_DEVICES:
+            yield Finding(
+                rule=ID,
+                severity=Severity.WARNING,
+                path=f"{place.path}.env[{index}]",
+                container=place.container.name,
+                value=None if variable.value is None else shortened(variable.value),
+                message=f"{variable.name} is set by hand, but which GPUs a container gets is decided on the node: "
+                "this can hide them, or name others",
+                remedy=f"remove {variable.name}",
+            )
+
+
+def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield what is wrong with fraction annotations, by themselves and beside whole GPUs."""
+    bad = list(fraction_problems(pod, context.vocabulary))
+    for problem in bad:
+        yield Finding(
+            rule=ID,
+            path=problem.path,
+            value=shortened(problem.value),
+            message=problem.message,
+            remedy=problem.remedy,
+        )
+    fraction = context.vocabulary.pod_fraction(pod)
+    whole = [asked for asked in context.vocabulary.requests(pod) if asked.resource.measure is Measure.DEVICES]
+    if fraction is not None and whole and not bad:
+        key, text = fraction
+        names = ", ".join(f'"{asked.place.container.name}"' for asked in whole)
+        yield Finding(
+            rule=ID,
+            severity=Severity.WARNING,
+            path=f"metadata.annotations[{key.key}]",
+            value=shortened(text),
+            message=f"this asks for a part of one GPU, and container {names} for whole ones: schedulers that know the "
+            "annotation refuse such pods, the others ignore it",
+            remedy="keep one of the two",
+        )
+
+
+# ---- words
+
+
+def noun_of(resource: GPUResource) -> str:
+    return _NOUNS.get(resource.measure) or ("GPUs" if "gpu" in resource.name else "accelerators")
+
+
+def number(quantity: Quantity) -> str:
+    """Return it as people write it: 0.3, 1.5."""
+    whole, part = divmod(quantity.nano, NANO)
+    return f"{whole}.{part:09d}".rstrip("0").rstrip(".")
+
+
+def shortened(text: str) -> str:
+    """Return a value as it is quoted in a sentence; a template may hold anything, of any length."""
+    return text if len(text) <= _LONGEST_QUOTED else text[:_LONGEST_QUOTED] + "…"
+
+
+RULE = Rule(
+    id=ID,
+    summary="GPU requests are whole, equal their limits, and can be met",
+    options=Options,
+    mutate=mutate,
+    check=check,
+    check_before_mutation=True,
+)

@@ -1,0 +1,158 @@
+"""Give a model server the time that its model takes to load, before traffic reaches it and before a probe kills it.
+
+Reads:   how long the model loads: annotation model-load-seconds, else its weights (annotation model-params) at
+         `loadMiBPerSecond`, else `modelLoadSeconds` of the policy, else nothing happens; plus `buffer`.
+Adds:    to containers that ask for a GPU, have a readinessProbe and no startupProbe of their own, by `strategy`:
+         initialDelay  readinessProbe.initialDelaySeconds of at least that (never less than it was), and, where the
+                       livenessProbe could kill the server sooner, a startupProbe from the livenessProbe's handler;
+         startupProbe  a startupProbe from the readinessProbe's handler, so that a fast load is ready at once.
+Denies:  a load time that is no number of seconds.
+Warns:   of a sidecar's livenessProbe that could kill it: a startupProbe there would hold back the containers after it.
+
+A container that has a startupProbe is never touched, so neither are those that this rule has been at before.
+"""
+
+import math
+from collections.abc import Iterator
+from enum import Enum
+from fractions import Fraction
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.annotations import BadAnnotation, load_seconds
+from policies.draft import PodDraft
+from policies.estimate import estimate
+from policies.finding import Finding, Severity
+from policies.model_memory import model_shape
+from policies.pod import ContainerPlace, Pod, Probe
+from policies.rule import Context, Rule, RuleOptions
+
+ID = "readiness-delay"
+DAY = 86_400
+MIB = 2**20
+STARTUP_PERIOD_SECONDS = 10
+
+# What the API server puts where a probe says nothing (k8s.io/kubernetes pkg/apis/core/v1/defaults.go, SetDefaults_Probe).
+DEFAULT_PERIOD_SECONDS = 10
+DEFAULT_FAILURE_THRESHOLD = 3
+
+
+class Strategy(Enum):
+    INITIAL_DELAY = "initialDelay"
+    STARTUP_PROBE = "startupProbe"
+
+
+class Options(RuleOptions, frozen=True):
+    strategy: Strategy = Strategy.INITIAL_DELAY
+    model_load_seconds: int | None = None
+    load_mib_per_second: int = msgspec.field(name="loadMiBPerSecond", default=256)
+    """How fast weights reach the GPUs when only their size is known. 256 MiB/s is an untuned network disk or object store:
+    70b in bf16 are 140 GB or 133,515 MiB, which take 522 s."""
+    buffer: float = 0.2
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.model_load_seconds is not None and not 1 <= self.model_load_seconds <= DAY:
+            yield "modelLoadSeconds", f"{self.model_load_seconds} is not from 1 to {DAY} (a day)"
+        if not 1 <= self.load_mib_per_second <= MIB:
+            yield "loadMiBPerSecond", f"{self.load_mib_per_second} is not from 1 to {MIB} (1 TiB per second)"
+        if not 0 <= self.buffer <= 10:  # noqa: PLR2004 - the sentence names it; also refuses NaN
+            yield "buffer", f"{self.buffer} is not from 0 to 10 (0.2 adds 20 % to the load time)"
+
+
+def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
+    pod = draft.pod
+    if not context.vocabulary.pod_asks(pod):
+        return
+    load = expected_load_seconds(pod, options)
+    if isinstance(load, BadAnnotation):
+        yield Finding(rule=ID, path=load.path, value=load.value, message=load.message, remedy=load.remedy)
+        return
+    if load is None:
+        return
+    delay = with_buffer(load, options.buffer)
+    for place in gpu_places(pod, context):
+        yield from give_time(draft, place, delay, options.strategy)
+
+
+def expected_load_seconds(pod: Pod, options: Options) -> int | BadAnnotation | None:
+    """Return how long the model is expected to load in whole seconds, None where nothing says so."""
+    declared = load_seconds(pod)
+    if declared is not None:
+        return declared
+    model = model_shape(pod)
+    # Bad model annotations are gpu-class's to report, all of them at once.
+    if model is None or isinstance(model, tuple):
+        return options.model_load_seconds
+    # A load that would take more than a day says that the rate is wrong for this model, not that nobody may use it before.
+    return min(math.ceil(Fraction(estimate(model).weights, MIB * options.load_mib_per_second)), DAY)
+
+
+def with_buffer(load: int, buffer: float) -> int:
+    """Return load × (1 + buffer), rounded up. `buffer` counts as the decimal that was written: 60 and 0.2 make 72."""
+    return math.ceil(load * (1 + Fraction(repr(buffer))))
+
+
+def gpu_places(pod: Pod, context: Context) -> list[ContainerPlace]:
+    places = [place for place in pod.places if context.vocabulary.container_asks(place.container)]
+    if not places and context.vocabulary.pod_fraction(pod) is not None:
+        # A fraction is asked for by an annotation, and goes to the first container (KAI's default, Run:ai's only way).
+        places = [place for place in pod.places if place.list_name == "containers"][:1]
+    return places
+
+
+def give_time(draft: PodDraft, place: ContainerPlace, delay: int, strategy: Strategy) -> Iterator[Finding]:
+    container = place.container
+    readiness, liveness = container.readiness_probe, container.liveness_probe
+    if readiness is None or container.startup_probe is not None:
+        return
+    if strategy is Strategy.STARTUP_PROBE and not place.is_sidecar:
+        # The API server refuses a terminationGracePeriodSeconds on a readinessProbe, so there is none to take over.
+        draft.set_startup_probe(place, startup_probe(readiness, delay))
+        return
+    if (readiness.initial_delay_seconds or 0) < delay:
+        draft.set_initial_delay(place, delay)
+    if liveness is None or first_kill(liveness) >= delay:
+        return
+    if place.is_sidecar:
+        yield Finding(
+            rule=ID,
+            severity=Severity.WARNING,
+            path=f"{place.path}.livenessProbe",
+            container=container.name,
+            message=f"can kill this sidecar {first_kill(liveness)} s after its start, its model is expected to load for"
+            f" up to {delay} s",
+            remedy=f"set initialDelaySeconds: {delay}",
+        )
+    else:
+        now = next(p for p in draft.pod.places if p.path == place.path)
+        draft.set_startup_probe(now, startup_probe(liveness, delay))
+
+
+def first_kill(probe: Probe) -> int:
+    """Return after how many seconds at the earliest a probe that never succeeds gets its container killed.
+
+    It is asked first at initialDelaySeconds, and the failureThreshold-th failure in a row is the one that kills.
+    """
+    period = probe.period_seconds or DEFAULT_PERIOD_SECONDS
+    failures = probe.failure_threshold or DEFAULT_FAILURE_THRESHOLD
+    return (probe.initial_delay_seconds or 0) + period * (failures - 1)
+
+
+def startup_probe(source: Probe, delay: int) -> Probe:
+    """Return a startupProbe with the handler of `source` that does not kill before `delay` seconds have passed."""
+    return replace(
+        source,
+        initial_delay_seconds=None,
+        period_seconds=STARTUP_PERIOD_SECONDS,
+        success_threshold=None,  # the API server takes nothing but 1, its default
+        failure_threshold=math.ceil(delay / STARTUP_PERIOD_SECONDS) + 1,  # + 1: the first one fails at 0 s
+    )
+
+
+RULE = Rule(
+    id=ID,
+    summary="traffic and probes wait until the model is loaded",
+    options=Options,
+    mutate=mutate,
+)

@@ -1,0 +1,133 @@
+"""Give pods that run on several GPUs a /dev/shm that is large enough for what their processes exchange (NCCL, data loaders).
+
+Reads:   how many whole GPUs the pod runs on, memory limits, volumes and mounts.
+Adds:    from two GPUs on, one memory emptyDir of `sizeLimit`, mounted at /dev/shm of every container that asks for a GPU.
+Warns:   where `sizeLimit` is a part of the memory limit and there is none, or the volume's name is taken.
+
+A container runtime's own /dev/shm has 64 MiB, and is shared by all containers of the pod; so is this volume by those that get it.
+What is written to it counts as memory of the container that writes. Nothing happens where the user has mounted something there.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from policies.demand import whole_gpus
+from policies.draft import PodDraft
+from policies.finding import Finding, Severity
+from policies.pod import ContainerPlace, EmptyDir, Pod, Resources, Volume, VolumeMount
+from policies.quantity import Quantity, QuantityError, parse_quantity
+from policies.rule import Context, Mode, Rule, RuleOptions
+
+ID = "shared-memory"
+VOLUME = "gpu-admission-shm"
+MOUNT_PATH = "/dev/shm"  # noqa: S108 - the mount point in the container, not a file of ours
+MIB, GIB = 2**20, 2**30
+RUNTIME_DEFAULT = 64 * MIB
+"""What containerd and CRI-O give every pod; a smaller volume would take away."""
+
+_PERCENTAGE = re.compile(r"([0-9]{1,3})%")
+
+
+class Options(RuleOptions, frozen=True):
+    mode: Mode = Mode.DISABLED
+    size_limit: str = "50%"
+    """A part of the container's memory limit ("50%", of the smallest one if several), or a quantity ("16Gi")."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.size_limit.endswith("%"):
+            match = _PERCENTAGE.fullmatch(self.size_limit)
+            if match is None or not 1 <= int(match[1]) <= 100:  # noqa: PLR2004 - per cent
+                yield "sizeLimit", f'"{self.size_limit}" is not a whole percentage from 1% to 100%'
+            return
+        try:
+            size = parse_quantity(self.size_limit).value
+        except QuantityError as error:
+            yield "sizeLimit", f"{error}, nor is it a percentage such as 50%"
+            return
+        if size < RUNTIME_DEFAULT:
+            yield "sizeLimit", f'"{self.size_limit}" is less than the 64Mi that every pod has anyway'
+
+
+def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
+    pod = draft.pod
+    if not on_several_gpus(pod, context):
+        return
+    mounts = [mount for place in pod.places for mount in shared_memory_mounts(place)]
+    if any(mount.name != VOLUME for mount in mounts):
+        return
+    users = [place for place in pod.places if context.vocabulary.container_asks(place.container)]
+    lacking = [place for place in users if not shared_memory_mounts(place)]
+    if not lacking:
+        return
+    volume = pod.volume_named(VOLUME)
+    if volume is None:
+        size = size_in_bytes(options.size_limit, users, pod)
+        if size is None:
+            yield warning(
+                f"no memory limit says how large /dev/shm may be, so it stays at 64 MiB (sizeLimit is {options.size_limit})",
+                "set a memory limit on every container that asks for a GPU, or mount a memory emptyDir at /dev/shm",
+            )
+            return
+        if size < RUNTIME_DEFAULT:
+            return
+        draft.add_volume(
+            Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=binary_text(size)))
+        )
+    elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
+        yield warning(
+            f"the volume {VOLUME} is something else than shared memory", "give that volume another name"
+        )
+        return
+    for place in lacking:
+        draft.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))
+
+
+def on_several_gpus(pod: Pod, context: Context) -> bool:
+    try:
+        return whole_gpus(pod, context.vocabulary) > 1
+    except QuantityError:
+        return False  # gpu-requests refuses the pod for it
+
+
+def shared_memory_mounts(place: ContainerPlace) -> list[VolumeMount]:
+    """Return what is mounted at /dev/shm of the container, or at a folder that holds it."""
+    mounts = place.container.volume_mounts or ()
+    return [mount for mount in mounts if "/" + mount.mount_path.strip("/") in {MOUNT_PATH, "/dev", "/"}]
+
+
+def size_in_bytes(size_limit: str, users: Sequence[ContainerPlace], pod: Pod) -> int | None:
+    """Return the size of the volume, None where it is a part of a memory limit that is not there."""
+    percentage = _PERCENTAGE.fullmatch(size_limit)
+    if percentage is None:
+        return parse_quantity(size_limit).value
+    limits = [memory_limit(place.container.resources) or memory_limit(pod.body.resources) for place in users]
+    known = [limit.value for limit in limits if limit is not None]
+    if len(known) < len(limits):
+        return None
+    return min(known) * int(percentage[1]) // 100
+
+
+def memory_limit(resources: Resources | None) -> Quantity | None:
+    if resources is None or not resources.limits or "memory" not in resources.limits:
+        return None
+    try:
+        return parse_quantity(resources.limits["memory"])
+    except QuantityError:
+        return None
+
+
+def binary_text(size: int) -> str:
+    """Return the size in whole GiB or else in whole MiB, rounded down."""
+    return f"{size // GIB}Gi" if size % GIB == 0 else f"{size // MIB}Mi"
+
+
+def warning(message: str, remedy: str) -> Finding:
+    return Finding(rule=ID, severity=Severity.WARNING, path="spec.volumes", message=message, remedy=remedy)
+
+
+RULE = Rule(
+    id=ID,
+    summary="pods on several GPUs get a /dev/shm that is large enough",
+    options=Options,
+    mutate=mutate,
+)

@@ -1,0 +1,155 @@
+import datetime as dt
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from certs.check import due_for_renewal, expires_at, problems
+from certs.issue import BACKDATED, issue_authority, issue_server
+
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+AUTHORITY = issue_authority(common_name="ours", now=NOW, lifetime=100 * DAY)
+SAME_NAME = issue_authority(common_name="ours", now=NOW, lifetime=100 * DAY)
+SHORT = issue_authority(common_name="short", now=NOW, lifetime=2 * DAY)
+SERVER = issue_server(AUTHORITY, names=["hook.ns.svc", "127.0.0.1"], now=NOW, lifetime=30 * DAY)
+OF_SHORT = issue_server(SHORT, names=["hook.ns.svc"], now=NOW, lifetime=30 * DAY)
+ENCRYPTED = SERVER.key.private_bytes(
+    serialization.Encoding.PEM,
+    serialization.PrivateFormat.PKCS8,
+    serialization.BestAvailableEncryption(b"secret"),
+)
+CLIENT = (
+    x509.CertificateBuilder()
+    .subject_name(SERVER.certificate.subject)
+    .issuer_name(AUTHORITY.certificate.subject)
+    .public_key(SERVER.key.public_key())
+    .serial_number(1)
+    .not_valid_before(NOW)
+    .not_valid_after(NOW + DAY)
+    .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    .sign(AUTHORITY.key, hashes.SHA256())
+    .public_bytes(serialization.Encoding.PEM)
+)
+
+
+def found(**given: Any) -> list[str]:
+    good: dict[str, Any] = {
+        "certificate": SERVER.certificate_pem(),
+        "key": SERVER.key_pem(),
+        "authority": AUTHORITY.certificate_pem(),
+        "names": ["hook.ns.svc"],
+        "now": NOW,
+    }
+    return problems(**good | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        pytest.param({}, [], id="good"),
+        pytest.param({"names": ["127.0.0.1", "hook.ns.svc"]}, [], id="address-and-name"),
+        pytest.param(
+            {"authority": SAME_NAME.certificate_pem() + AUTHORITY.certificate_pem()}, [], id="two-authorities"
+        ),
+        pytest.param(
+            {"certificate": SERVER.certificate_pem() + AUTHORITY.certificate_pem()}, [], id="with-its-chain"
+        ),
+        pytest.param(
+            {"names": ["other.ns.svc", "hook.ns.svc"]},
+            ["certificate: does not carry the name other.ns.svc"],
+            id="name-missing",
+        ),
+        pytest.param(
+            {"names": ["127.0.0.2"]},
+            ["certificate: does not carry the name 127.0.0.2"],
+            id="address-missing",
+        ),
+        pytest.param(
+            {"now": NOW + 30 * DAY}, ["certificate: expired at 2026-03-31 12:00 UTC"], id="just-expired"
+        ),
+        pytest.param(
+            {"now": NOW - DAY},
+            [
+                "certificate: is not valid before 2026-03-01 11:00 UTC",
+                "authority: is not valid before 2026-03-01 11:00 UTC",
+            ],
+            id="before-its-time",
+        ),
+        pytest.param(
+            {"certificate": OF_SHORT.certificate_pem(), "key": OF_SHORT.key_pem()},
+            ["certificate: was not issued by the authority"],
+            id="of-another-authority",
+        ),
+        pytest.param(
+            {"authority": SAME_NAME.certificate_pem()},
+            ["certificate: was not issued by the authority"],
+            id="of-another-authority-with-the-same-name",
+        ),
+        pytest.param(
+            {"authority": SERVER.certificate_pem()},
+            ["certificate: was not issued by the authority"],
+            id="authority-is-none",
+        ),
+        pytest.param(
+            {
+                "certificate": OF_SHORT.certificate_pem(),
+                "key": OF_SHORT.key_pem(),
+                "authority": SHORT.certificate_pem(),
+                "now": NOW + 3 * DAY,
+            },
+            ["certificate: expired at 2026-03-03 12:00 UTC", "authority: expired at 2026-03-03 12:00 UTC"],
+            id="both-expired",
+        ),
+        pytest.param(
+            {"key": AUTHORITY.key_pem()}, ["key: is not the key of the certificate"], id="key-of-another"
+        ),
+        pytest.param(
+            {"key": ENCRYPTED}, ["key: is not an unencrypted private key in PEM"], id="encrypted-key"
+        ),
+        pytest.param(
+            {"certificate": CLIENT},
+            ["certificate: does not carry the name hook.ns.svc", "certificate: is not meant for servers"],
+            id="certificate-for-clients",
+        ),
+        pytest.param(
+            {"certificate": b"", "key": b"nonsense", "authority": b"\xff"},
+            [
+                "authority: is not a certificate in PEM",
+                "certificate: is not a certificate in PEM",
+                "key: is not an unencrypted private key in PEM",
+            ],
+            id="nothing-is-what-it-should-be",
+        ),
+    ],
+)
+def test_every_problem_is_a_sentence(given: dict[str, Any], want: list[str]) -> None:
+    assert found(**given) == want
+
+
+def test_expiry_is_read() -> None:
+    assert expires_at(SERVER.certificate_pem()) == NOW + 30 * DAY
+
+
+@pytest.mark.parametrize(
+    ("share", "want"),
+    [
+        pytest.param(0, False, id="new"),
+        pytest.param(0.66, False, id="just-before-two-thirds"),
+        pytest.param(0.67, True, id="just-after-two-thirds"),
+        pytest.param(1.5, True, id="expired"),
+    ],
+)
+def test_renewal_is_due_after_two_thirds(share: float, want: bool) -> None:
+    begin = NOW - BACKDATED
+    assert due_for_renewal(SERVER.certificate_pem(), begin + share * (30 * DAY + BACKDATED)) is want
+
+
+def test_key_of_another_kind_is_compared_too() -> None:
+    other = ec.generate_private_key(ec.SECP384R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    assert found(key=other) == ["key: is not the key of the certificate"]

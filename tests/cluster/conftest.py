@@ -1,0 +1,57 @@
+"""Everything here runs against a real API server; without binaries all of it is skipped, for one reason.
+
+GPU_ADMISSION_REQUIRE_CLUSTER=1 makes that a failure.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.controlplane import ControlPlane, ControlPlaneUnavailable, locate
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("cluster")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    # A hook and not a fixture: a fixture's skip is reported per test, this one as one line with their number.
+    try:
+        locate()
+    except ControlPlaneUnavailable as unavailable:
+        _go_without(unavailable)
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """Serve the API alone: what is created stays as it is. `engineer`, of ml-engineers, may do nothing."""
+    yield from _running(ControlPlane)
+
+
+@pytest.fixture(scope="session")
+def full_plane() -> Iterator[ControlPlane]:
+    """Serve the API with controllers and scheduler. `engineer`, of ml-engineers, may do nothing."""
+    yield from _running(lambda: ControlPlane(controllers=True, scheduler=True))
+
+
+def _running(make: Callable[[], ControlPlane]) -> Iterator[ControlPlane]:
+    try:
+        plane = make()
+    except ControlPlaneUnavailable as unavailable:
+        _go_without(unavailable)
+    plane.add_user("engineer", groups=["ml-engineers"])
+    with plane:
+        yield plane
+
+
+def _go_without(unavailable: ControlPlaneUnavailable) -> NoReturn:
+    if os.environ.get("GPU_ADMISSION_REQUIRE_CLUSTER") == "1":
+        pytest.fail(f"GPU_ADMISSION_REQUIRE_CLUSTER=1: {unavailable}", pytrace=False)
+    pytest.skip(str(unavailable))

@@ -1,0 +1,117 @@
+"""`gpu-admission estimate`: what people read, what programs read, and how bad input is answered."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from webhook.commands.estimate import estimate
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(estimate, arguments)
+
+
+def test_text_lists_memory_and_classes() -> None:
+    result = run("--params", "7b", "--sequence", "512")
+
+    # 7e9 * 2 = 14e9 bytes; KV cache a quarter; 1.2 * 17.5e9 = 21e9 bytes = 19.6 GiB
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[:5] == [
+        "7,000,000,000 parameters in bf16, serving",
+        "  weights             13.1 GiB",
+        "  KV cache             3.3 GiB",
+        "  overhead             3.3 GiB",
+        "  total               19.6 GiB",
+    ]
+    assert "  nvidia-l4              24 GB" in lines
+    assert "  nvidia-a100-40gb       40 GB   a slice would do: fits 3g.20gb" in lines
+    assert not any("nvidia-t4" in line for line in lines)
+    assert lines[-1] == "A rule of thumb. It leaves out optimizer states and gradients."
+
+
+def test_every_number_of_cards_is_suggested_once_with_the_smallest_size() -> None:
+    result = run("--params", "65b")
+
+    # 65e9 * 2 = 130e9 bytes, as much again of KV cache, 1.2 * 260e9 = 312e9 bytes = 290.6 GiB
+    assert "No class has 290.6 GiB per GPU" in result.output
+    assert "needs 8 × 40 GB or 7 × 48 GB or 4 × 80 GB or 3 ×\n128 GB or 2 × 180 GB." in result.output
+
+
+def test_training_shows_activations_and_several_gpus_their_share() -> None:
+    result = run("--params", "1b", "--phase", "training", "--batch", "4", "--checkpointing", "--gpus", "2")
+
+    assert "  activations          1.8 GiB" in result.output
+    assert "   on 2 GPUs" in result.output
+    assert "Fits on 2 of" in result.output
+
+
+def test_text_says_how_many_cards_are_needed_where_nothing_fits() -> None:
+    result = run("--params", "405b")
+
+    # 405e9 * 2 = 810e9 bytes, as much again of KV cache, 1.2 * 1620e9 = 1944e9 bytes = 1810.5 GiB
+    assert "No class has 1810.5 GiB per GPU; needs 8 × 256 GB." in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("--params", "1t", "--gpus", "4"), id="needs-many"),
+        pytest.param(
+            (
+                "--params",
+                "65b",
+            ),
+            id="needs-several-of-many-sizes",
+        ),
+        pytest.param(("--params", "70b", "--precision", "int4", "--gpus", "8"), id="fits-with-slices"),
+        pytest.param(("--params", "999t", "--batch", "1000000000", "--sequence", "1000000000"), id="absurd"),
+        pytest.param(("--help",), id="help"),
+    ],
+)
+def test_text_fits_80_columns(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 0
+    assert max(len(line) for line in result.output.splitlines()) <= 80
+
+
+def test_json_is_the_whole_answer() -> None:
+    result = run("--params", "7b", "--sequence", "512", "--gpus", "2", "-o", "json")
+
+    answer = json.loads(result.output)
+    assert answer["shape"]["params"] == 7_000_000_000
+    assert answer["bytes"]["total"] == 21_000_000_000
+    assert answer["placement"]["perGpu"] == 10_500_000_000
+    assert answer["placement"]["fits"][0] == "nvidia-t4"
+    assert {"className": "nvidia-a100-80gb", "profile": "1g.20gb"} in answer["placement"]["slices"]
+    assert {"gpus": 1, "memoryGib": 94, "classNames": ["nvidia-h100-94gb"]} in answer["placement"]["cards"]
+    assert answer["advice"].startswith("fits nvidia-t4 and ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param((), "Missing option '--params'", id="no-params"),
+        pytest.param(
+            ("--params", "many"),
+            '"many" is no number of parameters, such as 70b, 350M or 1.3e9.',
+            id="params",
+        ),
+        pytest.param(
+            ("--params", "7b", "--precision", "fp64"), '"fp64" is no precision; known are', id="precision"
+        ),
+        pytest.param(("--params", "7b", "--phase", "inference"), "it is training or serving.", id="phase"),
+        pytest.param(
+            ("--params", "7b", "--gpus", "0"), '"0" is no number of GPUs: a whole number from 1', id="gpus"
+        ),
+        pytest.param(("--params", "7b", "--batch", "x"), '"x" is no batch size', id="batch"),
+        pytest.param(("--params", "7b", "--sequence", "-1"), '"-1" is no sequence length', id="sequence"),
+    ],
+)
+def test_bad_input_is_answered_with_a_sentence(arguments: tuple[str, ...], want: str) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert want in result.output

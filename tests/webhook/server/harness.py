@@ -1,0 +1,193 @@
+"""Real processes and raw TLS sockets for tests of the edge."""
+
+import contextlib
+import dataclasses
+import datetime as dt
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import psutil  # type: ignore[import-untyped] # it ships no types, and no stubs are locked
+
+from certs.files import ensure_self_signed
+from certs.issue import KeyPair, issue_authority, issue_server
+
+NAMES = ["localhost", "127.0.0.1"]
+_SERVING = re.compile(r"serving https://127\.0\.0\.1:(\d+), metrics http://127\.0\.0\.1:(\d+)/metrics")
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """One TLS connection, byte by byte."""
+
+    def __init__(self, port: int, ca: Path, timeout: float = 10) -> None:
+        context = ssl.create_default_context(cafile=ca)
+        raw = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        self.socket = context.wrap_socket(raw, server_hostname="localhost")
+        self._left = b""
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def post(self, path: str, body: bytes = b"") -> Answer:
+        self.send(request(path, body))
+        return self.answer()
+
+    def answer(self) -> Answer:
+        """Read one answer; ConnectionError: the server closed before its end."""
+        head, _, self._left = self._until(b"\r\n\r\n").partition(b"\r\n\r\n")
+        status, *lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", 0))
+        while len(self._left) < length:
+            self._left += self._receive()
+        body, self._left = self._left[:length], self._left[length:]
+        return Answer(int(status.split()[1]), headers, body)
+
+    def is_closed(self, within: float) -> bool:
+        """Whether the server closes, saying nothing more, in so many seconds."""
+        self.socket.settimeout(within)
+        try:
+            return self.socket.recv(1) == b""
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+
+    def _until(self, end: bytes) -> bytes:
+        while end not in self._left:
+            self._left += self._receive()
+        return self._left
+
+    def _receive(self) -> bytes:
+        if not (data := self.socket.recv(65536)):
+            raise ConnectionError("the server closed the connection")
+        return data
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+
+def request(path: str, body: bytes = b"") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+class Server:
+    """A running server; `lines` is what it has said on stderr."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.ca = directory / "ca.crt"
+        self.process = start(directory, **settings)
+        self.lines: list[str] = []
+        self.port = self.metrics_port = 0
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.wait_for("Booting worker")
+        with self.client() as client:  # accepted once the worker serves
+            assert client.post("/body").status == 200
+
+    def client(self) -> Client:
+        return Client(self.port, self.ca)
+
+    def plain_socket(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def worker(self) -> psutil.Process:
+        [worker] = psutil.Process(self.process.pid).children()
+        return worker
+
+    def wait_for(self, text: str, within: float = 20) -> str:
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            if found := [line for line in self.lines if text in line]:
+                return found[0]
+            time.sleep(0.02)
+        raise AssertionError(f"{text!r} is not in:\n{''.join(self.lines)}")
+
+    def stop(self, number: int = signal.SIGTERM, within: float = 20) -> int:
+        self.process.send_signal(number)
+        return self.wait(within)
+
+    def wait(self, within: float = 20) -> int:
+        code = self.process.wait(within)
+        self._reader.join(5)
+        return code
+
+    def end(self) -> None:
+        """Whatever a test has left running, and its whole family."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self._reader.join(5)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if found := _SERVING.search(line):
+                self.port, self.metrics_port = int(found[1]), int(found[2])
+            self.lines.append(line)
+
+
+def start(directory: Path, **settings: Any) -> subprocess.Popen[str]:
+    """Start the program with certificates from the directory, in a process group of its own."""
+    given = {
+        "certificate": str(directory / "tls.crt"),
+        "key": str(directory / "tls.key"),
+        "host": "127.0.0.1",
+        "port": 0,
+        "metrics_host": "127.0.0.1",
+        "metrics_port": 0,
+        "drain_seconds": 0,
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.webhook.server.program", json.dumps(given | settings)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@contextlib.contextmanager
+def serving(directory: Path, **settings: Any) -> Iterator[Server]:
+    server = Server(directory, **settings)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def certificates(directory: Path) -> Path:
+    ensure_self_signed(directory, NAMES, dt.datetime.now(dt.UTC))
+    return directory
+
+
+def new_pair(name: str = "localhost") -> tuple[KeyPair, KeyPair]:
+    """Another authority and a server certificate of it."""
+    now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
+    authority = issue_authority(common_name="another", now=now, lifetime=day)
+    return authority, issue_server(authority, names=[name, *NAMES], now=now, lifetime=day)

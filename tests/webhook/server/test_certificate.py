@@ -1,0 +1,116 @@
+"""The certificate that connections are given, while its files change."""
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from certs.issue import KeyPair
+from tests.webhook.server.harness import Server, new_pair, serving
+from webhook.server.tls import CertificateError, ServingCertificate
+
+
+def served_serial(server: Server) -> int:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with context.wrap_socket(server.plain_socket()) as spoken:
+        return x509.load_der_x509_certificate(spoken.getpeercert(binary_form=True) or b"").serial_number
+
+
+def write(directory: Path, pair: KeyPair) -> None:
+    (directory / "tls.key").write_bytes(pair.key_pem())
+    (directory / "tls.crt").write_bytes(pair.certificate_pem())
+
+
+def kubelet_publish(volume: Path, generation: str, pair: KeyPair) -> None:
+    """Write as kubelet's AtomicWriter does: a new directory, then one rename of the `..data` link."""
+    (volume / generation).mkdir()
+    write(volume / generation, pair)
+    (volume / "..data_tmp").symlink_to(generation)
+    (volume / "..data_tmp").rename(volume / "..data")
+    for name in ("tls.crt", "tls.key"):
+        if not (volume / name).is_symlink():
+            (volume / name).symlink_to(f"..data/{name}")
+
+
+def test_new_certificate_is_served_to_the_next_connection(directory: Path) -> None:
+    with serving(directory) as server, server.client() as before:
+        first = served_serial(server)
+        _, pair = new_pair()
+        write(directory, pair)
+        assert served_serial(server) == pair.certificate.serial_number != first
+        assert before.post("/body").status == 200, "the connection from before lives on"
+
+
+def test_certificate_behind_swapped_links_is_served(tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    _, old = new_pair()
+    _, new = new_pair()
+    kubelet_publish(volume, "..2026_01", old)
+    serving_certificate = ServingCertificate(volume / "tls.crt", volume / "tls.key")
+    first = serving_certificate.context()
+    assert serving_certificate.context() is first
+    kubelet_publish(volume, "..2026_02", new)
+    assert serving_certificate.context() is not first
+    assert serving_certificate.state.not_after == new.certificate.not_valid_after_utc
+    assert serving_certificate.state.last_error is None
+
+
+def break_certificate(directory: Path) -> None:
+    (directory / "tls.crt").write_text("not a certificate")
+
+
+def break_key(directory: Path) -> None:
+    (directory / "tls.key").write_text("not a key")
+
+
+def break_match(directory: Path) -> None:
+    (directory / "tls.key").write_bytes(new_pair()[1].key_pem())
+
+
+def remove_key(directory: Path) -> None:
+    (directory / "tls.key").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "want"),
+    [
+        pytest.param(break_certificate, "do not load as a pair", id="not-a-certificate"),
+        pytest.param(break_key, "do not load as a pair", id="not-a-key"),
+        pytest.param(break_match, "do not load as a pair: key values mismatch", id="key-of-another"),
+        pytest.param(remove_key, "tls.key: No such file or directory", id="key-gone"),
+    ],
+)
+def test_broken_pair_keeps_the_one_before(directory: Path, damage: Callable[[Path], None], want: str) -> None:
+    with serving(directory) as server:
+        first = served_serial(server)
+        damage(directory)
+        for _ in range(3):
+            assert served_serial(server) == first
+        with server.client() as client:
+            state = client.post("/state").json()
+        assert want in state["last_error"]
+        assert state["failures"] == 1
+        assert len([line for line in server.lines if "keeping the certificate valid until" in line]) == 1
+
+        _, pair = new_pair()
+        write(directory, pair)
+        assert served_serial(server) == pair.certificate.serial_number
+
+
+@pytest.mark.parametrize(
+    ("damage", "want"),
+    [
+        pytest.param(break_match, "do not load as a pair: key values mismatch", id="key-of-another"),
+        pytest.param(remove_key, "tls.key: No such file or directory", id="no-key"),
+    ],
+)
+def test_pair_that_never_worked_is_an_error(
+    directory: Path, damage: Callable[[Path], None], want: str
+) -> None:
+    damage(directory)
+    with pytest.raises(CertificateError, match=want):
+        ServingCertificate(directory / "tls.crt", directory / "tls.key")

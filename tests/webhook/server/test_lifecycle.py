@@ -1,0 +1,210 @@
+"""Start and stop of the process."""
+
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.webhook.server.harness import Client, Server, request, serving, start
+
+
+class Load:
+    """Clients that post one request after another, over connections that they keep, until told to stop."""
+
+    def __init__(self, server: Server, clients: int) -> None:
+        self._server = server
+        self._stop = threading.Event()
+        self.answered = self.lost = self.told_to_leave = 0
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._post) for _ in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _post(self) -> None:
+        while not self._stop.is_set():
+            try:
+                client = self._server.client()
+            except OSError:
+                return  # nothing was asked of the server: a Service would have sent us elsewhere
+            with client:
+                self._post_until_told_to_leave(client)
+
+    def _post_until_told_to_leave(self, client: Client) -> None:
+        while not self._stop.is_set():
+            try:
+                answer = client.post("/sleep?0.01")
+            except OSError:
+                with self._lock:
+                    self.lost += 1
+                return
+            with self._lock:
+                self.answered += 1
+            if answer.headers["connection"] == "close":
+                with self._lock:
+                    self.told_to_leave += 1
+                return
+
+
+def test_stopping_under_load_loses_no_request(directory: Path) -> None:
+    with serving(directory, drain_seconds=2) as server:
+        load = Load(server, clients=8)
+        time.sleep(0.5)
+        before = load.answered
+        server.process.send_signal(signal.SIGTERM)
+        code = server.wait()
+        load.stop()
+        assert code == 0
+        assert load.lost == 0
+        assert load.answered > before > 0
+        assert load.told_to_leave > 0
+
+
+def test_draining_is_announced_while_new_connections_are_still_served(directory: Path) -> None:
+    with serving(directory, drain_seconds=2) as server, server.client() as before:
+        assert before.post("/state").json()["draining"] is False
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("on_drain was called")
+        with server.client() as new:
+            answer = new.post("/state")
+        assert answer.json()["draining"] is True
+        assert answer.headers["connection"] == "close"
+        assert before.post("/state").headers["connection"] == "close"
+        assert server.wait() == 0
+
+
+def test_request_in_flight_is_finished(directory: Path) -> None:
+    with serving(directory) as server, server.client() as client:
+        client.send(request("/sleep?1.5"))
+        time.sleep(0.2)
+        server.process.send_signal(signal.SIGTERM)
+        assert client.answer().json() == {"slept": "1.5"}
+        assert server.wait() == 0
+
+
+def test_request_that_never_ends_is_given_up(directory: Path) -> None:
+    with serving(directory, graceful_seconds=1) as server, server.client() as client:
+        client.send(request("/sleep?60"))
+        time.sleep(0.2)
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_interrupt_stops_at_once(directory: Path, number: int) -> None:
+    with serving(directory, drain_seconds=60) as server, server.client() as client:
+        client.send(request("/sleep?60"))
+        time.sleep(0.2)
+        began = time.monotonic()
+        assert server.stop(number) == 0
+        assert time.monotonic() - began < 3
+
+
+def test_interrupt_ends_draining(directory: Path) -> None:
+    with serving(directory, drain_seconds=60) as server:
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("on_drain was called")
+        began = time.monotonic()
+        assert server.stop(signal.SIGINT) == 0
+        assert time.monotonic() - began < 3
+
+
+def test_there_is_only_ever_one_worker(directory: Path) -> None:
+    with serving(directory) as server:
+        first = server.worker().pid
+        for number in (signal.SIGTTIN, signal.SIGUSR2, signal.SIGWINCH):
+            server.process.send_signal(number)
+        time.sleep(1.5)
+        assert server.worker().pid == first
+
+
+def test_worker_that_dies_is_replaced_and_serves_metrics_again(directory: Path) -> None:
+    with serving(directory) as server:
+        first = server.worker()
+        first.kill()
+        end = time.monotonic() + 10
+        while len([line for line in server.lines if "Booting worker" in line]) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        with server.client() as client:
+            assert client.post("/body").status == 200
+        assert b"gpu_admission_connections" in scrape(server)
+
+
+def test_worker_does_not_outlive_its_master(directory: Path) -> None:
+    with serving(directory) as server:
+        worker = server.worker()
+        server.process.kill()
+        worker.wait(timeout=10)
+
+
+def test_slow_scrapers_do_not_pile_up(directory: Path) -> None:
+    with serving(directory) as server:
+        slow = [socket.create_connection(("127.0.0.1", server.metrics_port)) for _ in range(30)]
+        time.sleep(0.5)
+        assert server.worker().num_threads() < 32 + 8 + 5
+        for each in slow:
+            each.close()
+        time.sleep(0.5)
+        assert b"gpu_admission_connections" in scrape(server)
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        pytest.param(
+            {"certificate": "/nowhere/tls.crt"},
+            "gpu-admission: /nowhere/tls.crt: No such file or directory\n",
+            id="no-certificate",
+        ),
+        pytest.param(
+            {"host": "192.0.2.1"},
+            "gpu-admission: port: cannot listen on 192.0.2.1 port 0: Cannot assign requested address\n",
+            id="address-of-another-machine",
+        ),
+        pytest.param(
+            {"metrics_host": "no such host"},
+            "gpu-admission: metrics_port: cannot listen on no such host port 0: Name or service not known\n",
+            id="no-such-host",
+        ),
+    ],
+)
+def test_what_prevents_a_start_is_one_line(directory: Path, settings: dict[str, Any], want: str) -> None:
+    process = start(directory, **settings)
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (2, want)
+
+
+def test_port_in_use_is_one_line(directory: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start(directory, port=port)
+        _, said = process.communicate(timeout=20)
+    want = f"gpu-admission: port: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+    assert (process.returncode, said) == (2, want)
+
+
+def test_application_that_refuses_to_start_says_why(directory: Path) -> None:
+    process = start(directory, refuse=True)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert "gpu-admission: policies.yaml: spec.rules: unknown rule\n" in said
+    assert "Traceback" not in said
+
+
+def scrape(server: Server) -> bytes:
+    with socket.create_connection(("127.0.0.1", server.metrics_port), timeout=5) as scraper:
+        scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        parts = []
+        while data := scraper.recv(65536):
+            parts.append(data)
+    return b"".join(parts)

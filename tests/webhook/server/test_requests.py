@@ -1,0 +1,180 @@
+"""What goes over the wire: bodies whole, framing that cannot be read in two ways, limits."""
+
+import contextlib
+import hashlib
+import ssl
+import time
+
+import pytest
+
+from tests.webhook.server.harness import Client, Server, request
+
+MEBIBYTE = 1024 * 1024
+
+
+def test_large_body_arrives_whole(server: Server) -> None:
+    body = bytes(range(256)) * (7 * MEBIBYTE // 256)
+    with server.client() as client:
+        want = {"length": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+        assert client.post("/body", body).json() == want
+
+
+def test_body_in_many_small_pieces_arrives_whole(server: Server) -> None:
+    with server.client() as client:
+        for piece in request("/body", b"0123456789" * 5):
+            client.send(bytes([piece]))
+        assert client.answer().json()["length"] == 50
+
+
+def test_requests_sent_without_waiting_are_answered_in_order(server: Server) -> None:
+    with server.client() as client:
+        client.send(b"".join(request("/body", b"x" * length) for length in range(20)))
+        assert [client.answer().json()["length"] for _ in range(20)] == list(range(20))
+
+
+def test_application_sees_https(server: Server) -> None:
+    with server.client() as client:
+        assert client.post("/state").json()["scheme"] == "https"
+
+
+@pytest.mark.parametrize(
+    ("fields", "want_status"),
+    [
+        pytest.param("Content-Length: 8388609", 413, id="one-byte-over-the-limit"),
+        pytest.param("Content-Length: 3000000000", 413, id="three-gigabytes"),
+        pytest.param("Content-Length: " + "9" * 5000, 413, id="more-digits-than-int-takes"),
+        pytest.param("Content-Length: 9000000\r\nExpect: 100-continue", 413, id="too-long-and-asking-first"),
+        pytest.param("Content-Length: 4\r\nTransfer-Encoding: chunked", 400, id="length-and-chunked"),
+        pytest.param("Transfer-Encoding: chunked\r\nContent-Length: 4", 400, id="chunked-and-length"),
+        pytest.param("Content-Length: 4\r\nContent-Length: 4", 400, id="two-equal-lengths"),
+        pytest.param("Content-Length: 4\r\nContent-Length: 5", 400, id="two-different-lengths"),
+        pytest.param("Content-Length: 4, 4", 400, id="list-of-lengths"),
+        pytest.param("Content-Length: +4", 400, id="signed-length"),
+        pytest.param("Content-Length: -4", 400, id="negative-length"),
+        pytest.param("Content-Length: 0x4", 400, id="hexadecimal-length"),
+        pytest.param("Content-Length : 4", 400, id="space-before-the-colon"),
+        pytest.param("X: y\r\n Content-Length: 4", 400, id="folded-line"),
+        pytest.param("X: y\nContent-Length: 4", 400, id="bare-line-feed"),
+        pytest.param("Transfer-Encoding: xchunked", 501, id="unknown-coding"),
+        pytest.param("Transfer-Encoding: chunked, identity", 400, id="chunked-not-last"),
+        pytest.param("Transfer-Encoding: gzip", 400, id="not-chunked-at-all"),
+        pytest.param("\r\n".join(f"X-{number}: y" for number in range(101)), 431, id="too-many-fields"),
+        pytest.param("X: " + "y" * 9000, 431, id="field-too-long"),
+        pytest.param("X: " + "y" * 40_000, 431, id="head-too-long"),
+    ],
+)
+def test_what_follows_a_refused_head_is_never_a_request(
+    server: Server, fields: str, want_status: int
+) -> None:
+    with server.client() as client:
+        smuggled = request("/body", b"smuggled")
+        client.send(f"POST /body HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n".encode() + smuggled)
+        answer = client.answer()
+        assert answer.status == want_status
+        assert answer.headers["connection"] == "close"
+        with pytest.raises(ConnectionError):
+            client.answer()
+
+
+def test_chunked_body_is_never_cut_short(server: Server) -> None:
+    with server.client() as client:
+        client.send(b"POST /body HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        answer = client.answer()
+        assert (answer.status, answer.headers["connection"]) == (411, "close")
+        assert client.is_closed(within=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "want_status"),
+    [
+        pytest.param("POST /" + "a" * 5000 + " HTTP/1.1", 414, id="request-line-too-long"),
+        pytest.param("POST /body HTTP/3.7", 400, id="unknown-version"),
+        pytest.param("nonsense", 400, id="nonsense"),
+    ],
+)
+def test_bad_request_line(server: Server, line: str, want_status: int) -> None:
+    with server.client() as client:
+        client.send(f"{line}\r\nHost: localhost\r\n\r\n".encode())
+        assert client.answer().status == want_status
+
+
+def test_client_that_sends_all_of_a_long_body_still_reads_the_refusal(server: Server) -> None:
+    with server.client() as client:
+        client.send(request("/body", b"x" * 9 * MEBIBYTE))
+        answer = client.answer()
+        assert (answer.status, answer.body) == (413, b"the body is longer than this server accepts\n")
+
+
+def test_client_that_asks_first_is_told_to_continue_once(server: Server) -> None:
+    with server.client() as client:
+        client.send(b"POST /body HTTP/1.1\r\nHost: l\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+        assert client.answer().status == 100
+        client.send(b"body")
+        assert client.answer().json()["length"] == 4
+        assert client.post("/body").status == 200
+
+
+@pytest.mark.parametrize("path", ["/unknown", "/fails-half-way"])
+def test_failing_application_is_a_clean_500(server: Server, path: str) -> None:
+    with server.client() as client:
+        assert client.post(path).status == 500
+    server.wait_for("Error handling request")
+    with server.client() as client:
+        assert client.post("/body").status == 200
+
+
+def test_client_that_leaves_during_its_answer_harms_nobody(server: Server) -> None:
+    for _ in range(20):
+        with server.client() as client:
+            client.send(request("/sleep?0.1"))
+    time.sleep(0.3)
+    with server.client() as client:
+        assert client.post("/body").status == 200
+
+
+def test_connection_close_is_honoured_at_once(server: Server) -> None:
+    with server.client() as client:
+        client.send(b"POST /body HTTP/1.1\r\nHost: l\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        assert client.answer().status == 200
+        assert client.is_closed(within=0.5)
+
+
+def test_plain_http_on_the_tls_port_is_closed(server: Server) -> None:
+    with server.plain_socket() as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while data := plain.recv(4096):
+                received += data
+        assert received == b""
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1:DeprecationWarning")
+def test_tls_1_1_is_refused(server: Server) -> None:
+    context = ssl.create_default_context(cafile=server.ca)
+    context.set_ciphers("ALL:@SECLEVEL=0")  # else OpenSSL would not even offer it
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with server.plain_socket() as plain, pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+        context.wrap_socket(plain, server_hostname="localhost")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_current_tls_is_spoken(server: Server, version: ssl.TLSVersion) -> None:
+    context = ssl.create_default_context(cafile=server.ca)
+    context.minimum_version = context.maximum_version = version
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with context.wrap_socket(server.plain_socket(), server_hostname="localhost") as spoken:
+        assert spoken.selected_alpn_protocol() == "http/1.1"
+        spoken.sendall(request("/body", b"12"))
+        assert b'"length": 2' in spoken.recv(4096)
+
+
+def test_clients_at_once_get_their_own_answers(server: Server) -> None:
+    clients: list[Client] = [server.client() for _ in range(40)]
+    for round_number in range(5):
+        for length, client in enumerate(clients):
+            client.send(request("/body", b"x" * (length * 100 + round_number)))
+        for length, client in enumerate(clients):
+            assert client.answer().json()["length"] == length * 100 + round_number
+    for client in clients:
+        client.socket.close()

@@ -1,0 +1,178 @@
+"""Clients that stall, drip, flood or leave: none of them may cost the others an answer."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.webhook.server.harness import Client, Server, request, serving
+
+MEBIBYTE = 1024 * 1024
+HALF_A_HEAD = b"POST /body HTTP/1.1\r\nHost: local"
+HALF_A_BODY = request("/body", b"x" * 1000)[:-500]
+
+
+def timed_answer(server: Server) -> float:
+    began = time.monotonic()
+    with server.client() as client:
+        assert client.post("/body", b"12345").json()["length"] == 5
+    return time.monotonic() - began
+
+
+def silent(server: Server) -> socket.socket:
+    return server.plain_socket()
+
+
+def half_a_hello(server: Server) -> socket.socket:
+    stalled = server.plain_socket()
+    stalled.sendall(b"\x16\x03\x01")
+    return stalled
+
+
+def idle(server: Server) -> Client:
+    return server.client()
+
+
+def half_a_head(server: Server) -> Client:
+    client = server.client()
+    client.send(HALF_A_HEAD)
+    return client
+
+
+def half_a_body(server: Server) -> Client:
+    client = server.client()
+    client.send(HALF_A_BODY)
+    return client
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param(
+            [(idle, 64), (half_a_head, 32), (half_a_body, 32)], id="idle-tls-and-half-sent-requests"
+        ),
+        pytest.param([(silent, 64), (half_a_hello, 64)], id="handshakes-that-go-nowhere"),
+    ],
+)
+def test_stalled_clients_take_no_thread(
+    server: Server, groups: list[tuple[Callable[[Server], Client | socket.socket], int]]
+) -> None:
+    with contextlib.ExitStack() as stalled:
+        for make, count in groups:
+            for _ in range(count):
+                stalled.enter_context(make(server))
+        assert max(timed_answer(server) for _ in range(5)) < 0.5
+
+
+def test_client_that_does_not_read_its_answer_takes_no_thread(server: Server) -> None:
+    with contextlib.ExitStack() as stalled:
+        clients = [stalled.enter_context(server.client()) for _ in range(16)]
+        for client in clients:
+            client.send(request(f"/large?{6 * MEBIBYTE}"))
+        assert max(timed_answer(server) for _ in range(5)) < 1.5
+        # and who reads in the end gets all of it
+        assert clients[-1].answer().body == b"x" * 6 * MEBIBYTE
+
+
+@pytest.mark.parametrize(
+    ("first", "drip"),
+    [
+        pytest.param(b"", b"P", id="request-line"),
+        pytest.param(HALF_A_HEAD, b"x", id="head"),
+        pytest.param(HALF_A_BODY, b"x", id="body"),
+    ],
+)
+def test_drips_do_not_extend_the_deadline_of_a_request(directory: Path, first: bytes, drip: bytes) -> None:
+    with serving(directory, request_seconds=1) as server, server.client() as client:
+        client.send(first + drip)
+        began = time.monotonic()
+        with pytest.raises(OSError):  # noqa: PT012 - which of the sends fails is the point
+            while time.monotonic() - began < 5:
+                time.sleep(0.1)
+                client.send(drip)
+                client.socket.settimeout(0.001)
+                with contextlib.suppress(TimeoutError):
+                    if client.socket.recv(1) == b"":
+                        raise ConnectionError
+                client.socket.settimeout(10)
+        assert 0.9 < time.monotonic() - began < 3
+
+
+def test_silent_handshake_ends_at_its_deadline(directory: Path) -> None:
+    with serving(directory, handshake_seconds=1) as server, half_a_hello(server) as stalled:
+        began = time.monotonic()
+        assert stalled.recv(1) == b""
+        assert 0.5 < time.monotonic() - began < 3
+
+
+def test_client_that_never_reads_is_cut(directory: Path) -> None:
+    with serving(directory, response_seconds=1) as server, server.client() as client:
+        client.send(request(f"/large?{32 * MEBIBYTE}"))
+        time.sleep(3)
+        with pytest.raises(OSError):
+            client.answer()
+        assert 'gpu_admission_connections_cut_total{reason="response deadline"} 1.0' in scrape(server)
+
+
+def test_idle_connection_is_kept_longer_than_two_seconds_and_used_again(server: Server) -> None:
+    with server.client() as client:
+        assert client.post("/body", b"one").status == 200
+        time.sleep(2.5)  # gunicorn's own default closes after 2
+        assert client.post("/body", b"two").status == 200
+
+
+def test_memory_is_bounded_under_half_sent_bodies(directory: Path) -> None:
+    limit = 16 * MEBIBYTE
+    with (
+        serving(directory, body_limit=MEBIBYTE, buffer_limit=limit) as server,
+        contextlib.ExitStack() as stalled,
+    ):
+        worker = server.worker()
+        before = worker.memory_info().rss
+        for _ in range(500):
+            client = stalled.enter_context(server.client())
+            # one who is refused while it still sends may find its connection closed
+            with contextlib.suppress(OSError):
+                client.send(request("/body", b"x" * MEBIBYTE)[: -MEBIBYTE // 2])
+        time.sleep(0.5)
+        # 500 TLS connections cost their own memory: some 40 KiB each
+        assert worker.memory_info().rss - before < limit + 500 * 100 * 1024
+        assert timed_answer(server) < 0.5
+        assert 'reason="too many bytes"' in scrape(server)
+
+
+def test_oldest_unfinished_request_is_refused_when_memory_is_short(directory: Path) -> None:
+    with (
+        serving(directory, body_limit=MEBIBYTE, buffer_limit=MEBIBYTE) as server,
+        server.client() as oldest,
+        server.client() as younger,
+    ):
+        oldest.send(request("/body", b"x" * 900_000)[:-1])
+        time.sleep(0.3)
+        assert younger.post("/body", b"y" * 900_000).json()["length"] == 900_000
+        answer = oldest.answer()
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "1"
+        assert oldest.is_closed(within=3)
+
+
+def test_connection_that_never_asked_makes_place_for_a_new_one(directory: Path) -> None:
+    with serving(directory, threads=2, connections=10) as server, contextlib.ExitStack() as stalled:
+        regular = stalled.enter_context(server.client())
+        assert regular.post("/body", b"x").status == 200
+        for _ in range(30):
+            stalled.enter_context(server.client())
+        assert timed_answer(server) < 0.5
+        assert regular.post("/body", b"x").status == 200
+
+
+def scrape(server: Server) -> str:
+    with socket.create_connection(("127.0.0.1", server.metrics_port), timeout=5) as scraper:
+        scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        parts = []
+        while data := scraper.recv(65536):
+            parts.append(data)
+    return b"".join(parts).decode()

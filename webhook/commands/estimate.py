@@ -1,0 +1,128 @@
+"""`gpu-admission estimate`: how much GPU memory a model needs, and which of the built-in classes have it."""
+
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from policies import estimate as estimates
+from policies.classes import ClassCatalogue
+from policies.estimate import Estimate, EstimateError, ModelShape, Phase, Placement, Precision
+from webhook.configuration.loader import load_directory
+
+T = TypeVar("T")
+
+
+class _Parsed(click.ParamType[T]):
+    """An option that one of the parsers of `policies.estimate` reads; its sentence becomes click's."""
+
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        try:
+            return self._parse(str(value))
+        except EstimateError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+def _count(what: str) -> _Parsed[int]:
+    return _Parsed("NUMBER", lambda text: estimates.parse_count(text, what))
+
+
+@click.command("estimate")
+@click.option(
+    "--params", required=True, type=_Parsed("NUMBER", estimates.parse_params), help="Parameters: 70b, 350M."
+)
+@click.option(
+    "--precision",
+    default=Precision.BF16.value,
+    show_default=True,
+    type=_Parsed("|".join(precision.value for precision in Precision), estimates.parse_precision),
+    help="How a parameter is stored.",
+)
+@click.option(
+    "--phase",
+    default=Phase.SERVING.value,
+    show_default=True,
+    type=_Parsed("|".join(phase.value for phase in Phase), estimates.parse_phase),
+    help="Training keeps activations.",
+)
+@click.option(
+    "--batch", default="1", show_default=True, type=_count("batch size"), help="Sequences at a time."
+)
+@click.option("--sequence", default="2048", show_default=True, type=_count("sequence length"), help="Tokens.")
+@click.option(
+    "--gpus", default="1", show_default=True, type=_count("number of GPUs"), help="GPUs of the pod."
+)
+@click.option("--checkpointing", is_flag=True, help="Gradient checkpointing while training.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def estimate(
+    *,
+    params: int,
+    precision: Precision,
+    phase: Phase,
+    batch: int,
+    sequence: int,
+    gpus: int,
+    checkpointing: bool,
+    output: str,
+) -> None:
+    """Estimate the GPU memory of a transformer and name the classes that have it.
+
+    A rule of thumb. It leaves out optimizer states and gradients: full training needs several times more.
+    """
+    shape = ModelShape(
+        params=params,
+        precision=precision,
+        phase=phase,
+        batch=batch,
+        sequence=sequence,
+        checkpointing=checkpointing,
+    )
+    catalogue = load_directory(None).classes
+    needed = estimates.estimate(shape)
+    found = estimates.placement(needed, catalogue, gpus)
+    if output == "json":
+        content = {"shape": shape, "bytes": needed, "placement": found, "advice": found.advice}
+        click.echo(msgspec.json.format(msgspec.json.encode(content), indent=2))
+    else:
+        click.echo("\n".join(_report(shape, needed, found, catalogue)))
+
+
+def _report(
+    shape: ModelShape, needed: Estimate, found: Placement, catalogue: ClassCatalogue
+) -> Iterator[str]:
+    yield from _memory(shape, needed, found)
+    yield ""
+    yield from _cards(found, catalogue)
+    yield ""
+    yield "A rule of thumb. It leaves out optimizer states and gradients."
+
+
+def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[str]:
+    parts = [("weights", needed.weights), ("KV cache", needed.kv_cache)]
+    if shape.phase is Phase.TRAINING:
+        parts.append(("activations", needed.activations))
+    parts += [("overhead", needed.overhead), ("total", needed.total)]
+    yield f"{shape.params:,} parameters in {shape.precision.value}, {shape.phase.value}"
+    for name, size in parts:
+        yield f"  {name:12}{estimates.gib(size):>16}"
+    if found.gpus > 1:
+        yield f"  {'per GPU':12}{estimates.gib(found.per_gpu):>16}   on {found.gpus} GPUs"
+
+
+def _cards(found: Placement, catalogue: ClassCatalogue) -> Iterator[str]:
+    slices = {found_slice.class_name: found_slice.profile for found_slice in found.slices}
+    if not found.fits:
+        yield from textwrap.wrap(f"{found.advice[:1].upper()}{found.advice[1:]}.", width=80)
+        return
+    yield "Fits" if found.gpus == 1 else f"Fits on {found.gpus} of"
+    for name in found.fits:
+        gpu_class = catalogue.get(name)
+        memory = f"{gpu_class.memory_gib} GB" if gpu_class else ""
+        remark = f"   a slice would do: fits {slices[name]}" if name in slices else ""
+        yield f"  {name:20}{memory:>8}{remark}"

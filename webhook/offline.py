@@ -1,0 +1,115 @@
+"""Answer for a manifest what the webhook would answer for the object, without an API server.
+
+A Pod goes through /mutate and then, patched, through /validate. The templates of a workload are checked, and what their
+pods would get is worked out, but the workload itself is never changed.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from policies.pod import decode_pod
+from policies.policy import EffectivePolicy, Exemption
+from webhook.engine import Decision, Engine, Judged, Outcome, RuleChange, Subject
+from webhook.manifests import Manifest, ManifestPod
+from webhook.review import plain_operations
+from webhook.yaml_documents import Parts
+
+
+class Verdict(Enum):
+    REFUSED = "refused"
+    CHANGED = "changed"
+    ACCEPTED = "accepted"
+    SKIPPED = "skipped"
+    """A kind that is not known to have pods."""
+
+
+class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of one pod; `data` is the pod with the changes applied."""
+
+    source: ManifestPod
+    judged: tuple[Judged, ...]
+    changes: tuple[RuleChange, ...]
+    data: dict[str, Any]
+    policy: EffectivePolicy
+    exemption: Exemption | None
+
+    @property
+    def refused(self) -> bool:
+        return any(judged.outcome is Outcome.DENIED for judged in self.judged)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What becomes of an object, and of each pod in it."""
+
+    manifest: Manifest
+    pods: tuple[PodAnswer, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.manifest.is_known:
+            return Verdict.SKIPPED
+        if any(pod.refused for pod in self.pods):
+            return Verdict.REFUSED
+        return Verdict.CHANGED if any(pod.changes for pod in self.pods) else Verdict.ACCEPTED
+
+    def findings(self) -> Iterator[tuple[PodAnswer, Judged]]:
+        return ((pod, judged) for pod in self.pods for judged in pod.judged)
+
+    def admitted(self) -> dict[str, Any]:
+        """Return the Pod as it would be admitted; of a workload, with templates as their pods would be."""
+        return self._with_pods([(pod.source.at, pod.data) for pod in self.pods])
+
+    def submitted(self) -> dict[str, Any]:
+        """Return the object as /mutate sees it."""
+        return self._with_pods([(pod.source.at, pod.source.data) for pod in self.pods])
+
+    def _with_pods(self, pods: list[tuple[Parts, dict[str, Any]]]) -> dict[str, Any]:
+        data = self.manifest.data
+        for at, pod in pods:
+            data = _replaced(data, at, pod)
+        return data
+
+
+def answer(manifest: Manifest, engine: Engine, now: datetime) -> Answer:
+    return Answer(manifest, tuple(_answer_pod(manifest, pod, engine, now) for pod in manifest.pods))
+
+
+def _answer_pod(manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime) -> PodAnswer:
+    subject = Subject(
+        pod=source.pod, namespace=manifest.namespace, made_by_daemonset=manifest.kind == "DaemonSet"
+    )
+    if not manifest.is_pod:
+        return _combined(source, [engine.check_template(subject, now)])
+    decision = engine.mutate(subject, now)
+    patched = msgspec.structs.replace(subject, pod=decode_pod(msgspec.json.encode(_patched(source, decision))))
+    # A Pod that /mutate refuses never gets to /validate; here its author sees at once what would be said there.
+    return _combined(source, [decision, engine.validate(patched, now)])
+
+
+def _combined(source: ManifestPod, decisions: list[Decision]) -> PodAnswer:
+    first = decisions[0]
+    return PodAnswer(
+        source=source,
+        judged=tuple(dict.fromkeys(judged for decision in decisions for judged in decision.judged)),
+        changes=first.changes,
+        data=_patched(source, first),
+        policy=first.policy,
+        exemption=first.exemption,
+    )
+
+
+def _patched(source: ManifestPod, decision: Decision) -> dict[str, Any]:
+    data: dict[str, Any] = jsonpatch.apply_patch(source.data, plain_operations(decision.operations))
+    return data
+
+
+def _replaced(data: dict[str, Any], at: Parts, value: dict[str, Any]) -> dict[str, Any]:
+    if not at:
+        return value
+    head = str(at[0])
+    return {**data, head: _replaced(data[head], at[1:], value)}
