@@ -48,6 +48,7 @@ IDENTITY = " ".join([SHOWN, hashlib.sha256(QUERY.encode()).hexdigest()[:16] if Q
 DESTINATION = pathlib.Path(ENV.get("MODEL_DESTINATION", ""))
 STATE = DESTINATION.parent / f".{DESTINATION.name}.warming"
 PARTIAL, MARKER = STATE / "partial", STATE / "marker.json"
+TERMINATION_LOG = pathlib.Path(ENV.get("MODEL_TERMINATION_LOG", "/dev/termination-log"))
 CHUNK = 1 << 18
 TELL_EVERY = 10  # seconds
 SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTHORIZ")
@@ -81,15 +82,19 @@ def held(entries: list[Entry]) -> int:
     return sum(sizes)
 
 
-def say(text: object) -> None:
-    line = re.sub(r"//[^/\s@]*@", "//", str(text))
+def redact(text: str) -> str:
+    line = re.sub(r"//[^/\s@]*@", "//", text)
     line = re.sub(r"\?[^\s'\")>]+", "?...", line)
     for word in [QUERY] + [word for name in ENV if SECRET.search(name.upper()) for word in ENV[name].split()]:
         line = line.replace(word, "***") if word[5:] else line
-    os.write(1, (" ".join(line.split()) + "\n").encode())  # safe in a signal handler, unlike print
+    return " ".join(line.split())
 
 
-def end(code: int, text: object) -> None:
+def say(text: str) -> None:
+    os.write(1, (redact(text) + "\n").encode())  # safe in a signal handler, unlike print
+
+
+def end(code: int, text: str) -> None:
     """Leave without waiting for other threads: parts are on disk and the kernel drops the lock."""
     say(text)
     os._exit(code)
@@ -97,7 +102,10 @@ def end(code: int, text: object) -> None:
 
 def fail(error: BaseException) -> None:
     kind = "" if isinstance(error, (ConfigurationError, LastingError)) else f"{type(error).__name__}: "
-    end(2 if isinstance(error, ConfigurationError) else 1, f"failed: {SHOWN}: {kind}{error}")
+    text = redact(f"failed: {SHOWN}: {kind}{error}")
+    with contextlib.suppress(OSError), TERMINATION_LOG.open("r+", encoding="utf-8") as file:
+        file.write(text)  # `kubectl describe pod` shows it
+    end(2 if isinstance(error, ConfigurationError) else 1, text)
 
 
 def human(size: float) -> str:

@@ -71,6 +71,10 @@ class Warmer:
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
+    def termination_log(self) -> Path:
+        return self.destination.parent.parent / "termination-log"
+
+    @property
     def state(self) -> Path:
         return self.destination.parent / f".{self.destination.name}.warming"
 
@@ -115,6 +119,8 @@ def warmer(tmp_path: Path, authority: Authority) -> Iterator[Warmer]:
         "HOME": str(tmp_path / "home"),
     }
     warmer = Warmer(tmp_path / "cache" / "model", environment)
+    environment["MODEL_TERMINATION_LOG"] = str(warmer.termination_log)
+    warmer.termination_log.touch()  # as the kubelet does
     (tmp_path / "cache").mkdir()
     yield warmer
     for process in warmer.running:

@@ -170,6 +170,7 @@ def test_only_transient_errors_are_tried_again(
     assert (got, len(store.seen)) == (code, asked)
     assert text.replace("URL", url) in said
     assert "Traceback" not in said
+    assert warmer.termination_log.read_text() == (said.splitlines()[-1] if code else "")
 
 
 def test_an_untrusted_certificate_is_said_at_once(warmer: Warmer, web: str, store: Store) -> None:
