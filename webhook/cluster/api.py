@@ -152,10 +152,12 @@ class ApiClient:
     def stream(
         self, path: str, *, query: Mapping[str, str], read_seconds: float
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Open a response that is read piece by piece; a silence of `read_seconds` ends it (urllib3's errors)."""
+        """Open a response that is read piece by piece; a silence of `read_seconds` is Unreachable."""
         response = self._open("GET", path, query, None, None, read_seconds, preload=False)
         try:
             yield response
+        except urllib3.exceptions.HTTPError as error:
+            raise errors.Unreachable(f"GET {path}: {error}") from None
         finally:
             response.close()  # not released: what is left of a watch must not meet the next request
 
