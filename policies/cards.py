@@ -5,7 +5,7 @@ card. Beside an amount of memory or compute of the same vendor (HAMi, Volcano, I
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from fractions import Fraction
 
 import msgspec
@@ -30,16 +30,38 @@ _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
 }
 """Share of a card's memory, by the GiB that the card has (None: unknown)."""
 
+_SIZED = frozenset({Measure.MEMORY_MIB, Measure.MEMORY_BYTES})
 _COMPUTE = {Measure.CORE_PERCENT: 100, Measure.CORE_MILLIS: 1000}
 _DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
 """What may be asked for together with a limit of its memory or compute."""
 
 
 class Card(msgspec.Struct, frozen=True):
-    """The kind of card on which amounts are weighed. `memory_gib` is None where it is not certain that it is this one."""
+    """What matters of the card on which amounts are weighed: units that weigh something else than one card, and its memory.
 
-    gpu_class: GPUClass | None
+    `memory_gib` is None where nothing is asked by memory, or the card is not known.
+    """
+
+    weights: tuple[tuple[GPUResource, Fraction], ...] = ()
     memory_gib: int | None = None
+
+    def weight(self, resource: GPUResource) -> Fraction:
+        return next((weight for weighed, weight in self.weights if weighed == resource), WHOLE)
+
+
+UNKNOWN_CARD = Card()
+
+
+def card_of(
+    gpu_class: GPUClass, asked: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
+) -> Card:
+    """Return the card of the class as far as it matters to what is asked. Not `is_certain`: it may be another one."""
+    weights = ((resource, weight(resource, gpu_class, catalogue)) for resource in asked)
+    by_memory = is_certain and any(resource.measure in _SIZED for resource in asked)
+    return Card(
+        tuple((resource, share) for resource, share in weights if share != WHOLE),
+        gpu_class.memory_gib if by_memory else None,
+    )
 
 
 def amounts(resources: ResourceList | None, vocabulary: Vocabulary) -> Amounts:
@@ -80,7 +102,7 @@ def gpu_resource(name: str, vocabulary: Vocabulary) -> GPUResource | None:
     return vocabulary.resource(name)
 
 
-def cards(asked: Amounts, card: Card, catalogue: ClassCatalogue) -> dict[GPUResource, Fraction]:
+def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
     """Return the whole cards that one container's amounts come to, by resource; limits count with what they limit."""
     limits: dict[str, Amounts] = defaultdict(dict)
     for resource, amount in asked.items():
@@ -92,7 +114,7 @@ def cards(asked: Amounts, card: Card, catalogue: ClassCatalogue) -> dict[GPUReso
         if resource.measure in _DIVISIBLE and limit:
             found[resource] = amount * _share(limit, card)
         elif resource.measure not in _MEMORY and resource.measure not in _COMPUTE:
-            found[resource] = amount * weight(resource, card.gpu_class, catalogue)
+            found[resource] = amount * card.weight(resource)
     for name, limit in limits.items():
         # HAMi's own webhook adds one GPU where only an amount of its memory is asked for.
         if not any(r.measure in _DIVISIBLE and vendor(r.name) == name for r in asked):
@@ -100,10 +122,8 @@ def cards(asked: Amounts, card: Card, catalogue: ClassCatalogue) -> dict[GPUReso
     return found
 
 
-def weight(resource: GPUResource, gpu_class: GPUClass | None, catalogue: ClassCatalogue) -> Fraction:
+def weight(resource: GPUResource, gpu_class: GPUClass, catalogue: ClassCatalogue) -> Fraction:
     """Return what one unit is worth in whole cards of the class."""
-    if gpu_class is None:
-        return WHOLE
     stated = gpu_class.equivalents.get(resource.name)
     if stated is not None:
         return parse_share(stated)

@@ -12,31 +12,32 @@ Where several classes are possible, each key gets what the dearest of its classe
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import msgspec
 
 from policies.cards import (
     NOTHING,
-    Amounts,
+    UNKNOWN_CARD,
     Card,
     amounts,
     annotated_cards,
     annotation_problems,
+    card_of,
     cards,
     container_amounts,
     gpu_resource,
 )
-from policies.classes import ClassCatalogue
+from policies.classes import ClassCatalogue, GPUClass
 from policies.demand import at_one_time
 from policies.finding import Finding
 from policies.landing import Landing, for_resource, landing
 from policies.pod import Pod, ResourceList, Resources
 from policies.quantity import QuantityError, parse_quantity
-from policies.vector import CLASSES, GPUS, RESOURCES, Vector, total
+from policies.vector import CLASSES, GPUS, RESOURCES, Vector, add, total
 from policies.vocabulary import GPUResource, Vocabulary
 
 RULE_ID = "gpu-quota"
@@ -92,17 +93,18 @@ def charge_pod(
     if pod.is_terminal:
         return Charge({})
     tariff = Tariff(classes=classes, vocabulary=vocabulary, unpinned=unpinned)
+    denials = tuple(unreadable(pod, vocabulary))
     plain = at_one_time(
         pod, lambda c: container_amounts(c, vocabulary), amounts(pod.body.overhead, vocabulary), NOTHING
     )
-    denials = tuple(unreadable(pod, vocabulary))
-    if not plain and not annotated_cards(pod, Card(None), vocabulary):
+    asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, vocabulary))
+    if not asked:
         return Charge({}, denials=denials)
     where = landing(pod, classes, node_labels)
-    charge = weighed(lambda card: _cards_of(pod, card, tariff), where, tariff)
+    charge = weighed(asked, lambda card: _cards_of(pod, card, vocabulary), where, tariff)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     return msgspec.structs.replace(
-        charge, vector=total((charge.vector, counted)), denials=(*denials, *charge.denials)
+        charge, vector=add(charge.vector, counted), denials=(*denials, *charge.denials)
     )
 
 
@@ -111,20 +113,16 @@ def catalogue_digest(classes: ClassCatalogue, vocabulary: Vocabulary) -> str:
     return f"{classes.digest[:8]}{vocabulary.digest[:8]}"
 
 
-def weighed(cards_on: CardsOn, where: Landing, tariff: Tariff) -> Charge:
-    """Return the charge, but for plain counts, of what comes to `cards_on(card)` cards on each kind of card."""
-    on_card = lru_cache(maxsize=None)(cards_on)
+def weighed(asked: Collection[GPUResource], cards_on: CardsOn, where: Landing, tariff: Tariff) -> Charge:
+    """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
+    # Most classes weigh most things alike.
+    weigh = _Weigh(asked, lru_cache(maxsize=None)(cards_on), tariff.classes)
+    landings = [for_resource(resource, where, tariff.classes, tariff.vocabulary) for resource in asked]
     parts: list[Vector] = []
-    landings: list[Landing] = []
-    for resource in on_card(Card(None)):
-        narrowed = for_resource(resource, where, tariff.classes, tariff.vocabulary)
-        landings.append(narrowed)
-        exact = _by_class(narrowed, tariff.unpinned, partial(_cards_for, on_card, resource))
-        # Nothing is certain about the memory of a card that is not known.
-        possible = [
-            Card(each, each.memory_gib if narrowed.is_known else None) for each in narrowed.classes
-        ] or [Card(None)]
-        parts += [exact, {GPUS: max(on_card(card)[resource] for card in possible)}]
+    for resource, narrowed in zip(asked, landings, strict=True):
+        on_classes = [weigh(resource, each, is_certain=narrowed.is_known) for each in narrowed.classes]
+        in_total = max(on_classes, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
+        parts += [{GPUS: in_total}, _by_class(resource, narrowed, tariff.unpinned, weigh)]
     vector = total(parts)
     return Charge(
         vector,
@@ -134,14 +132,21 @@ def weighed(cards_on: CardsOn, where: Landing, tariff: Tariff) -> Charge:
     )
 
 
-def _cards_for(cards_on: CardsOn, resource: GPUResource, card: Card) -> Fraction:
-    return cards_on(card)[resource]
+class _Weigh(msgspec.Struct, frozen=True):
+    """How many cards a resource comes to on a class. Limits of memory come to none: they count with what they limit."""
+
+    asked: Collection[GPUResource]
+    cards_on: CardsOn
+    catalogue: ClassCatalogue
+
+    def __call__(self, resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
+        card = card_of(gpu_class, self.asked, self.catalogue, is_certain=is_certain)
+        return self.cards_on(card).get(resource, NOTHING)
 
 
-def _by_class(where: Landing, unpinned: Unpinned, amount_on: Callable[[Card], Fraction]) -> Vector:
+def _by_class(resource: GPUResource, where: Landing, unpinned: Unpinned, weigh: _Weigh) -> Vector:
     """Return what each class and family is charged."""
-    is_dearest = unpinned is Unpinned.DEAREST and not where.is_bound
-    if not where.is_known and not is_dearest:
+    if not where.is_known and (where.is_bound or unpinned is not Unpinned.DEAREST):
         return {}
     members = Counter(gpu_class.family for gpu_class in where.classes)
     charged: Vector = {}
@@ -149,7 +154,7 @@ def _by_class(where: Landing, unpinned: Unpinned, amount_on: Callable[[Card], Fr
         names = {gpu_class.family}
         if not where.is_known or members[gpu_class.family] == 1:
             names.add(gpu_class.name)
-        amount = amount_on(Card(gpu_class, gpu_class.memory_gib))
+        amount = weigh(resource, gpu_class, is_certain=True)
         for name in names:
             charged[CLASSES + name] = max(charged.get(CLASSES + name, NOTHING), amount)
     return charged
@@ -169,15 +174,11 @@ def _refusals(landings: Iterable[Landing], tariff: Tariff) -> Iterator[Finding]:
         )
 
 
-def _cards_of(pod: Pod, card: Card, tariff: Tariff) -> Mapping[GPUResource, Fraction]:
-    def of(asked: Amounts) -> Mapping[GPUResource, Fraction]:
-        return cards(asked, card, tariff.classes)
-
-    vocabulary = tariff.vocabulary
+def _cards_of(pod: Pod, card: Card, vocabulary: Vocabulary) -> Mapping[GPUResource, Fraction]:
     in_containers = at_one_time(
         pod,
-        lambda container: of(container_amounts(container, vocabulary)),
-        of(amounts(pod.body.overhead, vocabulary)),
+        lambda container: cards(container_amounts(container, vocabulary), card),
+        cards(amounts(pod.body.overhead, vocabulary), card),
         NOTHING,
     )
     return {**in_containers, **annotated_cards(pod, card, vocabulary)}

@@ -178,7 +178,8 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
     asked = {resource: Fraction(count)}
     charge = weighed(
-        lambda card: cards(asked, card, tariff.classes),
+        asked,
+        lambda card: cards(asked, card),
         anywhere(tariff.classes, f"device class {name} is of no GPU class in particular"),
         tariff,
     )
