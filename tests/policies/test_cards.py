@@ -46,7 +46,7 @@ QUARTER = Fraction(1, 4)
     ],
 )
 def test_amounts(resources: JSON, want: dict[GPUResource, Fraction]) -> None:
-    place = next(view(pod(container(resources=resources))).places)
+    place, *_ = view(pod(container(resources=resources))).places
 
     assert container_amounts(place.container, VOCABULARY) == want
 
