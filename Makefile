@@ -5,19 +5,64 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BIN := .venv/bin
+PORT ?= 8443
+METRICS_PORT ?= 9443
+READY := .venv/.installed
 
 ##@ Everyday
 .PHONY: help
 help: ## show the commands
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: $(READY) ## serve the webhook over TLS on this machine and say how to try it
+	@$(BIN)/python examples/post.py --announce --url https://localhost:$(PORT)/mutate & \
+	exec $(BIN)/gpu-admission serve --self-signed .run/certs --config examples/policies --drain-seconds 0 \
+	  --host 127.0.0.1 --port $(PORT) --metrics-host 127.0.0.1 --metrics-port $(METRICS_PORT)
+
+.PHONY: test
+test: $(READY) control-plane ## run all tests, on a real API server where one can be had
+	$(BIN)/python -m pytest
+
+.PHONY: test-unit
+test-unit: $(READY) ## run the tests that need no API server, in well under a minute
+	$(BIN)/python -m pytest -m "not cluster and not slow"
+
+.PHONY: demo
+demo: $(READY) ## show it on a real API server, with kubectl and fake GPU nodes
+	@$(BIN)/python -m examples.demo
+
+.PHONY: check
+check: $(READY) ## check format, lint, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: bench
+bench: $(READY) control-plane ## measure what it costs, side by side with doing nothing and with CEL policies
+	@$(BIN)/python -m tests.bench
 
 ##@ Maintenance
+.PHONY: format
+format: $(READY) ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
 .PHONY: lock
-lock: .venv/.installed ## resolve the dependencies again into the hash-locked constraints files
+lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files
 	$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o constraints-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt pyproject.toml -o constraints.txt
 
-.venv/.installed: constraints-dev.txt pyproject.toml
+.PHONY: control-plane
+control-plane: $(READY) ## build the Kubernetes control plane of the tests, once per version
+	@$(BIN)/python -m tests.controlplane build || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
+
+.PHONY: clean
+clean: ## remove what the commands made in this folder
+	rm -rf .venv .run .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist
+
+$(READY): constraints-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpu-admission needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 …")'
 	@echo "setting up .venv (first run only)"
 	@$(PYTHON) -m venv .venv

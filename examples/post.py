@@ -8,6 +8,7 @@ import base64
 import json
 import ssl
 import sys
+import time
 import urllib.request
 import uuid
 from pathlib import Path
@@ -15,21 +16,53 @@ from typing import Any
 
 import yaml
 
+DEFAULT_URL = "https://localhost:8443/mutate"
+EXAMPLE = Path("examples/workloads/pod-training.yaml")
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("manifest", type=Path, help="YAML of one Pod")
-    parser.add_argument("--url", default="https://localhost:8443/mutate")
+    parser.add_argument("manifest", type=Path, nargs="?", default=EXAMPLE, help="YAML of one Pod")
+    parser.add_argument("--url", default=DEFAULT_URL)
     parser.add_argument("--ca", default=".run/certs/ca.crt", help="certificate authority of the webhook")
-    arguments = parser.parse_args()
-    pod = yaml.safe_load(arguments.manifest.read_text(encoding="utf-8"))
-    request = urllib.request.Request(  # noqa: S310 - the URL is the user's own
-        arguments.url, data=json.dumps(review(pod)).encode(), headers={"Content-Type": "application/json"}
+    parser.add_argument(
+        "--announce", action="store_true", help="wait until the webhook is ready, and say how to try it"
     )
-    context = ssl.create_default_context(cafile=arguments.ca)
-    with urllib.request.urlopen(request, context=context, timeout=10) as answer:  # noqa: S310 - likewise
-        response = json.load(answer)["response"]
+    arguments = parser.parse_args()
+    if arguments.announce:
+        return announce(arguments.url, arguments.ca)
+    pod = yaml.safe_load(arguments.manifest.read_text(encoding="utf-8"))
+    try:
+        response = json.loads(call(arguments.url, arguments.ca, json.dumps(review(pod)).encode()))["response"]
+    except OSError as error:
+        print(f"no answer from {arguments.url}: {error}; start the webhook with `make run`", file=sys.stderr)
+        return 2
     return show(response)
+
+
+def call(url: str, ca: str, body: bytes | None = None) -> bytes:
+    """Return the body of the answer; OSError where there is none."""
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - the user's own URL
+    context = ssl.create_default_context(cafile=ca)
+    with urllib.request.urlopen(request, context=context, timeout=10) as answer:  # noqa: S310 - likewise
+        read: bytes = answer.read()
+    return read
+
+
+def announce(url: str, ca: str) -> int:
+    ready = url.removesuffix("/mutate") + "/readyz"
+    for _ in range(100):
+        try:
+            call(ready, ca)
+        except OSError:
+            time.sleep(0.2)
+            continue
+        other = "" if url == DEFAULT_URL else f" --url {url}"
+        print("\nThe webhook is up. In another terminal, post a pod to it and see the patch:\n")
+        print(f"  .venv/bin/python examples/post.py{other} {EXAMPLE}\n")
+        print("Its audit log follows here, one line a decision; Ctrl-C ends it.", flush=True)
+        return 0
+    return 1
 
 
 def review(pod: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Which GPU class a pod is to get, and who says so: its annotation, what its model needs, or the default of the policy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
 
@@ -8,8 +8,8 @@ import msgspec
 
 from policies.annotations import GPU_CLASS, MODEL_PARAMS
 from policies.classes import ClassCatalogue, GPUClass
-from policies.finding import Finding, Severity
-from policies.model_memory import ModelNeed, advice, model_need
+from policies.finding import Finding
+from policies.model_memory import ModelNeed, advice
 from policies.pod import Pod
 from policies.rule import Context
 from policies.vocabulary import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
@@ -23,6 +23,11 @@ class Source(Enum):
     ANNOTATION = "annotation"
     ESTIMATE = "estimate"
     DEFAULT = "default"
+
+
+def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
+    """Whether one of the globs fits the name of the class or of its family."""
+    return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in globs)
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +52,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...]
     default: str | None
     label_key: str
+    resources: tuple[GPUResource, ...]
+    """What the pod's containers ask for, each once, by name."""
 
     @property
     def catalogue(self) -> ClassCatalogue:
@@ -61,23 +68,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return "allowed here: " + ", ".join(self.allowed)
 
     def allows(self, gpu_class: GPUClass) -> bool:
-        """Whether a glob of the policy covers the class or its family."""
-        return any(
-            fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in self.allowed
-        )
+        return is_covered(gpu_class, self.allowed)
 
     def allowed_of(self, classes: Sequence[GPUClass]) -> tuple[GPUClass, ...]:
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
 
     def offers(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have everything that the pod's containers ask for."""
-        return all(
-            _offers(gpu_class, request.resource, self.catalogue)
-            for request in self.context.vocabulary.requests(self.pod)
+        return all(_offers(gpu_class, resource, self.catalogue) for resource in self.resources)
+
+    def offers_whole(self, gpu_class: GPUClass) -> bool:
+        """Whether they can, by units that have the memory which the catalogue states, as against shares of a card."""
+        return self.offers(gpu_class) and not any(
+            each.name in gpu_class.equivalents for each in self.resources
         )
 
 
-def choose(question: Question, *, is_pinned: bool) -> Choice | Finding | None:
+def choose(question: Question, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
     """Return the choice, what is wrong with how it was asked for, or None where nobody says anything.
 
     Only an annotation speaks to a pod that pins itself already.
@@ -86,8 +93,7 @@ def choose(question: Question, *, is_pinned: bool) -> Choice | Finding | None:
         return _named(question, question.pod.annotations[GPU_CLASS])
     if is_pinned:
         return None
-    need = model_need(question.pod, question.context)
-    estimated = _fitting(question, need) if isinstance(need, ModelNeed) else None
+    estimated = _fitting(question, need) if need is not None else None
     if estimated is not None:
         return estimated
     return _default(question, question.default) if question.default is not None else None
@@ -101,9 +107,7 @@ def _named(question: Question, name: str) -> Choice | Finding:
         remedy = f'did you mean "{nearest}"?' if nearest else known
         return _refusal(name, "names neither a GPU class nor a family of classes", remedy)
     if not any(question.offers(gpu_class) for gpu_class in named):
-        asked = ", ".join(
-            sorted({r.resource.name for r in question.context.vocabulary.requests(question.pod)})
-        )
+        asked = ", ".join(resource.name for resource in question.resources)
         offered = ", ".join(sorted({gpu_class.resource for gpu_class in named}))
         return _refusal(
             name,
@@ -127,7 +131,7 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
     candidates = [
         gpu_class
         for gpu_class in question.catalogue
-        if question.offers(gpu_class) and label_values_of(gpu_class, question.label_key)
+        if label_values_of(gpu_class, question.label_key) and question.offers_whole(gpu_class)
     ]
     if not candidates:
         return None  # the catalogue knows nothing of what the pod asks for, such as TPUs
@@ -138,23 +142,15 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
             rule=RULE_ID,
             path=f"metadata.annotations[{MODEL_PARAMS}]",
             value=question.pod.annotations[MODEL_PARAMS],
-            message=f"{need.words}, and no class that this pod may use is that large",
+            message=f"{need.words}, which no class that the pod could use has",
             remedy=advice(need, usable),
         )
     smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
     return Choice(classes=(smallest,), asked=smallest.name, source=Source.ESTIMATE, because=need.words)
 
 
-def _default(question: Question, name: str) -> Choice | Finding | None:
-    named = question.catalogue.resolve(name)
-    if not named:
-        return Finding(
-            rule=RULE_ID,
-            severity=Severity.WARNING,
-            message=f'the default class "{name}" of this namespace\'s policy is not in the catalogue, so it is not used',
-            remedy="tell the platform team",
-        )
-    permitted = question.allowed_of(named)
+def _default(question: Question, name: str) -> Choice | None:
+    permitted = question.allowed_of(question.catalogue.resolve(name))
     if not any(question.offers(gpu_class) for gpu_class in permitted):
         return None
     return Choice(

@@ -176,7 +176,7 @@ class ClassCatalogue:
         # Shortest first, so that "a100" means the family rather than one of its classes.
         names = sorted({*self._families, *self._classes}, key=lambda name: (len(name), name))
         for name in names:
-            if word and f"-{name}-".find(f"-{word}-") >= 0:
+            if word and f"-{word}-" in f"-{name}-":
                 return name
         close = difflib.get_close_matches(word, names, n=1)
         return close[0] if close else None
@@ -184,13 +184,16 @@ class ClassCatalogue:
     @cached_property
     def _named_by_label(self) -> dict[str, str]:
         """Label values in lower case: people write what they saw on a node, e.g. `Tesla-T4`."""
+        # Over all keys: a100 is the 40 GB card to one labeller and either card to another, so it is the family here.
+        classes: dict[str, set[GPUClass]] = defaultdict(set)
+        for (_, value), members in self._labels.items():
+            classes[value.lower()].update(members)
         named: dict[str, str] = {}
-        for (_, value), classes in sorted(self._labels.items()):
-            families = {gpu_class.family for gpu_class in classes}
-            if len(classes) == 1:
-                named.setdefault(value.lower(), classes[0].name)
-            elif len(families) == 1:
-                named.setdefault(value.lower(), families.pop())
+        for value, members_of_all in classes.items():
+            names = {gpu_class.name for gpu_class in members_of_all}
+            names = names if len(names) == 1 else {gpu_class.family for gpu_class in members_of_all}
+            if len(names) == 1:
+                named[value] = names.pop()
         return named
 
     @cached_property

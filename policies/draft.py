@@ -158,6 +158,7 @@ class PodDraft:
     def set_resource(
         self, place: ContainerPlace, kind: ResourceMap, name: str, quantity: QuantityText
     ) -> None:
+        place = self._as_it_is(place)
         resources = place.container.resources
         base = _container_parts(place)
         existing = (resources.limits if kind == "limits" else resources.requests) if resources else None
@@ -171,6 +172,7 @@ class PodDraft:
         self._set_container(place, replace(place.container, resources=new_resources))
 
     def add_env(self, place: ContainerPlace, name: str, value: str) -> None:
+        place = self._as_it_is(place)
         existing = place.container.env
         variable = EnvVar(name=name, value=value)
         operations = _append(existing, variable, *_container_parts(place), "env")
@@ -178,6 +180,7 @@ class PodDraft:
         self._set_container(place, replace(place.container, env=(*(existing or ()), variable)))
 
     def add_volume_mount(self, place: ContainerPlace, mount: VolumeMount) -> None:
+        place = self._as_it_is(place)
         existing = place.container.volume_mounts
         operations = _append(existing, mount, *_container_parts(place), "volumeMounts")
         self._record(f"{place.container.name}: volumeMount {mount.mount_path}", operations)
@@ -185,6 +188,7 @@ class PodDraft:
 
     def set_initial_delay(self, place: ContainerPlace, seconds: int) -> None:
         """Set readinessProbe.initialDelaySeconds of a container that has a readiness probe."""
+        place = self._as_it_is(place)
         probe = place.container.readiness_probe
         if probe is None:
             raise ValueError(f"{place.path} has no readinessProbe")
@@ -197,6 +201,7 @@ class PodDraft:
         self._set_container(place, replace(place.container, readiness_probe=new_probe))
 
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
+        place = self._as_it_is(place)
         path = pointer(*_container_parts(place), "startupProbe")
         seconds = (probe.period_seconds or 10) * (probe.failure_threshold or 3)
         self._record(
@@ -211,6 +216,12 @@ class PodDraft:
 
     def _set_spec(self, spec: PodSpec) -> None:
         self.pod = replace(self.pod, spec=spec)
+
+    def _as_it_is(self, place: ContainerPlace) -> ContainerPlace:
+        """Return the place with the container as earlier verbs left it: a rule looks once and may change several things."""
+        spec = self.pod.body
+        containers = spec.containers if place.list_name == "containers" else spec.init_containers
+        return replace(place, container=(containers or ())[place.index])
 
     def _set_container(self, place: ContainerPlace, container: Container) -> None:
         spec = self.pod.spec or EMPTY_SPEC

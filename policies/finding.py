@@ -12,6 +12,15 @@ class Severity(Enum):
     WARNING = "warning"
 
 
+VALUE_SHOWN = 120
+"""Characters of a value that are told; an annotation may hold 256 KiB."""
+
+
+def shown(value: str) -> str:
+    """Return the value, cut where nobody would read on."""
+    return value if len(value) <= VALUE_SHOWN else value[: VALUE_SHOWN - 1] + "…"
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that is wrong, or worth knowing.
 
@@ -32,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.container is not None:
             subject += f' (container "{self.container}")'
         if self.value is not None:
-            subject += f' = "{self.value}"'
+            subject += f' = "{shown(self.value)}"'
         text = f"{subject.strip()}: {self.message}" if subject else self.message
         if self.remedy:
             text += f"; {self.remedy}"

@@ -34,9 +34,13 @@ from policies.estimate import (
 from policies.pod import Pod
 from policies.quantity import QuantityError
 from policies.rule import Context
-from policies.vocabulary import Measure
+from policies.vocabulary import IMPLICIT_DEVICE_CLASS, Measure
 
 T = TypeVar("T")
+
+MOST_GPUS = 8
+"""As many as one node usually has; to ask for more is no advice."""
+MOST_WAYS = 3
 
 
 class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +68,17 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
-    """Return one sentence on where among `classes` the model would fit, or how many of them it would take."""
-    return placement(need.estimate, classes, need.gpus).advice
+    """Return what to ask for instead so that the model fits on `classes`: a larger slice, or so many whole cards."""
+    found = placement(need.estimate, classes, need.gpus)
+    # Sizes come in rising order, so of those that take as many cards the smallest stays.
+    cheapest: dict[int, str] = {}
+    for card in found.cards:
+        if card.gpus <= MOST_GPUS:
+            cheapest.setdefault(card.gpus, str(card))
+    ways = list(cheapest.values())[-MOST_WAYS:]
+    if need.profile is not None and found.slices:
+        ways.insert(0, f"a slice {found.slices[0].profile}")
+    return f"ask for {' or '.join(ways)}" if ways else "ask the platform team for larger cards"
 
 
 def model_need(pod: Pod, context: Context) -> ModelNeed | tuple[BadAnnotation, ...] | None:
@@ -85,7 +98,7 @@ def model_need(pod: Pod, context: Context) -> ModelNeed | tuple[BadAnnotation, .
         return None
     ((resource, quantity),) = requests.items()
     model = f"{pod.annotations[MODEL_PARAMS].strip()} {shape.precision.value} {shape.phase.value}"
-    if resource.measure is Measure.DEVICES:
+    if resource.measure is Measure.DEVICES and not resource.name.startswith(IMPLICIT_DEVICE_CLASS):
         return ModelNeed(model=model, estimate=estimate(shape), gpus=quantity.value)
     if resource.measure is Measure.SLICES:
         return ModelNeed(model=model, estimate=estimate(shape), gpus=1, profile=resource.profile)

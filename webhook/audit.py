@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from policies.finding import shown
 from webhook.engine import Decision, Judged
 from webhook.review import AdmissionRequest, plain_operations
 
@@ -132,7 +133,7 @@ def _finding(judged: Judged, prefix: str) -> dict[str, Any]:
         "outcome": judged.outcome.value,
         "path": f"{prefix}{finding.path}",
         "container": finding.container,
-        "value": finding.value,
+        "value": None if finding.value is None else shown(finding.value),
         "message": finding.message,
         "remedy": finding.remedy,
     }

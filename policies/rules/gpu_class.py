@@ -15,6 +15,8 @@ What the user pinned is never overridden: an estimate and a default only speak w
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from policies.annotations import GPU_CLASS, MODEL_PARAMS
 from policies.class_choice import (
     ANNOTATION_PATH,
@@ -24,8 +26,10 @@ from policies.class_choice import (
     Question,
     Source,
     choose,
+    is_covered,
     label_values,
 )
+from policies.classes import ClassCatalogue
 from policies.draft import PodDraft
 from policies.finding import Finding, Severity
 from policies.model_memory import ModelNeed, advice, model_need
@@ -54,21 +58,62 @@ class Options(RuleOptions, frozen=True):
             if not glob:
                 yield f"allowed[{index}]", "is empty"
 
+    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+        if self.label_key not in catalogue.label_keys:
+            yield "labelKey", f'"{self.label_key}" is not a node label of any class'
+        for index, glob in enumerate(self.allowed):
+            if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
+                yield f"allowed[{index}]", f'"{glob}" covers no class{_suggestion(glob, catalogue)}'
+        if not self.default:
+            return
+        named = catalogue.resolve(self.default)
+        if not named:
+            yield (
+                "default",
+                f'"{self.default}" is neither a class nor a family{_suggestion(self.default, catalogue)}',
+            )
+        elif not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
+            yield "default", f'"{self.default}" is not covered by allowed ({", ".join(self.allowed)})'
+
+
+def _suggestion(word: str, catalogue: ClassCatalogue) -> str:
+    nearest = catalogue.nearest(word)
+    return f': did you mean "{nearest}"?' if nearest else ""
+
+
+class Placer(msgspec.Struct, frozen=True):
+    """Somebody else who places a pod: what keeps this rule from pinning it, and who can."""
+
+    why: str
+    who: str
+
+
+DAEMONSET = Placer(
+    "pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet, set"
+)
+NODE_NAME = Placer("spec.nodeName says where the pod runs", "set")
+GATE = Placer("gated pods are placed by whoever lifts their gates", "whoever lifts its gates has to set")
+
 
 class _Case:
     """A GPU pod under a policy: what it is pinned to, what is chosen for it, and with what this rule would pin it."""
 
     def __init__(self, pod: Pod, options: Options, context: Context) -> None:
         self.pod, self.options, self.context = pod, options, context
+        resources = {request.resource for request in context.vocabulary.requests(pod)}
         self.question = Question(
             pod=pod,
             context=context,
             allowed=options.allowed,
             default=options.default,
             label_key=options.label_key,
+            resources=tuple(sorted(resources, key=lambda resource: resource.name)),
         )
         self.pinned: Pinning | None = pinning(pod, context.classes)
-        chosen = choose(self.question, is_pinned=self.pinned is not None)
+        need = model_need(pod, context)
+        self.need = need if isinstance(need, ModelNeed) else None
+        self.bad_annotations = need if isinstance(need, tuple) else ()
+        chosen = choose(self.question, self.need, is_pinned=self.pinned is not None)
         self.choice = chosen if isinstance(chosen, Choice) else None
         self.refusal = chosen if isinstance(chosen, Finding) else None
 
@@ -77,33 +122,30 @@ class _Case:
         return self.choice is not None and self.choice.source is Source.ANNOTATION
 
     @property
-    def placed_by(self) -> str | None:
-        """Who decides where the pod runs, if that is not the scheduler alone."""
+    def placed_by(self) -> Placer | None:
+        """Who decides where the pod runs, if that is not the scheduler alone, going by what this rule puts in."""
         if self.context.made_by_daemonset:
-            return "its DaemonSet decides where it runs"
+            return DAEMONSET
         if self.pod.body.node_name:
-            return "spec.nodeName decides where it runs"
-        if self.pod.is_gated:
-            return "whoever lifts its scheduling gates decides where it runs"
-        return "placement cannot be changed after creation" if self.context.is_update else None
+            return NODE_NAME
+        return GATE if self.pod.is_gated or self.context.is_update else None
 
     def missing_values(self) -> tuple[str, ...]:
         """Return the values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
         if self.choice is None or self.placed_by is not None:
             return ()
-        if self.pinned is not None and not self.overlaps_only():
+        if self.pinned is not None and not is_wider(self.pinned, self.choice):
             return ()
         key, values = self.options.label_key, label_values(self.choice, self.options.label_key)
         if is_narrowed_to(self.pod, key, values) or not admits(self.pod, key, values):
             return ()
         return values
 
-    def overlaps_only(self) -> bool:
-        """Whether the pod pins itself to the choice and to more than that."""
-        if self.choice is None or self.pinned is None:
-            return False
-        pinned = set(self.pinned.classes)
-        return bool(pinned & self.choice.names) and not pinned <= self.choice.names
+
+def is_wider(pinned: Pinning, choice: Choice) -> bool:
+    """Whether the pod pins itself to the choice and to more than that."""
+    classes = set(pinned.classes)
+    return bool(classes & choice.names) and not classes <= choice.names
 
 
 def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
@@ -135,8 +177,7 @@ def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
 
 
 def _bad_annotations(case: _Case) -> Iterator[Finding]:
-    need = model_need(case.pod, case.context)
-    for bad in need if isinstance(need, tuple) else ():
+    for bad in case.bad_annotations:
         yield Finding(rule=RULE_ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
 
 
@@ -185,7 +226,7 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
             f"the pod pins itself to {', '.join(pinned.classes)} ({'; '.join(pinned.because)})",
             "remove one of the two",
         )
-    elif case.overlaps_only() and not fits_in and case.placed_by is None:
+    elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         yield _about_annotation(
             choice.asked,
             f"the pod pins itself to {', '.join(pinned.classes)} ({'; '.join(pinned.because)}), which this cannot narrow",
@@ -208,17 +249,19 @@ def _unpinned(case: _Case) -> Iterator[Finding]:
             message=f"{choice.asked} ({choice.because}) has no node label {key} in the catalogue, so nothing can pin a pod to it",
             remedy=f"tell the platform team: add the label to the GPUClass, or change labelKey of {RULE_ID} in the policy",
         )
-    elif case.is_asked_for and case.placed_by is not None and not case.pod.is_gated:
+        return
+    placer = case.placed_by
+    if case.is_asked_for and placer is not None and not case.pod.is_gated and not case.question.is_restricted:
         yield _about_annotation(
             choice.asked,
-            f"pins nothing: {case.placed_by}",
-            f"set nodeSelector {key}: {values[0]}",
+            f"pins nothing: {placer.why}",
+            f"{placer.who} nodeSelector {key}: {values[0]}",
             Severity.WARNING,
         )
 
 
 def _too_small(case: _Case) -> Iterator[Finding]:
-    need, catalogue = model_need(case.pod, case.context), case.context.classes
+    need, catalogue = case.need, case.context.classes
     names = (
         case.pinned.classes
         if case.pinned is not None
@@ -227,7 +270,7 @@ def _too_small(case: _Case) -> Iterator[Finding]:
         else ()
     )
     classes = [gpu_class for gpu_class in catalogue if gpu_class.name in names]
-    if isinstance(need, ModelNeed) and classes and not any(need.fits(each, catalogue) for each in classes):
+    if need is not None and classes and not any(need.fits(each, catalogue) for each in classes):
         largest = max(classes, key=lambda gpu_class: gpu_class.memory_gib)
         yield Finding(
             rule=RULE_ID,
@@ -263,7 +306,9 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     ):
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
     key = case.options.label_key
-    how = f"set nodeSelector {key}" if case.placed_by else f"name one with the annotation {GPU_CLASS}"
+    how = f"name one with the annotation {GPU_CLASS}"
+    if case.placed_by is not None:
+        how = f"{case.placed_by.who} nodeSelector {key}"
     yield Finding(
         rule=RULE_ID,
         path="spec",

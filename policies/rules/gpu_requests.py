@@ -23,7 +23,7 @@ from policies.draft import PodDraft, ResourceMap
 from policies.finding import Finding, Severity
 from policies.fraction_annotations import fraction_problems
 from policies.pod import ContainerPlace, Pod, QuantityText
-from policies.quantity import NANO, Quantity, QuantityError, parse_quantity
+from policies.quantity import LARGEST, NANO, Quantity, QuantityError, parse_quantity
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.vocabulary import GPUResource, Measure
 
@@ -172,6 +172,12 @@ def number_findings(amount: Amount, availability: Availability, context: Context
         )
     elif quantity.nano < 0:
         yield amount.finding("nobody can ask for less than nothing", "write 1 or more, or leave it out")
+    elif quantity.milli_value > LARGEST:
+        # Validation looks at the thousandths (`MilliValue()`), which overflow: it refuses most of these, and accepts some.
+        yield amount.finding(
+            "this is more than Kubernetes can count, which it does in thousandths",
+            "write a plain whole number such as 1",
+        )
     elif not quantity.is_whole:
         yield not_whole(amount, quantity, availability, context)
     elif resource.measure in _PERCENTAGES and quantity > Quantity.of(100):

@@ -313,6 +313,7 @@ def test_matching_label(key: str, value: str, want: list[str]) -> None:
         pytest.param("Tesla-T4", "nvidia-t4", id="product-name"),
         pytest.param("v100", "nvidia-v100", id="label-of-the-family"),
         pytest.param("mi300x", "amd-mi300x", id="amd"),
+        pytest.param("gaudi2", "intel-gaudi2", id="part-of-a-name"),
         pytest.param("banana", None, id="nothing-like-it"),
         pytest.param("", None, id="empty"),
         pytest.param("x" * 100_000, None, id="very-long"),
@@ -354,6 +355,22 @@ def test_the_later_of_two_classes_with_one_name_holds() -> None:
 
     assert [(found.family, found.memory_gib) for found in catalogue] == [("mine", 15)]
     assert catalogue.families() == ("mine",)
+
+
+def test_a_label_of_several_families_suggests_none() -> None:
+    shared = (NodeLabel(key="accelerator", values=("gpu-node",)),)
+    catalogue = ClassCatalogue(
+        [
+            gpu_class("nvidia-t4", "nvidia-t4", 16, node_labels=shared),
+            gpu_class("nvidia-l4", "nvidia-l4", 24, node_labels=shared),
+        ]
+    )
+
+    assert [found.name for found in catalogue.matching_label("accelerator", "gpu-node")] == [
+        "nvidia-l4",
+        "nvidia-t4",
+    ]
+    assert catalogue.nearest("gpu-node") is None
 
 
 def test_digest_depends_on_content_only() -> None:

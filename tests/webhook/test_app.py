@@ -124,7 +124,8 @@ def test_a_gpu_pod_gets_a_patch_that_adds_a_toleration(client: FlaskClient) -> N
 def test_a_cpu_pod_gets_no_patch(client: FlaskClient) -> None:
     response = respond(client, "/mutate", review(pod()))
 
-    assert response == {"uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": True}
+    assert response["allowed"] is True
+    assert "patch" not in response
 
 
 def test_the_validating_endpoint_never_patches(client: FlaskClient) -> None:

@@ -118,7 +118,10 @@ def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[s
 def _cards(found: Placement, catalogue: ClassCatalogue) -> Iterator[str]:
     slices = {found_slice.class_name: found_slice.profile for found_slice in found.slices}
     if not found.fits:
-        yield from textwrap.wrap(f"{found.advice[:1].upper()}{found.advice[1:]}.", width=80)
+        # "8 × 40 GB" stays on one line: textwrap does not break at a no-break space.
+        sentence = f"{found.advice[:1].upper()}{found.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")
+        sentence = sentence.replace(" GB", "\u00a0GB")
+        yield from (line.replace("\u00a0", " ") for line in textwrap.wrap(sentence, width=80))
         return
     yield "Fits" if found.gpus == 1 else f"Fits on {found.gpus} of"
     for name in found.fits:

@@ -19,6 +19,8 @@ from webhook.server.framing import HEAD_LIMIT, Head, find_head
 _READ = 32 * 1024
 # Reads after which the other connections get their turn.
 _READS_PER_TURN = 8
+# OpenSSL reports a write when all of it is out; in pieces, what has left is no longer counted.
+_WRITE = 256 * 1024
 # What a client may still send after our last word and yet read it: twice the largest body.
 _LINGER_BYTES = 16 * 1024 * 1024
 
@@ -130,7 +132,7 @@ class Connection:
         """Hand `outgoing` to the socket; True when it took everything. OSError: the client is gone."""
         while self.outgoing:
             try:
-                sent = self.socket.send(self.outgoing)
+                sent = self.socket.send(self.outgoing[:_WRITE])
             except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 return False
             self.outgoing = self.outgoing[sent:]

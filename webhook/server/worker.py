@@ -99,7 +99,10 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
         if self.stopping_at_once:
             return
         self.log.info("draining for %g s", self.settings.drain_seconds)
-        self.app.on_drain()
+        try:
+            self.app.on_drain()
+        except Exception:
+            self.log.exception("on_drain failed")
         self.turn_until(time.monotonic() + self.settings.drain_seconds)
 
     def stop(self) -> None:

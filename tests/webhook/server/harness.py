@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import psutil  # type: ignore[import-untyped] # it ships no types, and no stubs are locked
+import psutil
 
 from certs.files import ensure_self_signed
 from certs.issue import KeyPair, issue_authority, issue_server
@@ -170,6 +170,18 @@ def start(directory: Path, **settings: Any) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def start_in_vain(directory: Path, **settings: Any) -> tuple[int, str]:
+    """Start what must end by itself; exit code and all that it said on stderr."""
+    process = start(directory, **settings)
+    try:
+        _, said = process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    return process.returncode, said
 
 
 @contextlib.contextmanager

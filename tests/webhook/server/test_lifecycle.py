@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.webhook.server.harness import Client, Server, request, serving, start
+from tests.webhook.server.harness import Client, Server, request, serving, start_in_vain
 
 
 class Load:
@@ -179,24 +179,20 @@ def test_slow_scrapers_do_not_pile_up(directory: Path) -> None:
     ],
 )
 def test_what_prevents_a_start_is_one_line(directory: Path, settings: dict[str, Any], want: str) -> None:
-    process = start(directory, **settings)
-    _, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (2, want)
+    assert start_in_vain(directory, **settings) == (2, want)
 
 
 def test_port_in_use_is_one_line(directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        process = start(directory, port=port)
-        _, said = process.communicate(timeout=20)
+        ended = start_in_vain(directory, port=port)
     want = f"gpu-admission: port: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
-    assert (process.returncode, said) == (2, want)
+    assert ended == (2, want)
 
 
 def test_application_that_refuses_to_start_says_why(directory: Path) -> None:
-    process = start(directory, refuse=True)
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == 2
+    code, said = start_in_vain(directory, refuse=True)
+    assert code == 2
     assert "gpu-admission: policies.yaml: spec.rules: unknown rule\n" in said
     assert "Traceback" not in said
 

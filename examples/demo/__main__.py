@@ -1,0 +1,65 @@
+"""The webhook at work in a real control plane: `make demo`, or `python -m examples.demo`.
+
+Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback, makes fake GPU nodes, starts and registers
+the webhook with examples/policies, applies examples/workloads, and shows what comes of it. Everything is removed at the end,
+also on Ctrl-C and SIGTERM (exit code 130).
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import FrameType
+
+from examples.demo.scenes import Play
+from examples.demo.stage import Stage
+from examples.demo.world import ROOT, DemoFailed, control_plane, create_nodes, registered_webhook
+from tests.controlplane import ControlPlaneFailed, ControlPlaneUnavailable, build
+
+INTERRUPTED = 130
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    os.chdir(ROOT)  # the commands name files below it
+    stage = Stage()
+    try:
+        play(stage)
+    except KeyboardInterrupt:
+        stage.say("interrupted; everything that was started is ended and removed")
+        return INTERRUPTED
+    except (ControlPlaneUnavailable, ControlPlaneFailed, DemoFailed, RuntimeError) as error:
+        print(f"the demo failed: {error}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print(f"the demo failed: {error}\n{error.stderr}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def play(stage: Stage) -> None:
+    stage.title("gpu-admission: what becomes of GPU workloads on their way into a cluster")
+    build(sys.stdout)
+    started = time.monotonic()
+    stage.say("Starting a Kubernetes control plane on loopback.")
+    with control_plane(stage.say) as plane:
+        create_nodes(plane)
+        stage.say("Starting the webhook with examples/policies, installing deploy/.")
+        with registered_webhook(plane):
+            Play(plane, stage).run()
+            stage.say("")
+            stage.say("Stopping and removing everything.")
+    stage.say(f"Done after {time.monotonic() - started:.0f} s.")
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    # Once only: what follows is the clean-up, and it must come to its end.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""The scenes of the demo, in order. Each shows commands as typed and what the real API server answers."""
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from examples.demo.stage import Stage
+from examples.demo.world import SERVING, DemoFailed, pods, wait_for, wait_until_bound
+from tests.controlplane import ControlPlane
+
+WORKLOADS = "examples/workloads"
+
+
+class Play:
+    """The demo on a running control plane."""
+
+    def __init__(self, plane: ControlPlane, stage: Stage) -> None:
+        self._plane = plane
+        self._stage = stage
+
+    def kubectl(self, *arguments: str, refused: bool = False) -> None:
+        """Show a kubectl command and its output; `refused` says that the API server is expected to say no."""
+        self._stage.command(["kubectl", *(_quoted(argument) for argument in arguments)])
+        done = self._plane.kubectl(*arguments, check=False)
+        self._stage.output(done)
+        if bool(done.returncode) is not refused:
+            expected = "refused" if refused else "accepted"
+            raise DemoFailed(f"kubectl {' '.join(arguments)} was expected to be {expected}")
+
+    def run(self) -> None:
+        scenes: tuple[Callable[[], None], ...] = (
+            self.nodes,
+            self.training_job,
+            self.serving,
+            self.injected,
+            self.fractional,
+            self.mismatched,
+            self.nowhere,
+            self.who_is_where,
+        )
+        for scene in scenes:
+            scene()
+
+    def nodes(self) -> None:
+        self._stage.scene(
+            "The cluster",
+            "Two kinds of GPU nodes, each behind two taints: nvidia.com/gpu, and dedicated to a team. A pod without the "
+            "right tolerations runs on none of them. (The nodes exist only as objects: the scheduler binds pods to "
+            "them, and nothing runs.)",
+        )
+        self.kubectl("get", "nodes", "-L", "accelerator")
+        columns = "custom-columns=NAME:.metadata.name,TAINTS:.spec.taints[*].value"
+        self.kubectl("get", "nodes", "-o", columns)
+
+    def training_job(self) -> None:
+        self._stage.scene(
+            "A training Job",
+            "Two workers with four GPUs each. The manifest has neither tolerations nor a nodeSelector.",
+        )
+        self.kubectl("apply", "-f", f"{WORKLOADS}/training-job.yaml")
+        wait_until_bound(self._plane, "default", "job-name=finetune", 2)
+
+    def serving(self) -> None:
+        self._stage.scene(
+            "A model server",
+            f"A Deployment with an autoscaler. Namespace {SERVING} has a policy of its own: T4s, not A100s.",
+        )
+        self.kubectl("apply", "-n", SERVING, "-f", f"{WORKLOADS}/serving-deployment.yaml")
+        wait_until_bound(self._plane, SERVING, "app=chat", 2)
+
+    def injected(self) -> None:
+        self._stage.scene(
+            "What its pods got",
+            "The Deployment's template (-) is as it was written; each pod made from it (+) is not. Only the fields "
+            "that differ through the webhook are shown.",
+        )
+        status, deployment = self._plane.client().get(f"/apis/apps/v1/namespaces/{SERVING}/deployments/chat")
+        if status != 200:  # noqa: PLR2004 - HTTP OK
+            raise DemoFailed(f"reading the Deployment was answered with {status}")
+        pod = pods(self._plane, SERVING, "app=chat")[0]
+        before, after = excerpt(deployment["spec"]["template"]["spec"]), excerpt(pod["spec"])
+        self._stage.diff(yaml_diff(before, after))
+
+    def fractional(self) -> None:
+        self._stage.scene(
+            "Half a GPU",
+            "Refused, and told what to ask for instead.",
+        )
+        self.kubectl("apply", "-f", f"{WORKLOADS}/pod-fractional.yaml", refused=True)
+
+    def mismatched(self) -> None:
+        self._stage.scene("A request that is not the limit", "Refused likewise.")
+        self.kubectl("apply", "-f", f"{WORKLOADS}/pod-request-not-limit.yaml", refused=True)
+
+    def nowhere(self) -> None:
+        self._stage.scene(
+            "A class that no node has",
+            "Admitted: nvidia-h100 is a known class, and nodes come and go. The pod is pinned to it, stays Pending, and "
+            "the scheduler says why. A class that does not exist at all is refused.",
+        )
+        self.kubectl("apply", "-f", f"{WORKLOADS}/pod-h100.yaml")
+        wait_for("the scheduler to give up on pod needs-h100", self._is_unschedulable)
+        self.kubectl("get", "pod", "needs-h100", "-o", "jsonpath={.status.conditions[0].message}")
+        self.kubectl("apply", "-f", f"{WORKLOADS}/pod-unknown-class.yaml", refused=True)
+
+    def _is_unschedulable(self) -> bool:
+        _status, pod = self._plane.client().get("/api/v1/namespaces/default/pods/needs-h100")
+        conditions: list[dict[str, Any]] = pod.get("status", {}).get("conditions", [])
+        return any(condition.get("reason") == "Unschedulable" for condition in conditions)
+
+    def who_is_where(self) -> None:
+        self._stage.scene(
+            "Who was bound where",
+            "A pod with a NODE has been scheduled; no kubelet runs here, so all of them stay Pending. Columns without "
+            "any value are left out.",
+        )
+        self.kubectl("get", "pods", "-A", "-o", "wide")
+
+
+def _quoted(argument: str) -> str:
+    return f"'{argument}'" if any(character in argument for character in "{\\*") else argument
+
+
+def excerpt(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return what the webhook may have changed in a pod's spec, without what the API server adds by itself."""
+    return {
+        "nodeSelector": spec.get("nodeSelector", {}),
+        "tolerations": [
+            f"{toleration['key']}{'=' + toleration['value'] if 'value' in toleration else ''}:{toleration['effect']}"
+            for toleration in spec.get("tolerations", ())
+            if not toleration["key"].startswith("node.kubernetes.io/")
+        ],
+        "initContainers": [_container(container) for container in spec.get("initContainers", ())],
+        "containers": [_container(container) for container in spec["containers"]],
+        "volumes": [volume["name"] for volume in spec.get("volumes", ()) if not _is_token(volume["name"])],
+    }
+
+
+def _container(container: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": container["name"], "image": container["image"]}
+    for field in ("readinessProbe", "startupProbe"):
+        if field in container:
+            probe = container[field]
+            told[field] = {
+                key: probe[key]
+                for key in ("initialDelaySeconds", "periodSeconds", "failureThreshold")
+                if key in probe
+            }
+    told["volumeMounts"] = [
+        f"{mount['name']} at {mount['mountPath']}{' (read-only)' if mount.get('readOnly') else ''}"
+        for mount in container.get("volumeMounts", ())
+        if not _is_token(mount["name"])
+    ]
+    return {key: value for key, value in told.items() if value}
+
+
+def _is_token(name: str) -> bool:
+    return name.startswith("kube-api-access-")
+
+
+def yaml_diff(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return the two as YAML, every line marked as in a diff; what is empty on both sides is left out."""
+    fields = [field for field in after if before[field] or after[field]]
+    old, new = (
+        yaml.safe_dump({field: side[field] for field in fields if side[field]}, sort_keys=False).splitlines()
+        for side in (before, after)
+    )
+    return [line for line in difflib.ndiff(old, new) if not line.startswith("?")]

@@ -1,0 +1,179 @@
+"""The four ways to admit a pod that are compared, each between `register` and `unregister` the only one in force."""
+
+import re
+import time
+from abc import ABC, abstractmethod
+from base64 import b64encode
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from tests.bench.noop_server import NoopServer
+from tests.bench.pods import JSON, is_placed, model_server
+from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import Webhook
+
+FOLDER = Path(__file__).parent
+NAMESPACE = "bench"
+LIMIT = 8  # GPUs of a container, in policy/ as in cel.yaml
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+IN_FORCE_WITHIN = 30
+
+_CALLED = re.compile(r'^apiserver_admission_webhook_request_total\{.*name="([^"]+)".*\} (\d+)', re.MULTILINE)
+
+
+class State(NamedTuple):
+    """What can be seen of an admission from outside: webhooks called, a pod with nine GPUs refused, one with one placed."""
+
+    calls: frozenset[str] = frozenset()
+    refuses: bool = False
+    places: bool = False
+
+
+class Admission(ABC):
+    """`name` is its place in the table."""
+
+    name: str
+    in_force = State()
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+
+    @abstractmethod
+    def register(self) -> None: ...
+
+    @abstractmethod
+    def unregister(self) -> None: ...
+
+    @property
+    def server(self) -> int | None:
+        """Return the pid of the webhook's master process, if there is a webhook."""
+        return None
+
+    def await_force(self) -> None:
+        """Return as soon as this admission does what it should, and no other is left; RuntimeError: it never does."""
+        deadline = time.monotonic() + IN_FORCE_WITHIN
+        while (state := self._state()) != self.in_force:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} is not in force after {IN_FORCE_WITHIN} s: {state}")
+            time.sleep(0.1)
+
+    def _state(self) -> State:
+        before = _calls(self.plane)
+        refused, _ = self._probe(gpus=LIMIT + 1)
+        _, placed = self._probe(gpus=1)
+        return State(
+            calls=frozenset(_calls(self.plane) - before),
+            refuses=refused >= 400,
+            places="spec" in placed and is_placed(placed),
+        )
+
+    def _probe(self, *, gpus: int) -> tuple[int, JSON]:
+        return self.plane.client().post(PODS, model_server("probe", gpus=gpus), {"dryRun": "All"})
+
+
+def _calls(plane: ControlPlane) -> Counter[str]:
+    calls: Counter[str] = Counter()
+    for name, count in _CALLED.findall(plane.client().get("/metrics")[1]):
+        calls[name] += int(count)
+    return calls
+
+
+class Nothing(Admission):
+    """The API server alone."""
+
+    name = "nothing"
+
+    def register(self) -> None: ...
+
+    def unregister(self) -> None: ...
+
+
+class Noop(Admission):
+    """Two hooks, mutating and validating, that see every pod and let it in."""
+
+    name = "2 no-op hooks"
+    in_force = State(calls=frozenset({"mutate.noop.example.com", "validate.noop.example.com"}))
+
+    def __init__(self, plane: ControlPlane, server: NoopServer) -> None:
+        super().__init__(plane)
+        self._server = server
+
+    @property
+    def server(self) -> int:
+        return self._server.pid
+
+    def register(self) -> None:
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "noop", "namespace": NAMESPACE},
+            "spec": {"clusterIP": self._server.address, "ports": [{"port": 443}]},
+        }
+        documents = [service, self._configuration("Mutating"), self._configuration("Validating")]
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+    def _configuration(self, kind: str) -> JSON:
+        path = {"Mutating": "mutate", "Validating": "validate"}[kind]
+        service = {"namespace": NAMESPACE, "name": "noop", "path": f"/{path}", "port": 443}
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+        webhook = {
+            "name": f"{path}.noop.example.com",
+            "clientConfig": {
+                "service": service,
+                "caBundle": b64encode(self._server.ca_file.read_bytes()).decode(),
+            },
+            "rules": [rule],
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+        }
+        return {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{kind}WebhookConfiguration",
+            "metadata": {"name": "bench-noop"},
+            "webhooks": [webhook],
+        }
+
+    def unregister(self) -> None:
+        for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+            self.plane.kubectl("delete", kind, "bench-noop")
+
+
+class Cel(Admission):
+    """Shape check, toleration and node selector by policies that the API server evaluates itself."""
+
+    name = "2 CEL policies"
+    in_force = State(refuses=True, places=True)
+
+    def register(self) -> None:
+        self.plane.kubectl("apply", "-f", FOLDER / "cel.yaml")
+
+    def unregister(self) -> None:
+        self.plane.kubectl("delete", "-f", FOLDER / "cel.yaml")
+
+
+class Ours(Admission):
+    """gpu-admission as deploy/ registers it: all rules, with their built-in defaults and a default class."""
+
+    name = "gpu-admission"
+    in_force = State(
+        calls=frozenset({"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}),
+        refuses=True,
+        places=True,
+    )
+
+    def __init__(self, plane: ControlPlane, webhook: Webhook) -> None:
+        super().__init__(plane)
+        self._webhook = webhook
+
+    @property
+    def server(self) -> int:
+        return self.plane.pids[self._webhook.name]
+
+    def register(self) -> None:
+        self._webhook.register()
+
+    def unregister(self) -> None:
+        self._webhook.unregister()

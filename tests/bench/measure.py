@@ -1,0 +1,89 @@
+"""Let clients loose on a server and see what it costs whom."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from tests.bench.clients import Outcome, Plan
+
+ROOT = Path(__file__).parents[2]
+
+
+class LoadFailed(RuntimeError):  # noqa: N818  # pairs with ControlPlaneFailed
+    """The clients did not get the answers that they were to get; the message says what came instead."""
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One burst of requests: what the clients saw, and the CPU seconds of every server by name."""
+
+    outcome: Outcome
+    cpu_seconds: dict[str, float]
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return len(self.outcome.milliseconds) / self.outcome.seconds
+
+
+def measure(plan: Plan, servers: Mapping[str, int], *, want: int) -> Sample:
+    """Run the plan and charge it to `servers`, name → pid. LoadFailed: an answer had another status than `want`."""
+    with _clients(plan) as process:
+        if _line(process) != "ready":
+            raise LoadFailed(f"no connections to {plan.host} port {plan.port}: {_last_words(process)}")
+        before = {name: cpu_seconds(pid) for name, pid in servers.items()}
+        _tell(process, "begin")
+        told = _line(process)
+        after = {name: cpu_seconds(pid) for name, pid in servers.items()}
+        if not told:
+            raise LoadFailed(f"{plan.path} on {plan.host}: {_last_words(process)}")
+    outcome = msgspec.json.decode(told, type=Outcome)
+    if set(outcome.statuses) != {want}:
+        raise LoadFailed(f"{plan.path}: {outcome.statuses}; the first: {outcome.complaint or 'no complaint'}")
+    return Sample(outcome=outcome, cpu_seconds={name: after[name] - before[name] for name in servers})
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return what a process and its children have used, user and system. The kernel counts in steps of 10 ms."""
+    top = psutil.Process(pid)
+    family = [top, *top.children(recursive=True)]
+    return float(sum(sum(process.cpu_times()[:2]) for process in family))
+
+
+@contextmanager
+def _clients(plan: Plan) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.clients"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,  # Ctrl-C is for us, who then end it
+    ) as process:
+        try:
+            _tell(process, msgspec.json.encode(plan).decode())
+            yield process
+        finally:
+            process.kill()
+
+
+def _tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip("\n")
+
+
+def _last_words(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    process.kill()
+    return (process.stderr.read().strip().splitlines() or ["nothing was said"])[-1]

@@ -1,0 +1,97 @@
+"""The demo as people run it: a process of its own that ends by itself and leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.controlplane.webhook import ROOT
+
+INTERRUPTED = 130
+COMMAND = (sys.executable, "-m", "examples.demo")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Yield the directory below which the demo makes its temporary files. A short name: etcd's socket is in there."""
+    with tempfile.TemporaryDirectory(prefix="demo-") as name:
+        yield Path(name)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "COLUMNS": "80", "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+
+
+def left_running(folder: Path) -> list[str]:
+    """Return the processes that work in the folder, once those that are ending have had some time."""
+    deadline = time.monotonic() + 5
+    while True:
+        found = [
+            " ".join(process.info["cmdline"] or ())
+            for process in psutil.process_iter(["cmdline", "cwd"])
+            if str(folder) in f"{process.info['cwd']} {process.info['cmdline']}"
+        ]
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
+
+
+def test_the_demo_shows_who_was_bound_where(folder: Path) -> None:
+    done = subprocess.run(
+        COMMAND,
+        env=environment(folder),
+        cwd=folder.parent,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+    assert "\x1b" not in done.stdout
+    last = done.stdout[done.stdout.index("get pods -A -o wide") :]
+    for row in (
+        r"finetune-0-\w+ .* a100-0",
+        r"finetune-1-\w+ .* a100-0",
+        r"chat-[\w-]+ .* t4-0",
+        r"needs-h100 .* <none>",
+    ):
+        assert re.search(row, last), row
+    assert "GPUs come whole" in done.stdout
+    assert "request and limit must be equal" in " ".join(done.stdout.split())
+    assert "0/4 nodes are available" in done.stdout
+    assert list(folder.iterdir()) == []
+    assert left_running(folder) == []
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, id="ctrl-c"), pytest.param(signal.SIGTERM, id="sigterm")]
+)
+def test_the_demo_cleans_up_when_interrupted(folder: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        COMMAND,
+        env=environment(folder),
+        cwd=folder.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        assert any("all ready" in line for line in demo.stdout)
+        demo.send_signal(number)
+        rest, errors = demo.communicate(timeout=60)
+
+    assert (demo.returncode, errors) == (INTERRUPTED, "")
+    assert "interrupted" in rest
+    assert list(folder.iterdir()) == []
+    assert left_running(folder) == []

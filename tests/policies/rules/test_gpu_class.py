@@ -1,0 +1,667 @@
+"""gpu-class: a GPU pod runs on the class that was asked for, and its author is told when that cannot be."""
+
+from typing import Any
+
+import pytest
+
+from policies.classes import ClassCatalogue, NodeLabel
+from policies.draft import PodDraft
+from policies.finding import Severity
+from policies.rule import Mode, Phase
+from policies.rules.gpu_class import RULE, Options, check, mutate
+from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
+
+CLASS = "gpu-admission.dev/gpu-class"
+PARAMS = "gpu-admission.dev/model-params"
+PRODUCT = "nvidia.com/gpu.product"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ANY = Options()
+T4_ONLY = Options(allowed=("nvidia-t4",))
+BY_PRODUCT = Options(label_key=PRODUCT)
+GATED = [{"name": "kueue.x-k8s.io/admission"}]
+UNPINNED = "spec: nothing pins the pod to a GPU class, and namespace ml-training may not use every class; "
+ALLOWED = "; allowed here: nvidia-t4 [gpu-class]"
+
+H100 = gpu_class(
+    "nvidia-h100",
+    "nvidia-h100",
+    80,
+    node_labels=(NodeLabel(key=PRODUCT, values=("NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3")),),
+)
+QUARTERS = gpu_class("nvidia-a100-shared", "nvidia-a100", 39, equivalents={"nvidia.com/gpu": "1/4"})
+
+
+def asking(
+    gpu_class_name: str | None = None, gpus: str = "1", resource: str = "nvidia.com/gpu", **tweaks: Any
+) -> JSON:
+    """Return a GPU pod; `annotations` among the tweaks are added to that of the class."""
+    annotations = {CLASS: gpu_class_name} if gpu_class_name is not None else {}
+    annotations |= tweaks.pop("annotations", {})
+    return pod(gpu_container(gpus, resource=resource), annotations=annotations, **tweaks)
+
+
+def modelled(params: str = "7b", **tweaks: Any) -> JSON:
+    return asking(annotations={PARAMS: params}, **tweaks)
+
+
+def selecting(value: str, key: str = "accelerator") -> JSON:
+    return {"nodeSelector": {key: value}}
+
+
+def affinity(key: str, operator: str, *values: str) -> JSON:
+    requirement = {"key": key, "operator": operator, "values": list(values)}
+    return {
+        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}}
+    }
+
+
+def placed(document: JSON, options: Options = ANY, **tweaks: Any) -> JSON:
+    """Return the document as /mutate leaves it; a second pass changes nothing."""
+    once = _mutated(document, options, **tweaks)
+    assert _mutated(once, options, **tweaks) == once
+    return once
+
+
+def _mutated(document: JSON, options: Options, **tweaks: Any) -> JSON:
+    draft = PodDraft(view(document))
+    assert list(mutate(draft, options, context(Phase.MUTATE, **tweaks))) == []
+    return apply(document, draft)
+
+
+def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Severity, str]]:
+    """Return what /validate says of the document as /mutate left it."""
+    is_changed = not tweaks.get("is_update") and tweaks.get("phase", Phase.VALIDATE) is Phase.VALIDATE
+    final = placed(document, options, **tweaks) if is_changed else document
+    return [
+        (finding.severity, finding.sentence()) for finding in check(view(final), options, context(**tweaks))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(asking("nvidia-t4"), ANY, selecting("nvidia-t4"), id="class-of-the-annotation"),
+        pytest.param(asking("nvidia-a100"), ANY, selecting("nvidia-a100"), id="family-of-the-annotation"),
+        pytest.param(
+            asking("nvidia-a100", resource="nvidia.com/mig-1g.10gb"),
+            ANY,
+            selecting("nvidia-a100"),
+            id="slice-of-a-family",
+        ),
+        pytest.param(
+            asking("nvidia-t4", resource="nvidia.com/gpu.shared"), ANY, selecting("nvidia-t4"), id="share"
+        ),
+        pytest.param(
+            pod(annotations={CLASS: "nvidia-t4", "gpu-fraction": "0.5"}),
+            ANY,
+            selecting("nvidia-t4"),
+            id="fraction",
+        ),
+        pytest.param(
+            pod(
+                annotations={CLASS: "nvidia-t4"},
+                resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
+            ),
+            ANY,
+            selecting("nvidia-t4")
+            | {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]},
+            id="claim",
+        ),
+        pytest.param(
+            asking("nvidia-t4", nodeSelector={"disk": "ssd"}),
+            ANY,
+            {"nodeSelector": {"disk": "ssd", "accelerator": "nvidia-t4"}},
+            id="beside-other-selectors",
+        ),
+        pytest.param(asking(), Options(default="nvidia-t4"), selecting("nvidia-t4"), id="default-class"),
+        pytest.param(asking(), Options(default="nvidia-a100"), selecting("nvidia-a100"), id="default-family"),
+        pytest.param(
+            asking("nvidia-t4"),
+            Options(default="nvidia-a100"),
+            selecting("nvidia-t4"),
+            id="annotation-before-default",
+        ),
+        pytest.param(
+            asking(resource="amd.com/gpu"),
+            Options(default="nvidia-t4"),
+            {},
+            id="default-does-not-have-what-is-asked-for",
+        ),
+        # 7b in bf16: 31.3 GiB
+        pytest.param(modelled(), ANY, selecting("nvidia-a100-40gb"), id="smallest-class-that-fits-the-model"),
+        pytest.param(modelled(gpus="2"), ANY, selecting("nvidia-t4"), id="model-over-two-gpus"),
+        pytest.param(
+            modelled(),
+            Options(allowed=("*-80gb",)),
+            selecting("nvidia-a100-80gb"),
+            id="smallest-class-that-is-allowed",
+        ),
+        pytest.param(
+            modelled(resource="amd.com/gpu"),
+            ANY,
+            selecting("amd-mi300x"),
+            id="smallest-class-of-the-resource",
+        ),
+        pytest.param(
+            modelled(resource="nvidia.com/mig-3g.40gb"),
+            ANY,
+            selecting("nvidia-a100-80gb"),
+            id="class-that-has-the-slice",
+        ),
+        pytest.param(
+            modelled(), Options(default="nvidia-t4"), selecting("nvidia-a100-40gb"), id="model-before-default"
+        ),
+        pytest.param(
+            modelled(resource="nvidia.com/gpu.shared"),
+            Options(default="nvidia-t4"),
+            selecting("nvidia-t4"),
+            id="default-where-memory-of-a-share-is-unknown",
+        ),
+        pytest.param(
+            asking("nvidia-a100", annotations={PARAMS: "7b"}),
+            ANY,
+            selecting("nvidia-a100"),
+            id="annotation-before-model",
+        ),
+        pytest.param(
+            asking("nvidia-a100"),
+            Options(allowed=("nvidia-a100-40*",)),
+            selecting("nvidia-a100-40gb"),
+            id="part-of-a-family",
+        ),
+        pytest.param(asking(), ANY, {}, id="nobody-says-anything"),
+        pytest.param(pod(container(), annotations={CLASS: "nvidia-t4"}), ANY, {}, id="no-gpu"),
+        pytest.param(asking("nvidia-t4", schedulingGates=GATED), ANY, {"schedulingGates": GATED}, id="gated"),
+        pytest.param(asking("nvidia-t4", nodeName="node-1"), ANY, {"nodeName": "node-1"}, id="node-name"),
+        pytest.param(asking("nvidia-t5"), ANY, {}, id="unknown-class"),
+        pytest.param(modelled("70b"), ANY, {}, id="model-that-fits-nowhere"),
+        pytest.param(
+            asking("nvidia-a100", **selecting("nvidia-a100-80gb")),
+            ANY,
+            selecting("nvidia-a100-80gb"),
+            id="pinned-more-tightly",
+        ),
+        pytest.param(
+            asking(**selecting("nvidia-a100")),
+            Options(default="nvidia-t4"),
+            selecting("nvidia-a100"),
+            id="pinned-before-default",
+        ),
+        pytest.param(
+            modelled(**selecting("nvidia-t4")), ANY, selecting("nvidia-t4"), id="pinned-before-model"
+        ),
+        pytest.param(
+            asking(**selecting("somebody-elses")),
+            Options(default="nvidia-t4"),
+            selecting("somebody-elses"),
+            id="unknown-value-is-kept",
+        ),
+        pytest.param(
+            asking(**affinity("accelerator", "NotIn", "nvidia-t4")),
+            Options(default="nvidia-t4"),
+            affinity("accelerator", "NotIn", "nvidia-t4"),
+            id="default-that-the-pod-excludes",
+        ),
+        pytest.param(
+            asking(**affinity("accelerator", "NotIn", "nvidia-t4")),
+            Options(default="nvidia-a100"),
+            affinity("accelerator", "NotIn", "nvidia-t4") | selecting("nvidia-a100"),
+            id="default-that-the-pod-leaves-open",
+        ),
+        pytest.param(
+            asking(
+                "nvidia-a100-80gb", **affinity("accelerator", "In", "nvidia-a100-40gb", "nvidia-a100-80gb")
+            ),
+            ANY,
+            affinity("accelerator", "In", "nvidia-a100-40gb", "nvidia-a100-80gb")
+            | selecting("nvidia-a100-80gb"),
+            id="annotation-narrows-what-the-pod-allows",
+        ),
+        pytest.param(
+            asking("nvidia-a100-80gb", **selecting("nvidia-a100")),
+            ANY,
+            selecting("nvidia-a100"),
+            id="label-with-the-family-cannot-also-have-the-class",
+        ),
+    ],
+)
+def test_placement(document: JSON, options: Options, want: JSON) -> None:
+    spec = {**placed(document, options)["spec"]}
+    del spec["containers"]
+
+    assert spec == want
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(
+            asking("nvidia-h100"),
+            BY_PRODUCT,
+            affinity(PRODUCT, "In", "NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3"),
+            id="several-values",
+        ),
+        pytest.param(
+            modelled(),
+            BY_PRODUCT,
+            affinity(PRODUCT, "In", "NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3"),
+            id="model",
+        ),
+        pytest.param(
+            asking("nvidia-h100", nodeSelector={PRODUCT: "NVIDIA-H100-PCIe"}),
+            BY_PRODUCT,
+            selecting("NVIDIA-H100-PCIe", PRODUCT),
+            id="one-of-the-values-is-demanded-already",
+        ),
+        pytest.param(
+            modelled(),
+            ANY,
+            selecting("nvidia-a100-40gb"),
+            id="share-of-a-card-has-not-the-memory-of-the-card",
+        ),
+        pytest.param(
+            asking("nvidia-t4"),
+            Options(allowed=("nvidia-t4",)),
+            selecting("nvidia-t4"),
+            id="class-before-family-of-that-name",
+        ),
+    ],
+)
+def test_placement_by_the_labels_of_nodes(document: JSON, options: Options, want: JSON) -> None:
+    spec = {**placed(document, options, classes=ClassCatalogue((*CLASSES, H100, QUARTERS)))["spec"]}
+    del spec["containers"]
+
+    assert spec == want
+
+
+def test_classes_of_a_family_that_go_by_values_are_alternatives() -> None:
+    h100_nvl = gpu_class(
+        "nvidia-h100-nvl",
+        "nvidia-h100",
+        94,
+        node_labels=(NodeLabel(key=PRODUCT, values=("NVIDIA-H100-NVL",)),),
+    )
+    h100_pcie = gpu_class(
+        "nvidia-h100-pcie",
+        "nvidia-h100",
+        80,
+        node_labels=(NodeLabel(key=PRODUCT, values=("NVIDIA-H100-PCIe",)),),
+    )
+
+    document = placed(asking("nvidia-h100"), BY_PRODUCT, classes=ClassCatalogue((h100_nvl, h100_pcie)))
+
+    assert (
+        document["spec"]["affinity"]
+        == affinity(PRODUCT, "In", "NVIDIA-H100-NVL", "NVIDIA-H100-PCIe")["affinity"]
+    )
+
+
+def test_pods_of_a_daemonset_are_not_pinned() -> None:
+    assert placed(asking("nvidia-t4"), made_by_daemonset=True) == asking("nvidia-t4")
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(
+            asking("a100"),
+            ANY,
+            f'metadata.annotations[{CLASS}] = "a100": names neither a GPU class nor a family of classes; did you mean'
+            ' "nvidia-a100"? [gpu-class]',
+            id="unknown-class",
+        ),
+        pytest.param(
+            asking("zzz"),
+            ANY,
+            f'metadata.annotations[{CLASS}] = "zzz": names neither a GPU class nor a family of classes; known are amd-mi300x,'
+            " nvidia-a100, nvidia-t4 [gpu-class]",
+            id="unknown-class-like-no-other",
+        ),
+        pytest.param(
+            asking("nvidia-t4", resource="amd.com/gpu"),
+            ANY,
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": the pod asks for amd.com/gpu, which nodes of this class do not have'
+            " (they have nvidia.com/gpu); ask for what the class has, or name another class [gpu-class]",
+            id="class-of-another-vendor",
+        ),
+        pytest.param(
+            asking("nvidia-t4", resource="nvidia.com/mig-1g.10gb"),
+            ANY,
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": the pod asks for nvidia.com/mig-1g.10gb, which nodes of this class do'
+            " not have (they have nvidia.com/gpu); ask for what the class has, or name another class [gpu-class]",
+            id="class-without-mig",
+        ),
+        pytest.param(
+            asking("nvidia-a100", **selecting("nvidia-t4")),
+            ANY,
+            f'metadata.annotations[{CLASS}] = "nvidia-a100": the pod pins itself to nvidia-t4 (nodeSelector'
+            " accelerator=nvidia-t4); remove one of the two [gpu-class]",
+            id="pinned-to-something-else",
+        ),
+        pytest.param(
+            asking("nvidia-a100", schedulingGates=GATED, **selecting("nvidia-t4")),
+            ANY,
+            f'metadata.annotations[{CLASS}] = "nvidia-a100": the pod pins itself to nvidia-t4 (nodeSelector'
+            " accelerator=nvidia-t4); remove one of the two [gpu-class]",
+            id="gated-pod-pinned-to-something-else",
+        ),
+        pytest.param(
+            asking("nvidia-t4", **affinity("accelerator", "NotIn", "nvidia-t4")),
+            ANY,
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": contradicts what the pod itself demands of node label accelerator;'
+            " remove one of the two [gpu-class]",
+            id="pod-excludes-its-own-class",
+        ),
+        pytest.param(
+            asking("nvidia-t4"),
+            Options(label_key="example.com/card"),
+            f"metadata.annotations[{CLASS}]: nvidia-t4 (annotation {CLASS}) has no node label example.com/card in the catalogue,"
+            " so nothing can pin a pod to it; tell the platform team: add the label to the GPUClass, or change labelKey of"
+            " gpu-class in the policy [gpu-class]",
+            id="class-without-the-label",
+        ),
+        pytest.param(
+            modelled("70b"),
+            ANY,
+            f'metadata.annotations[{PARAMS}] = "70b": 70b bf16 serving needs 313.0 GiB, which no class that the pod could use'
+            " has; ask for 8 × 40 GB or 4 × 80 GB [gpu-class]",
+            id="model-that-needs-more-gpus",
+        ),
+        pytest.param(
+            modelled(),
+            T4_ONLY,
+            f'metadata.annotations[{PARAMS}] = "7b": 7b bf16 serving needs 31.3 GiB, which no class that the pod could use has;'
+            " ask for 2 × 16 GB [gpu-class]",
+            id="model-that-needs-more-gpus-of-what-is-allowed",
+        ),
+        pytest.param(
+            modelled("405b", gpus="8", resource="amd.com/gpu"),
+            ANY,
+            f'metadata.annotations[{PARAMS}] = "405b": 405b bf16 serving needs 1810.5 GiB over 8 GPUs = 226.4 GiB each, which no'
+            " class that the pod could use has; ask the platform team for larger cards [gpu-class]",
+            id="model-that-is-too-large-for-any-node",
+        ),
+        pytest.param(
+            modelled(resource="nvidia.com/mig-1g.10gb"),
+            ANY,
+            f'metadata.annotations[{PARAMS}] = "7b": 7b bf16 serving needs 31.3 GiB, which no class that the pod could use has;'
+            " ask for a slice 3g.40gb or 1 × 80 GB [gpu-class]",
+            id="model-that-needs-a-larger-slice",
+        ),
+        pytest.param(
+            asking("nvidia-a100"),
+            T4_ONLY,
+            f'metadata.annotations[{CLASS}] = "nvidia-a100": may not be used in namespace ml-training{ALLOWED}',
+            id="class-that-the-namespace-may-not-use",
+        ),
+        pytest.param(
+            asking(**selecting("nvidia-a100")),
+            Options(allowed=("nvidia-t4", "nvidia-a100-40gb")),
+            "spec: nodeSelector accelerator=nvidia-a100 means nvidia-a100-80gb, which may not be used in namespace ml-training;"
+            " allowed here: nvidia-t4, nvidia-a100-40gb [gpu-class]",
+            id="family-of-which-one-class-is-not-allowed",
+        ),
+        pytest.param(
+            asking(),
+            T4_ONLY,
+            f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}",
+            id="could-be-any-class",
+        ),
+        pytest.param(
+            asking(**affinity("accelerator", "In", "nvidia-t4", "somebody-elses")),
+            T4_ONLY,
+            f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}",
+            id="could-be-a-class-that-nobody-knows",
+        ),
+        pytest.param(
+            asking("nvidia-t4", nodeName="node-1"),
+            T4_ONLY,
+            f"{UNPINNED}set nodeSelector accelerator{ALLOWED}",
+            id="nobody-gets-around-it-by-naming-a-node",
+        ),
+    ],
+)
+def test_denial(document: JSON, options: Options, want: str) -> None:
+    assert told(document, options) == [(Severity.DENIAL, want)]
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(
+            asking(**selecting("nvidia-t5")),
+            ANY,
+            'spec.nodeSelector[accelerator] = "nvidia-t5": is no GPU class; where no node has this label the pod stays pending'
+            ' for ever; did you mean "nvidia-t4"? [gpu-class]',
+            id="misspelt-label",
+        ),
+        pytest.param(
+            asking(**selecting("nvidia-t4"), **affinity("accelerator", "In", "nvidia-a100")),
+            ANY,
+            "spec: no GPU class meets all of nodeSelector accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the"
+            " pod stays pending for ever; remove what contradicts the rest [gpu-class]",
+            id="constraints-that-contradict-each-other",
+        ),
+        pytest.param(
+            asking("nvidia-a100-80gb", **selecting("nvidia-a100")),
+            ANY,
+            f'metadata.annotations[{CLASS}] = "nvidia-a100-80gb": the pod pins itself to nvidia-a100-40gb, nvidia-a100-80gb'
+            " (nodeSelector accelerator=nvidia-a100), which this cannot narrow; remove what pins the pod, so that the annotation"
+            " can [gpu-class]",
+            id="family-that-cannot-be-narrowed",
+        ),
+        pytest.param(
+            modelled(**selecting("nvidia-t4")),
+            ANY,
+            f'metadata.annotations[{PARAMS}] = "7b": 7b bf16 serving needs 31.3 GiB, more than nvidia-t4 has; ask for 2 × 16 GB'
+            " [gpu-class]",
+            id="pinned-to-what-is-too-small",
+        ),
+        pytest.param(
+            asking("nvidia-t4", annotations={PARAMS: "7b"}),
+            ANY,
+            f'metadata.annotations[{PARAMS}] = "7b": 7b bf16 serving needs 31.3 GiB, more than nvidia-t4 has; ask for 2 × 16 GB'
+            " [gpu-class]",
+            id="asked-for-what-is-too-small",
+        ),
+        pytest.param(
+            asking("nvidia-t4", nodeName="node-1"),
+            ANY,
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": pins nothing: spec.nodeName says where the pod runs; set nodeSelector'
+            " accelerator: nvidia-t4 [gpu-class]",
+            id="annotation-beside-node-name",
+        ),
+        pytest.param(
+            asking(),
+            Options(default="nvidia-t4", label_key="example.com/card"),
+            "nvidia-t4 (the default of the policy) has no node label example.com/card in the catalogue, so nothing can pin a pod"
+            " to it; tell the platform team: add the label to the GPUClass, or change labelKey of gpu-class in the policy"
+            " [gpu-class]",
+            id="default-without-the-label",
+        ),
+    ],
+)
+def test_warning(document: JSON, options: Options, want: str) -> None:
+    assert told(document, options) == [(Severity.WARNING, want)]
+
+
+@pytest.mark.parametrize(
+    ("document", "options"),
+    [
+        pytest.param(asking(), ANY, id="unpinned"),
+        pytest.param(asking("nvidia-t4"), T4_ONLY, id="pinned-by-annotation-to-what-is-allowed"),
+        pytest.param(asking(**selecting("nvidia-t4")), T4_ONLY, id="pinned-by-itself-to-what-is-allowed"),
+        pytest.param(asking(), Options(allowed=("nvidia-t4",), default="nvidia-t4"), id="pinned-by-default"),
+        pytest.param(modelled(), Options(allowed=("nvidia-a100",)), id="family-is-allowed-and-so-its-class"),
+        pytest.param(asking(schedulingGates=GATED), T4_ONLY, id="gated-pod-is-looked-at-when-it-is-released"),
+        pytest.param(asking("nvidia-t4", schedulingGates=GATED), ANY, id="gated-pod-with-a-class"),
+        pytest.param(asking(resource="google.com/tpu", annotations={PARAMS: "7b"}), ANY, id="no-gpu"),
+        pytest.param(modelled("405b", resource="nvidia.com/gpu.shared"), ANY, id="share-of-unknown-memory"),
+        pytest.param(
+            modelled("405b"),
+            Options(label_key="example.com/card"),
+            id="no-class-to-which-a-pod-could-be-pinned",
+        ),
+        pytest.param(pod(container()), T4_ONLY, id="no-gpu-at-all"),
+    ],
+)
+def test_nothing_to_say(document: JSON, options: Options) -> None:
+    assert told(document, options) == []
+
+
+def test_everything_is_told_at_once() -> None:
+    document = asking(
+        "nvidia-t5",
+        annotations={PARAMS: "x", "gpu-admission.dev/model-batch": "0"},
+        **selecting("nvidia-a100"),
+    )
+
+    assert [sentence for _, sentence in told(document, T4_ONLY)] == [
+        f'metadata.annotations[{PARAMS}] = "x": "x" is no number of parameters, such as 70b, 350M or 1.3e9; write for example'
+        ' "70b" [gpu-class]',
+        'metadata.annotations[gpu-admission.dev/model-batch] = "0": "0" is no batch size: a whole number from 1 to 1000000000;'
+        ' write for example "8" [gpu-class]',
+        f'metadata.annotations[{CLASS}] = "nvidia-t5": names neither a GPU class nor a family of classes; did you mean'
+        ' "nvidia-t4"? [gpu-class]',
+        "spec: nodeSelector accelerator=nvidia-a100 means nvidia-a100-40gb, nvidia-a100-80gb, which may not be used in namespace"
+        f" ml-training{ALLOWED}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(asking("nvidia-t4", **selecting("nvidia-t4")), T4_ONLY, [], id="released-to-its-class"),
+        pytest.param(
+            asking("nvidia-t4", **selecting("nvidia-a100-40gb")),
+            ANY,
+            [
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": the pod pins itself to nvidia-a100-40gb (nodeSelector'
+                " accelerator=nvidia-a100-40gb); remove one of the two [gpu-class]"
+            ],
+            id="released-to-another-class",
+        ),
+        pytest.param(
+            asking(**selecting("nvidia-a100-40gb")),
+            T4_ONLY,
+            [
+                "spec: nodeSelector accelerator=nvidia-a100-40gb means nvidia-a100-40gb, which may not be used in namespace"
+                f" ml-training{ALLOWED}"
+            ],
+            id="released-to-what-is-not-allowed",
+        ),
+        pytest.param(
+            asking("nvidia-t4"),
+            T4_ONLY,
+            [f"{UNPINNED}whoever lifts its gates has to set nodeSelector accelerator{ALLOWED}"],
+            id="released-to-anywhere-where-not-all-is-allowed",
+        ),
+        pytest.param(
+            asking("nvidia-t4"),
+            ANY,
+            [
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": pins nothing: gated pods are placed by whoever lifts their gates;'
+                " whoever lifts its gates has to set nodeSelector accelerator: nvidia-t4 [gpu-class]"
+            ],
+            id="released-to-anywhere",
+        ),
+        pytest.param(asking(schedulingGates=GATED), T4_ONLY, [], id="one-gate-is-left"),
+        pytest.param(asking("nvidia-t5", nodeName="node-1"), T4_ONLY, [], id="bound-pod-is-history"),
+    ],
+)
+def test_update(document: JSON, options: Options, want: list[str]) -> None:
+    assert [sentence for _, sentence in told(document, options, is_update=True)] == want
+    assert RULE.on_update
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(asking(**selecting("nvidia-t4")), T4_ONLY, [], id="template-pins"),
+        pytest.param(
+            asking(),
+            T4_ONLY,
+            [f"{UNPINNED}in the template of the DaemonSet, set nodeSelector accelerator{ALLOWED}"],
+            id="template-does-not-pin",
+        ),
+        pytest.param(
+            asking("nvidia-t4"),
+            ANY,
+            [
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": pins nothing: pods of a DaemonSet are placed by its controller; in'
+                " the template of the DaemonSet, set nodeSelector accelerator: nvidia-t4 [gpu-class]"
+            ],
+            id="annotation-pins-nothing",
+        ),
+    ],
+)
+def test_daemonset(document: JSON, options: Options, want: list[str]) -> None:
+    assert [sentence for _, sentence in told(document, options, made_by_daemonset=True)] == want
+
+
+def test_template_whose_pods_will_be_pinned_is_fine() -> None:
+    assert told(asking("nvidia-t4"), T4_ONLY, phase=Phase.TEMPLATE) == []
+    assert told(asking(), T4_ONLY, phase=Phase.TEMPLATE) == [
+        (Severity.DENIAL, f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}")
+    ]
+
+
+def test_pin_that_a_later_webhook_took_out_is_missed_where_not_all_is_allowed() -> None:
+    stripped = asking("nvidia-t4")
+
+    assert [f.sentence() for f in check(view(stripped), T4_ONLY, context())] == [
+        f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}"
+    ]
+    only_warns = Options(
+        mode=Mode.WARN, allowed=("nvidia-t4",)
+    )  # then /mutate does not pin, and says so itself
+    assert list(check(view(stripped), only_warns, context())) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        pytest.param(ANY, [], id="defaults"),
+        pytest.param(Options(label_key="cloud.google.com/gke-accelerator"), [], id="label-of-a-cloud"),
+        pytest.param(
+            Options(label_key="my label", default="", allowed=()),
+            [
+                ("labelKey", '"my label" is not a label key'),
+                ("default", "is empty: write null for no default"),
+                ("allowed", 'is empty, so no class could be used: write ["*"] to allow every class'),
+            ],
+            id="all-at-once",
+        ),
+        pytest.param(Options(allowed=("nvidia-t4", "")), [("allowed[1]", "is empty")], id="empty-glob"),
+    ],
+)
+def test_problems(options: Options, want: list[tuple[str, str]]) -> None:
+    assert list(options.problems()) == want
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        pytest.param(ANY, [], id="defaults"),
+        pytest.param(
+            Options(default="nvidia-a100", allowed=("nvidia-a100-40*",)), [], id="family-partly-allowed"
+        ),
+        pytest.param(
+            Options(label_key="accel", default="nvidia-t5", allowed=("h1", "nvidia-a10", "*")),
+            [
+                ("labelKey", '"accel" is not a node label of any class'),
+                ("allowed[0]", '"h1" covers no class'),
+                ("allowed[1]", '"nvidia-a10" covers no class: did you mean "nvidia-a100"?'),
+                ("default", '"nvidia-t5" is neither a class nor a family: did you mean "nvidia-t4"?'),
+            ],
+            id="all-at-once",
+        ),
+        pytest.param(
+            Options(default="nvidia-t4", allowed=("nvidia-a100",)),
+            [("default", '"nvidia-t4" is not covered by allowed (nvidia-a100)')],
+            id="default-that-is-not-allowed",
+        ),
+    ],
+)
+def test_class_problems(options: Options, want: list[tuple[str, str]]) -> None:
+    assert list(options.class_problems(CLASSES)) == want

@@ -1,0 +1,472 @@
+"""gpu-requests: GPU requests are whole, equal their limits, and can be met; everything else is told in one go."""
+
+from typing import Any
+
+import pytest
+
+from policies.draft import PodDraft
+from policies.finding import Finding, Severity
+from policies.rule import Phase
+from policies.rules.gpu_requests import Options, check, mutate
+from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
+
+GPU = "nvidia.com/gpu"
+LIMIT = f"spec.containers[0].resources.limits[{GPU}]"
+A100_80 = {"accelerator": "nvidia-a100-80gb"}
+
+
+def findings(document: JSON, options: Options | None = None, phase: Phase = Phase.VALIDATE) -> list[Finding]:
+    return list(check(view(document), options or Options(), context(phase)))
+
+
+def sentences(document: JSON, options: Options | None = None) -> list[str]:
+    return [finding.sentence() for finding in findings(document, options)]
+
+
+def resources(limit: Any, request: Any, resource: str = GPU) -> JSON:
+    return {"resources": {"limits": {resource: limit}, "requests": {resource: request}}}
+
+
+def request_alone(request: Any, resource: str = GPU) -> JSON:
+    return container(resources={"requests": {resource: request}})
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(pod(), id="no-gpu"),
+        pytest.param(pod(gpu_container("1")), id="limit-alone"),
+        pytest.param(pod(gpu_container(2)), id="json-number"),
+        pytest.param(pod(gpu_container("0")), id="zero-is-no-request"),
+        pytest.param(pod(gpu_container(None)), id="null-is-zero"),
+        pytest.param(pod(gpu_container("1000m")), id="a-thousand-thousandths-are-one"),
+        pytest.param(pod(gpu_container("1k")), id="suffix"),
+        pytest.param(pod(gpu_container("+1")), id="what-the-api-server-takes"),
+        pytest.param(pod(gpu_container("0.99999")), id="rounded-up-to-a-whole-one"),
+        pytest.param(pod(container(**resources("1", "1000m"))), id="equal-in-other-words"),
+        pytest.param(pod(container(**resources("1", 1))), id="equal-text-and-number"),
+        pytest.param(pod(gpu_container("4", resource="nvidia.com/mig-1g.10gb")), id="slices"),
+        pytest.param(pod(gpu_container("1", resource="nvidia.com/gpu.shared")), id="one-share"),
+        pytest.param(
+            pod(gpu_container("2", resource="volcano.sh/vgpu-number")), id="virtual-gpus-are-not-time-slices"
+        ),
+        pytest.param(pod(gpu_container("30000", resource="nvidia.com/gpumem")), id="memory-has-no-maximum"),
+        pytest.param(pod(gpu_container("100", resource="nvidia.com/gpucores")), id="all-of-a-gpu"),
+        pytest.param(pod(container(resources={"limits": {"cpu": "500m"}})), id="processors-may-be-shared"),
+        pytest.param(
+            pod(request_alone("1", "deviceclass.resource.kubernetes.io/big")),
+            id="implicit-class-request-alone",
+        ),
+        pytest.param(pod(annotations={"gpu-fraction": "0.5"}), id="fraction"),
+        pytest.param(
+            pod(container(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}])), id="variable-without-a-gpu"
+        ),
+    ],
+)
+def test_fine_as_it_is(document: JSON) -> None:
+    assert sentences(document, Options(max_per_container=1000, max_per_pod=1000)) == []
+
+
+@pytest.mark.parametrize(
+    ("quantity", "want"),
+    [
+        pytest.param(
+            "500m",
+            f'{LIMIT} (container "main") = "500m": GPUs come whole, and this asks for half of one; '
+            "ask for 1, or for a slice of a GPU such as nvidia.com/mig-3g.20gb, "
+            "or for a time-sliced share (nvidia.com/gpu.shared) [gpu-requests]",
+            id="half",
+        ),
+        pytest.param(
+            0.25,
+            f'{LIMIT} (container "main") = "0.25": GPUs come whole, and this asks for a quarter of one; '
+            "ask for 1, or for a slice of a GPU such as nvidia.com/mig-1g.20gb, "
+            "or for a time-sliced share (nvidia.com/gpu.shared) [gpu-requests]",
+            id="quarter-as-a-json-number",
+        ),
+        pytest.param(
+            "1.5",
+            f'{LIMIT} (container "main") = "1.5": GPUs come whole, and this asks for 1.5 of them; '
+            "ask for 1 or 2 [gpu-requests]",
+            id="one-and-a-half",
+        ),
+        pytest.param(
+            "1.0001",
+            f'{LIMIT} (container "main") = "1.0001": GPUs come whole, and this asks for 1.0001 of them; '
+            "ask for 1 or 2 [gpu-requests]",
+            id="a-little-too-much",
+        ),
+        pytest.param(
+            "-1",
+            f'{LIMIT} (container "main") = "-1": nobody can ask for less than nothing; '
+            "write 1 or more, or leave it out [gpu-requests]",
+            id="negative",
+        ),
+        pytest.param(
+            "-500m",
+            f'{LIMIT} (container "main") = "-500m": nobody can ask for less than nothing; '
+            "write 1 or more, or leave it out [gpu-requests]",
+            id="negative-and-a-half",
+        ),
+        pytest.param(
+            "one",
+            f'{LIMIT} (container "main") = "one": this is no number that Kubernetes can count with; '
+            "write a plain whole number such as 1 [gpu-requests]",
+            id="no-number",
+        ),
+        pytest.param(
+            "1e999999999",
+            f'{LIMIT} (container "main") = "1e999999999": this is no number that Kubernetes can count with; '
+            "write a plain whole number such as 1 [gpu-requests]",
+            id="out-of-all-bounds",
+        ),
+        pytest.param(
+            "9" * 300,
+            f'{LIMIT} (container "main") = "{"9" * 60}…": this is no number that Kubernetes can count with; '
+            "write a plain whole number such as 1 [gpu-requests]",
+            id="quoted-in-part",
+        ),
+    ],
+)
+def test_a_number_that_no_node_could_give(quantity: Any, want: str) -> None:
+    assert sentences(pod(gpu_container(quantity))) == [want]
+
+
+@pytest.mark.parametrize(
+    ("resource", "quantity", "message", "remedy"),
+    [
+        pytest.param(
+            "nvidia.com/mig-1g.10gb",
+            "1.5",
+            "slices of a GPU come whole, and this asks for 1.5",
+            "ask for 2",
+            id="slices",
+        ),
+        pytest.param(
+            "aws.amazon.com/neuroncore",
+            "0.5",
+            "accelerator cores come whole, and this asks for 0.5",
+            "ask for 1",
+            id="cores",
+        ),
+        pytest.param(
+            "nvidia.com/gpumem",
+            "0.5",
+            "MiB of GPU memory come whole, and this asks for 0.5",
+            "ask for 1",
+            id="memory",
+        ),
+        pytest.param(
+            "nvidia.com/gpucores",
+            "101",
+            "this is more than 100 percent of a GPU",
+            "write a percentage from 1 to 100",
+            id="percentage",
+        ),
+        pytest.param(
+            "deviceclass.resource.kubernetes.io/big",
+            "0.5",
+            "accelerators come whole, and this asks for half of one",
+            "ask for 1",
+            id="implicit-device-class",
+        ),
+        pytest.param(
+            "amd.com/gpu", "0.5", "GPUs come whole, and this asks for half of one", "ask for 1", id="amd"
+        ),
+        pytest.param(
+            "nvidia.com/gpu.shared",
+            "3",
+            "time-sliced shares are turns on a GPU, so several give no more of it than one, and NVIDIA's device plugin "
+            "can be told to refuse them on the node (failRequestsGreaterThanOne)",
+            "ask for 1",
+            id="several-shares",
+        ),
+    ],
+)
+def test_other_ways_to_ask(resource: str, quantity: str, message: str, remedy: str) -> None:
+    [finding] = findings(pod(gpu_container(quantity, resource=resource)))
+
+    assert (finding.message, finding.remedy) == (message, remedy)
+
+
+def test_a_slice_of_the_class_to_which_the_pod_is_pinned_is_named() -> None:
+    [finding] = findings(pod(gpu_container("0.5"), nodeSelector=A100_80))
+
+    assert "nvidia.com/mig-3g.40gb" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("limit", "request_", "want"),
+    [
+        pytest.param("500m", "500m", [LIMIT], id="copied-by-defaulting"),
+        pytest.param("0.5", "500m", [LIMIT], id="copied-and-rewritten"),
+        pytest.param("one", "one", [LIMIT], id="copied-nonsense"),
+        pytest.param("1", "500m", [LIMIT.replace("limits", "requests")], id="only-the-request-is-broken"),
+        pytest.param(
+            "0.5", "0.25", [LIMIT, LIMIT.replace("limits", "requests")], id="each-broken-in-its-own-way"
+        ),
+    ],
+)
+def test_one_cause_is_one_finding(limit: str, request_: str, want: list[str]) -> None:
+    assert [finding.path for finding in findings(pod(container(**resources(limit, request_))))] == want
+
+
+@pytest.mark.parametrize(("limit", "request_"), [("2", "1"), (1, 2), ("0", "1"), ("2", None)])
+def test_request_and_limit_that_differ(limit: Any, request_: Any) -> None:
+    [finding] = findings(pod(container(**resources(limit, request_))))
+
+    assert finding.sentence() == (
+        f'spec.containers[0].resources.requests[{GPU}] (container "main") = "{"null" if request_ is None else request_}": '
+        f"the limit is {limit}, and a GPU cannot be promised to one container and lent to another: "
+        "request and limit must be equal; set both to the same number, or leave the request out [gpu-requests]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "phase", "want"),
+    [
+        pytest.param(Options(), Phase.MUTATE, [Severity.DENIAL], id="refused"),
+        pytest.param(Options(), Phase.TEMPLATE, [Severity.DENIAL], id="refused-in-templates"),
+        pytest.param(Options(complete_limits=True), Phase.MUTATE, [], id="to-be-completed"),
+        pytest.param(
+            Options(complete_limits=True), Phase.TEMPLATE, [Severity.WARNING], id="completed-only-in-pods"
+        ),
+    ],
+)
+def test_request_without_limit(options: Options, phase: Phase, want: list[Severity]) -> None:
+    found = findings(pod(request_alone("2")), options, phase)
+
+    assert [finding.severity for finding in found] == want
+    assert {finding.remedy for finding in found} <= {"add nvidia.com/gpu: 2 to resources.limits"}
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(pod(request_alone("2")), Options(), [], id="only-on-request"),
+        pytest.param(
+            pod(request_alone("2")),
+            Options(complete_limits=True),
+            [{"op": "add", "path": "/spec/containers/0/resources/limits", "value": {GPU: "2"}}],
+            id="limits-are-made",
+        ),
+        pytest.param(
+            pod(container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "amd.com/gpu": "2"}})),
+            Options(complete_limits=True),
+            [
+                {"op": "add", "path": "/spec/containers/0/resources/limits/nvidia.com~1gpu", "value": 1},
+                {"op": "add", "path": "/spec/containers/0/resources/limits/amd.com~1gpu", "value": "2"},
+            ],
+            id="beside-other-limits",
+        ),
+        pytest.param(
+            pod(initContainers=[request_alone("1")]),
+            Options(complete_limits=True),
+            [{"op": "add", "path": "/spec/initContainers/0/resources/limits", "value": {GPU: "1"}}],
+            id="init-container",
+        ),
+        pytest.param(
+            pod(request_alone("500m")), Options(complete_limits=True), [], id="what-is-refused-stays"
+        ),
+        pytest.param(pod(request_alone("many")), Options(complete_limits=True), [], id="nonsense-stays"),
+        pytest.param(pod(request_alone("-1")), Options(complete_limits=True), [], id="negative-stays"),
+        pytest.param(
+            pod(container(**resources("2", "1"))),
+            Options(complete_limits=True),
+            [],
+            id="a-limit-is-never-changed",
+        ),
+        pytest.param(
+            pod(request_alone("1", "deviceclass.resource.kubernetes.io/big")),
+            Options(complete_limits=True),
+            [],
+            id="implicit-class-needs-none",
+        ),
+    ],
+)
+def test_completed_limits(document: JSON, options: Options, want: list[JSON]) -> None:
+    draft = PodDraft(view(document))
+
+    assert list(mutate(draft, options, context())) == []
+    assert operations(draft) == want
+    assert list(check(view(apply(document, draft)), Options(complete_limits=True), context())) == list(
+        check(view(document), Options(complete_limits=True), context())
+    )
+
+
+POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(pod(gpu_container("4")), [], id="as-many-as-allowed"),
+        pytest.param(
+            pod(gpu_container("9")),
+            [
+                f'{LIMIT} (container "main") = "9": the policy allows at most 4 per container; '
+                "ask for 4 or fewer [gpu-requests]"
+            ],
+            id="one-container-is-one-finding",
+        ),
+        pytest.param(
+            POD_OF_TWO,
+            [
+                f'{LIMIT} (container "a") = "5": the policy allows at most 4 per container; '
+                "ask for 4 or fewer [gpu-requests]",
+                f"spec: the pod needs 9 {GPU} at one time, and the policy allows at most 6 per pod; "
+                "ask for 6 or fewer [gpu-requests]",
+            ],
+            id="a-container-and-the-pod",
+        ),
+        pytest.param(
+            pod(gpu_container("3", "a"), initContainers=[gpu_container("4", "b")]),
+            [],
+            id="init-steps-run-before",
+        ),
+        pytest.param(
+            pod(gpu_container("4", "a", resource="amd.com/gpu"), gpu_container("4", "b")),
+            [],
+            id="each-resource-by-itself",
+        ),
+        pytest.param(
+            pod(gpu_container("90000", resource="nvidia.com/gpumem")), [], id="memory-is-not-counted"
+        ),
+        pytest.param(
+            pod(gpu_container("5", "a"), gpu_container("many", "b")),
+            [
+                f'{LIMIT} (container "a") = "5": the policy allows at most 4 per container; '
+                "ask for 4 or fewer [gpu-requests]",
+                f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": '
+                "this is no number that Kubernetes can count with; write a plain whole number such as 1 [gpu-requests]",
+            ],
+            id="what-cannot-be-counted-has-no-total",
+        ),
+    ],
+)
+def test_more_than_the_policy_allows(document: JSON, want: list[str]) -> None:
+    assert sentences(document, Options(max_per_container=4, max_per_pod=6)) == want
+
+
+def test_the_limit_per_pod_alone_is_reported_at_the_container() -> None:
+    assert sentences(pod(gpu_container("7")), Options(max_per_pod=6)) == [
+        f'{LIMIT} (container "main") = "7": the policy allows at most 6 per pod; ask for 6 or fewer [gpu-requests]'
+    ]
+
+
+def test_no_limits_are_set_by_default() -> None:
+    assert sentences(pod(gpu_container("100"))) == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "quantity", "selector", "message"),
+    [
+        pytest.param(
+            "nvidia.com/mig-1g.11gb", "1", {}, "no GPU class can be cut into 1g.11gb slices", id="no-class"
+        ),
+        pytest.param(
+            "nvidia.com/mig-1g.5gb", "1", A100_80, "which has no 1g.5gb slices", id="not-this-class"
+        ),
+        pytest.param(
+            "amd.com/gpu", "1", A100_80, "GPUs of that class are asked for as nvidia.com/gpu", id="vendor"
+        ),
+        pytest.param(
+            "nvidia.com/mig-1g.10gb", "57", A100_80, "8 GPUs in a node at most, makes 56", id="too-many"
+        ),
+    ],
+)
+def test_what_no_node_of_the_class_has(
+    resource: str, quantity: str, selector: dict[str, str], message: str
+) -> None:
+    document = pod(gpu_container(quantity, resource=resource), nodeSelector=selector)
+
+    [finding] = findings(document, Options(gpus_per_node=8))
+
+    assert message in finding.message
+    assert finding.path == f"spec.containers[0].resources.limits[{resource}]"
+
+
+def test_zero_of_what_no_node_has_is_no_request() -> None:
+    assert sentences(pod(gpu_container("0", resource="nvidia.com/mig-1g.11gb"))) == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        pytest.param({"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}, "0,1", id="indices"),
+        pytest.param(
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, "void", id="hidden-though-asked-for"
+        ),
+        pytest.param(
+            {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            None,
+            id="from-elsewhere",
+        ),
+    ],
+)
+def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
+    [finding] = findings(pod(gpu_container("2", env=[{"name": "HOME", "value": "/"}, variable])))
+
+    assert finding == Finding(
+        rule="gpu-requests",
+        severity=Severity.WARNING,
+        path="spec.containers[0].env[1]",
+        container="main",
+        value=value,
+        message=f"{variable['name']} is set by hand, but which GPUs a container gets is decided on the node: "
+        "this can hide them, or name others",
+        remedy=f"remove {variable['name']}",
+    )
+
+
+def test_a_fraction_beside_whole_gpus() -> None:
+    [finding] = findings(pod(gpu_container("1"), annotations={"gpu-fraction": "0.5"}))
+
+    assert finding.severity is Severity.WARNING
+    assert finding.sentence() == (
+        'metadata.annotations[gpu-fraction] = "0.5": this asks for a part of one GPU, and container "main" for whole ones: '
+        "schedulers that know the annotation refuse such pods, the others ignore it; keep one of the two [gpu-requests]"
+    )
+
+
+def test_a_bad_fraction() -> None:
+    assert sentences(pod(gpu_container("1"), annotations={"gpu-fraction": "1.5"})) == [
+        'metadata.annotations[gpu-fraction] = "1.5": this is no decimal number between 0 and 1; write the part of one GPU, '
+        'such as "0.5"; a whole GPU is asked for in the resources of a container [gpu-requests]'
+    ]
+
+
+def test_everything_is_told_at_once() -> None:
+    document = pod(
+        gpu_container("0.5", "a"),
+        container("b", **resources("2", "1")),
+        initContainers=[gpu_container("-1", "i")],
+        annotations={"gpu-memory": "much"},
+    )
+
+    assert [(finding.container, finding.path) for finding in findings(document)] == [
+        ("a", LIMIT),
+        ("b", f"spec.containers[1].resources.requests[{GPU}]"),
+        ("i", f"spec.initContainers[0].resources.limits[{GPU}]"),
+        (None, "metadata.annotations[gpu-memory]"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        pytest.param(Options(), [], id="defaults"),
+        pytest.param(Options(max_per_container=0), [], id="no-gpus-at-all"),
+        pytest.param(
+            Options(max_per_container=-1, max_per_pod=-2, gpus_per_node=0),
+            [
+                ("maxPerContainer", "is -1; it must be 0 or more, or null for no limit"),
+                ("maxPerPod", "is -2; it must be 0 or more, or null for no limit"),
+                ("gpusPerNode", "is 0; it must be 1 or more"),
+            ],
+            id="all-at-once",
+        ),
+    ],
+)
+def test_options(options: Options, want: list[tuple[str, str]]) -> None:
+    assert list(options.problems()) == want

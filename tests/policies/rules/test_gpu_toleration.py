@@ -1,0 +1,153 @@
+"""gpu-toleration: GPU pods, and only GPU pods, may land on tainted GPU nodes."""
+
+from typing import Any
+
+import pytest
+
+from policies.draft import PodDraft
+from policies.pod import Toleration
+from policies.rules.gpu_toleration import NVIDIA_GPU, Options, covers, mutate
+from tests.builders import JSON, apply, container, context, gpu_container, pod, view
+
+GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+TEAM = {"key": "team", "operator": "Equal", "value": "ml", "effect": "NoSchedule"}
+T4 = {"key": "accelerator", "operator": "Equal", "value": "t4", "effect": "NoSchedule"}
+DEDICATED = {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"}
+DEFAULTS = Options()
+SEED = Options(
+    tolerations=(NVIDIA_GPU, Toleration(key="dedicated", value="ml-workloads", effect="NoSchedule")),
+)
+
+
+def run(document: JSON, options: Options = DEFAULTS) -> JSON:
+    draft = PodDraft(view(document))
+    assert list(mutate(draft, options, context())) == []
+    return apply(document, draft)
+
+
+def gpu_pod(**spec: Any) -> JSON:
+    return pod(gpu_container(), **spec)
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(gpu_pod(), DEFAULTS, [GPU], id="gpu-container"),
+        pytest.param(
+            pod(container(), initContainers=[gpu_container(name="warm")]),
+            DEFAULTS,
+            [GPU],
+            id="gpu-init-container",
+        ),
+        pytest.param(pod(annotations={"gpu-fraction": "0.5"}), DEFAULTS, [GPU], id="fraction-annotation"),
+        pytest.param(
+            pod(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]),
+            DEFAULTS,
+            [GPU],
+            id="claim-of-the-pod",
+        ),
+        pytest.param(pod(), DEFAULTS, None, id="no-gpu"),
+        pytest.param(pod(gpu_container("0")), DEFAULTS, None, id="zero-gpus-is-no-gpu"),
+        pytest.param(gpu_pod(tolerations=None), DEFAULTS, [GPU], id="list-is-null"),
+        pytest.param(gpu_pod(tolerations=[TEAM]), DEFAULTS, [TEAM, GPU], id="keeps-existing"),
+        pytest.param(gpu_pod(tolerations=[GPU]), DEFAULTS, [GPU], id="tolerated-already"),
+        pytest.param(
+            gpu_pod(tolerations=[{"operator": "Exists"}]),
+            DEFAULTS,
+            [{"operator": "Exists"}],
+            id="tolerates-all",
+        ),
+        pytest.param(gpu_pod(), SEED, [GPU, DEDICATED], id="all-of-the-policy"),
+        pytest.param(gpu_pod(tolerations=[DEDICATED]), SEED, [DEDICATED, GPU], id="only-what-is-missing"),
+        pytest.param(
+            gpu_pod(nodeSelector={"accelerator": "nvidia-t4"}),
+            DEFAULTS,
+            [GPU, T4],
+            id="class-to-which-the-pod-is-pinned",
+        ),
+        pytest.param(
+            gpu_pod(nodeSelector={"accelerator": "nvidia-a100"}),
+            DEFAULTS,
+            [GPU],
+            id="other-classes-have-other-taints",
+        ),
+        pytest.param(gpu_pod(), Options(tolerations=()), None, id="policy-without-any"),
+    ],
+)
+def test_tolerations(document: JSON, options: Options, want: list[JSON] | None) -> None:
+    once = run(document, options)
+
+    assert once["spec"].get("tolerations") == want
+    assert run(once, options) == once  # reinvocation changes nothing
+
+
+@pytest.mark.parametrize(
+    ("existing", "want"),
+    [
+        pytest.param(Toleration(key="a", operator="Exists", effect="NoSchedule"), True, id="same"),
+        pytest.param(Toleration(key="a", operator="Exists"), True, id="every-effect"),
+        pytest.param(Toleration(operator="Exists"), True, id="every-taint"),
+        pytest.param(
+            Toleration(operator="Exists", effect="NoExecute"), False, id="every-key-of-another-effect"
+        ),
+        pytest.param(Toleration(key="a", operator="Exists", effect="NoExecute"), False, id="another-effect"),
+        pytest.param(Toleration(key="b", operator="Exists"), False, id="another-key"),
+        pytest.param(Toleration(key="a", value="x", effect="NoSchedule"), False, id="one-value-only"),
+        pytest.param(Toleration(value=""), False, id="no-key-and-no-exists"),
+        pytest.param(
+            Toleration(key="a", operator="Exists", toleration_seconds=60), False, id="for-a-while-only"
+        ),
+    ],
+)
+def test_covers_exists(existing: Toleration, want: bool) -> None:
+    assert covers(existing, Toleration(key="a", operator="Exists", effect="NoSchedule")) is want
+
+
+@pytest.mark.parametrize(
+    ("existing", "want"),
+    [
+        pytest.param(
+            Toleration(key="a", value="x", effect="NoSchedule"), True, id="operator-equal-is-the-default"
+        ),
+        pytest.param(Toleration(key="a", operator="Equal", value="x"), True, id="every-effect"),
+        pytest.param(Toleration(key="a", operator="Exists"), True, id="every-value"),
+        pytest.param(Toleration(key="a", operator="Equal", value="y"), False, id="another-value"),
+        pytest.param(Toleration(key="a", effect="NoSchedule"), False, id="empty-value"),
+    ],
+)
+def test_covers_equal(existing: Toleration, want: bool) -> None:
+    assert covers(existing, Toleration(key="a", operator="Equal", value="x", effect="NoSchedule")) is want
+
+
+@pytest.mark.parametrize(
+    ("toleration", "want"),
+    [
+        pytest.param(NVIDIA_GPU, [], id="built-in"),
+        pytest.param(
+            Toleration(operator="Exists"),
+            [
+                (
+                    "tolerations[0].key",
+                    "is missing: a toleration without a key would tolerate every taint there is",
+                )
+            ],
+            id="no-key",
+        ),
+        pytest.param(
+            Toleration(key="a", operator="In", effect="Never", toleration_seconds=3),
+            [
+                ("tolerations[0].operator", '"In" is neither Exists nor Equal'),
+                ("tolerations[0].effect", '"Never" is none of NoExecute, NoSchedule, PreferNoSchedule'),
+                ("tolerations[0].tolerationSeconds", "is only allowed with effect NoExecute"),
+            ],
+            id="all-at-once",
+        ),
+        pytest.param(
+            Toleration(key="a", operator="Exists", value="x"),
+            [("tolerations[0].value", "must be left out when the operator is Exists")],
+            id="exists-with-a-value",
+        ),
+    ],
+)
+def test_problems(toleration: Toleration, want: list[tuple[str, str]]) -> None:
+    assert list(Options(tolerations=(toleration,)).problems()) == want

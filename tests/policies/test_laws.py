@@ -1,0 +1,228 @@
+"""What holds for every rule of the registry, whatever pod it is shown.
+
+A rule that is added to the registry is tested here without another line.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, find, given, settings
+from hypothesis import Phase as Stage
+
+from policies.draft import PodDraft
+from policies.finding import Finding, Severity
+from policies.registry import RULES, RULES_BY_ID
+from policies.rule import Phase, Rule, RuleOptions
+from policies.rules import gpu_class, gpu_requests, readiness_delay, shared_memory
+from tests.builders import JSON, apply, context, operations, view
+from tests.strategies import PODS
+
+MORE_OPTIONS: dict[str, list[RuleOptions]] = {
+    gpu_requests.RULE.id: [
+        gpu_requests.Options(complete_limits=True, max_per_container=1, max_per_pod=1, gpus_per_node=1)
+    ],
+    gpu_class.RULE.id: [gpu_class.Options(default="nvidia-a100", allowed=("nvidia-*",))],
+    readiness_delay.RULE.id: [
+        readiness_delay.Options(model_load_seconds=600, strategy=strategy)
+        for strategy in readiness_delay.Strategy
+    ],
+    shared_memory.RULE.id: [shared_memory.Options(size_limit="8Gi")],
+}
+"""What a rule does not do by default but could, so that the laws see it as well."""
+
+RAISED_NEVER_LOWERED = "initialDelaySeconds"
+"""The one value of the user's that a rule may change, and only upwards."""
+
+
+def variants() -> Iterator[Any]:
+    for rule in RULES:
+        for index, options in enumerate([rule.options(), *MORE_OPTIONS.get(rule.id, [])]):
+            yield pytest.param(rule, options, id=rule.id if not index else f"{rule.id}-{index}")
+
+
+every_rule = pytest.mark.parametrize(("rule", "options"), list(variants()))
+# No deadline: the machine may be busy, and none of the laws is about time.
+generated = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def options_of(rule_id: str) -> RuleOptions | None:
+    return RULES_BY_ID[rule_id].options()
+
+
+def run(
+    document: JSON, rule: Rule, options: RuleOptions, phase: Phase = Phase.MUTATE
+) -> tuple[PodDraft, list[Finding]]:
+    """Run `mutate`, where the rule has one, on a fresh draft of the document."""
+    draft = PodDraft(view(document))
+    surroundings = context(phase, options_of=options_of)
+    found = list(rule.mutate(draft, options, surroundings)) if rule.mutate else []
+    return draft, found
+
+
+def checked(document: JSON, rule: Rule, options: RuleOptions, phase: Phase) -> list[Finding]:
+    return (
+        list(rule.check(view(document), options, context(phase, options_of=options_of))) if rule.check else []
+    )
+
+
+def plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.id) for rule in RULES])
+def test_the_generated_pods_give_every_rule_something_to_do(rule: Rule) -> None:
+    """Otherwise the laws below would hold for a rule that never ran."""
+    every = [rule.options(), *MORE_OPTIONS.get(rule.id, [])]
+
+    def is_changed(document: JSON) -> bool:
+        return any(operations(run(document, rule, options)[0]) for options in every)
+
+    # The first one will do: no time is spent on looking for the smallest.
+    search = settings(max_examples=2000, derandomize=True, database=None, phases=[Stage.generate])
+    assert is_changed(find(PODS, is_changed, settings=search))
+
+
+@every_rule
+@given(document=PODS)
+@generated
+def test_the_same_pod_yields_the_same_patch_and_findings(
+    rule: Rule, options: RuleOptions, document: JSON
+) -> None:
+    draft, found = run(document, rule, options)
+    again, found_again = run(copy.deepcopy(document), rule, options)
+
+    assert operations(again) == operations(draft)
+    assert found_again == found
+    for phase in Phase:
+        assert checked(copy.deepcopy(document), rule, options, phase) == checked(
+            document, rule, options, phase
+        )
+
+
+@every_rule
+@given(document=PODS)
+@generated
+def test_the_patch_makes_of_the_pod_what_the_draft_says(
+    rule: Rule, options: RuleOptions, document: JSON
+) -> None:
+    draft, _ = run(document, rule, options)
+
+    assert plain(view(apply(document, draft))) == plain(draft.pod)
+
+
+@every_rule
+@given(document=PODS)
+@generated
+def test_a_second_pass_changes_nothing(rule: Rule, options: RuleOptions, document: JSON) -> None:
+    draft, _ = run(document, rule, options)
+
+    second, _ = run(apply(document, draft), rule, options)
+
+    assert operations(second) == []
+
+
+@every_rule
+@given(document=PODS)
+@generated
+def test_what_the_user_set_stays(rule: Rule, options: RuleOptions, document: JSON) -> None:
+    draft, _ = run(document, rule, options)
+
+    assert list(lost("pod", document, apply(document, draft))) == []
+
+
+@every_rule
+@given(document=PODS)
+@generated
+def test_findings_say_what_where_and_what_to_do(rule: Rule, options: RuleOptions, document: JSON) -> None:
+    _, found = run(document, rule, options)
+    for phase in Phase:
+        found += checked(document, rule, options, phase)
+
+    names = {place.container.name for place in view(document).places}
+    for finding in found:
+        assert finding.rule == rule.id
+        assert finding.container is None or finding.container in names
+        assert finding.message
+        assert finding.remedy or finding.severity is Severity.WARNING
+        assert finding.sentence().isprintable()
+
+
+@given(document=PODS)
+@generated
+def test_no_finding_is_told_twice(document: JSON) -> None:
+    for rule in RULES:
+        for phase in Phase:
+            found = checked(document, rule, rule.options(), phase)
+            assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["defaults", "more-options"])
+@given(document=PODS)
+@generated
+def test_the_whole_chain_converges_in_one_pass(eager: bool, document: JSON) -> None:
+    once = chain(document, eager=eager)
+
+    assert chain(once, eager=eager) == once
+    assert list(lost("pod", document, once)) == []
+
+
+def chain(document: JSON, *, eager: bool) -> JSON:
+    """Run every rule in the order of the registry on one draft, as /mutate does."""
+    draft = PodDraft(view(document))
+    every = {
+        rule.id: (MORE_OPTIONS.get(rule.id, [rule.options()])[0] if eager else rule.options())
+        for rule in RULES
+    }
+    surroundings = context(Phase.MUTATE, options_of=every.get)
+    for rule in RULES:
+        if rule.mutate is not None:
+            list(rule.mutate(draft, every[rule.id], surroundings))
+    return apply(document, draft)
+
+
+def lost(path: str, before: Any, after: Any) -> Iterator[str]:
+    """Yield the path of everything in `before` that is not in `after` any more; lists may have gained items anywhere."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in before.items():
+            here = f"{path}.{key}"
+            if key not in after:
+                yield here
+            elif key == RAISED_NEVER_LOWERED and isinstance(value, int):
+                if after[key] < value:
+                    yield here
+            else:
+                yield from lost(here, value, after[key])
+    elif isinstance(before, list) and isinstance(after, list):
+        remaining = iter(after)
+        for index, item in enumerate(before):
+            here = f"{path}[{index}]"
+            if not any(not list(lost(here, item, candidate)) for candidate in remaining):
+                yield here
+    elif before is not None and before != after:
+        # A null says as little as a field that is left out.
+        yield path
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        pytest.param({"a": 1}, {"a": 1, "b": 2}, [], id="gained-a-key"),
+        pytest.param({"a": 1}, {"b": 2}, ["pod.a"], id="lost-a-key"),
+        pytest.param({"a": 1}, {"a": 2}, ["pod.a"], id="changed-a-value"),
+        pytest.param({"a": None}, {"a": [1]}, [], id="filled-a-null"),
+        pytest.param([{"a": 1}, {"b": 1}], [0, {"a": 1, "c": 1}, {"b": 1}], [], id="gained-items-and-keys"),
+        pytest.param([1, 2], [2, 1], ["pod[1]"], id="swapped"),
+        pytest.param({RAISED_NEVER_LOWERED: 5}, {RAISED_NEVER_LOWERED: 6}, [], id="raised"),
+        pytest.param(
+            {RAISED_NEVER_LOWERED: 5},
+            {RAISED_NEVER_LOWERED: 4},
+            [f"pod.{RAISED_NEVER_LOWERED}"],
+            id="lowered",
+        ),
+    ],
+)
+def test_the_law_of_keeping_can_be_broken(before: Any, after: Any, want: list[str]) -> None:
+    assert list(lost("pod", before, after)) == want

@@ -1,0 +1,194 @@
+"""Pods as people, controllers and other webhooks write them: well-formed, often odd, sometimes plain wrong.
+
+Everything the API server's decoder takes may come; what its validation refuses may come as well, because templates of other
+kinds reach the rules unvalidated.
+"""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.builders import JSON
+
+MISSING = object()
+LEFT_OUT = st.just(MISSING)
+COMMON = st.sampled_from(["1", "2", "4", "8", 1, "1000m"])
+ODD = st.sampled_from(["0", "16", "500m", "0.5", "1.5", "-1", "1k", "many", "", "1e30", 0.5, None])
+RESOURCES = st.sampled_from(
+    [
+        "nvidia.com/gpu",
+        "nvidia.com/gpu.shared",
+        "nvidia.com/mig-1g.10gb",
+        "nvidia.com/mig-1g.5gb.me",
+        "nvidia.com/mig-9g.99gb",
+        "nvidia.com/gpumem",
+        "nvidia.com/gpucores",
+        "amd.com/gpu",
+        "deviceclass.resource.kubernetes.io/big",
+        "example.com/dongle~1",
+    ]
+)
+
+
+def often(usual: st.SearchStrategy[Any], *seldom: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return mostly the first: rules have something to do only if several things come together."""
+    return st.one_of(usual, usual, usual, usual, *seldom)
+
+
+def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[JSON]:
+    """Return objects in which each field is there, null, or left out."""
+    filled = st.fixed_dictionaries(
+        {name: often(values, LEFT_OUT, st.none()) for name, values in fields.items()}
+    )
+    return filled.map(lambda item: {name: value for name, value in item.items() if value is not MISSING})
+
+
+def at_most(most: int, items: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(items, max_size=most)
+
+
+RESOURCE_LISTS = st.builds(
+    lambda native, named: {**native, **named},
+    st.sampled_from([{}, {"cpu": "4"}, {"cpu": "500m", "memory": "64Gi"}]),
+    st.dictionaries(often(st.just("nvidia.com/gpu"), RESOURCES), often(COMMON, ODD), max_size=2),
+)
+CONTAINER_RESOURCES = optional(
+    limits=RESOURCE_LISTS,
+    requests=RESOURCE_LISTS,
+    claims=at_most(1, st.just({"name": "gpu", "request": "card"})),
+)
+VARIABLES = st.fixed_dictionaries(
+    {"name": st.sampled_from(["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HOME"])},
+    optional={"value": st.sampled_from(["void", "all", "0", ""])},
+) | st.just({"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
+MOUNTS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["data", "dshm", "model-cache", "devices"]),
+        "mountPath": st.sampled_from(["/data", "/dev/shm", "/model-cache", "/models"]),  # noqa: S108  mounts, not files
+    },
+    optional={"readOnly": st.booleans()},
+)
+HANDLERS = st.sampled_from(
+    [
+        {"httpGet": {"path": "/ready", "port": 8080}},
+        {"tcpSocket": {"port": 80}},
+        {"exec": {"command": ["true"]}},
+    ]
+)
+TIMINGS = optional(
+    initialDelaySeconds=st.sampled_from([0, 5, 60, 3600]),
+    periodSeconds=st.sampled_from([1, 10]),
+    failureThreshold=st.sampled_from([1, 3, 100]),
+)
+PROBES = st.builds(lambda handler, timings: {**handler, **timings}, HANDLERS, TIMINGS)
+
+
+def containers(prefix: str, least: int, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[list[JSON]]:
+    """Return `least` to three containers with names of their own."""
+    fields = optional(
+        image=st.just("registry.example/image:1"),
+        resources=CONTAINER_RESOURCES,
+        env=at_most(2, VARIABLES),
+        volumeMounts=at_most(2, MOUNTS),
+        securityContext=optional(privileged=st.booleans(), runAsUser=st.sampled_from([0, 1000])),
+        **more,
+    )
+    return st.lists(fields, min_size=least, max_size=3).map(
+        lambda items: [{"name": f"{prefix}-{index}", **item} for index, item in enumerate(items)]
+    )
+
+
+def unique_by_name(items: list[JSON]) -> list[JSON]:
+    return list({item["name"]: item for item in items}.values())
+
+
+VOLUMES = at_most(
+    3,
+    st.sampled_from(
+        [
+            {"name": "data", "emptyDir": {}},
+            {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+            {"name": "model-cache", "persistentVolumeClaim": {"claimName": "models"}},
+            {"name": "devices", "hostPath": {"path": "/dev/nvidia0"}},
+        ]
+    ),
+).map(unique_by_name)
+TOLERATIONS = at_most(
+    3,
+    optional(
+        key=st.sampled_from(["nvidia.com/gpu", "dedicated", "accelerator"]),
+        operator=st.sampled_from(["Exists", "Equal", ""]),
+        value=st.sampled_from(["present", "t4", ""]),
+        effect=st.sampled_from(["NoSchedule", "NoExecute", ""]),
+        tolerationSeconds=st.sampled_from([0, 300]),
+    ),
+)
+CLASS_NAMES = st.sampled_from(["nvidia-t4", "nvidia-a100-80gb", "nvidia-a100", "amd-mi300x", "elsewhere"])
+REQUIREMENTS = st.fixed_dictionaries(
+    {"key": st.sampled_from(["accelerator", "zone"]), "operator": st.sampled_from(["In", "NotIn", "Exists"])},
+    optional={"values": st.lists(CLASS_NAMES, min_size=1, max_size=2)},
+)
+AFFINITIES = optional(
+    nodeAffinity=optional(
+        requiredDuringSchedulingIgnoredDuringExecution=optional(
+            nodeSelectorTerms=at_most(2, optional(matchExpressions=at_most(2, REQUIREMENTS)))
+        ),
+        preferredDuringSchedulingIgnoredDuringExecution=st.just([]),
+    ),
+    podAntiAffinity=st.just({}),
+)
+ANNOTATIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpu-fraction": st.sampled_from(["0.5", "1.5", "half"]),
+        "gpu-memory": st.sampled_from(["2000", "2Gi"]),
+        "gpu-admission.dev/gpu-class": CLASS_NAMES,
+        "gpu-admission.dev/model-params": st.sampled_from(["7B", "70e9", "huge"]),
+        "gpu-admission.dev/model-precision": st.sampled_from(["bf16", "int4", "exact"]),
+        "gpu-admission.dev/model-phase": st.sampled_from(["training", "serving", "dreaming"]),
+        "gpu-admission.dev/model-uri": st.sampled_from(
+            [
+                "s3://bucket/model",
+                "gs://bucket/model",
+                "hf://org/model",
+                "https://models.example/m.bin",
+                "ftp://x",
+            ]
+        ),
+        "gpu-admission.dev/model-path": st.sampled_from(["/models", "relative"]),
+        "gpu-admission.dev/model-cache-claim": st.just("models"),
+        "gpu-admission.dev/model-load-seconds": st.sampled_from(["90", "soon"]),
+        "team": st.just("ml"),
+    },
+)
+SPECS = st.builds(
+    lambda required, more: {**required, **more},
+    st.fixed_dictionaries(
+        {
+            "containers": containers(
+                "app",
+                1,
+                readinessProbe=PROBES,
+                livenessProbe=PROBES,
+                startupProbe=st.none() | PROBES,
+                command=st.just(["serve"]),
+            )
+        }
+    ),
+    optional(
+        initContainers=containers("init", 0, restartPolicy=st.just("Always")),
+        volumes=VOLUMES,
+        tolerations=TOLERATIONS,
+        nodeSelector=st.dictionaries(st.sampled_from(["accelerator", "zone"]), CLASS_NAMES, max_size=2),
+        affinity=AFFINITIES,
+        nodeName=st.just("node-1"),
+        schedulingGates=at_most(1, st.just({"name": "kueue.x-k8s.io/admission"})),
+        resourceClaims=at_most(1, st.just({"name": "gpu", "resourceClaimName": "shared"})),
+        overhead=RESOURCE_LISTS,
+        securityContext=optional(runAsNonRoot=st.booleans(), fsGroup=st.just(1000)),
+    ),
+)
+PODS: st.SearchStrategy[JSON] = st.fixed_dictionaries(
+    {"apiVersion": st.just("v1"), "kind": st.just("Pod"), "spec": SPECS},
+    optional={"metadata": optional(name=st.just("trainer"), annotations=ANNOTATIONS)},
+)
