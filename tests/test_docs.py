@@ -4,22 +4,35 @@ UPDATE_DOCS=1 writes the outputs of commands in the documentation anew.
 """
 
 import ast
+import json
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
 
 from policies import annotations
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
+from tests.builders import JSON, gpu_container, pod
+from webhook.admission import Admission
+from webhook.audit import AuditLog
 from webhook.commands import main
+from webhook.commands.check import check
 from webhook.commands.rules import default_mode, options, told
 from webhook.configuration.loader import API_VERSION, ConfigurationError, load_directory
+from webhook.engine import Engine
+from webhook.metrics import Metrics
+from webhook.review import AdmissionRequest, decode_request
+from webhook.server.exposition import ConnectionMetrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -174,6 +187,92 @@ def anchors(page: Path) -> set[str]:
     """Return the anchors that the headings of a page get, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_make_target_is_documented() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    page = (ROOT / "docs" / "development.md").read_text()
+
+    assert [target for target in targets if f"| `make {target}` |" not in page and target != "help"] == []
+
+
+def test_the_options_of_check_are_documented() -> None:
+    page = (ROOT / "docs" / "check.md").read_text()
+    known = {name for parameter in check.params for name in parameter.opts}
+    documented = {
+        name for row in re.findall(r"^\| (`-.*?) \|", page, re.MULTILINE) for name in row.split(", ")
+    }
+
+    assert documented == {f"`{name}`" for name in known}
+
+
+def test_what_check_prints_as_json_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "check.md").read_text()
+    files = ["examples/workloads/pod-fractional.yaml", "examples/workloads/training-job.yaml", "nowhere.yaml"]
+    sources = [argument for file in files for argument in ("-f", file)]
+    printed = CliRunner().invoke(main, ["check", *sources, "-o", "json"]).stdout
+
+    assert {name for name in names_in(json.loads(printed)) if f"`{name}`" not in page} == set()
+
+
+def names_in(document: Any) -> Iterator[str]:
+    """Yield the keys of all objects, but for those of a patch operation, which RFC 6902 and the pod define."""
+    if isinstance(document, dict):
+        yield from (
+            f"{key}[]" if isinstance(value, list) and key != "operations" else key
+            for key, value in document.items()
+        )
+        for key, value in document.items():
+            yield from names_in(value) if key != "operations" else ()
+    elif isinstance(document, list):
+        for item in document:
+            yield from names_in(item)
+
+
+def first_column(page: Path, heading: str) -> set[str]:
+    """Return the words in code type of the first columns of the tables below a heading."""
+    text = page.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    return {
+        word
+        for cell in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+        for word in re.findall("`(.+?)`", cell)
+    }
+
+
+def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
+    log, lost = tmp_path / "audit.jsonl", Counter[str]()
+    audit = AuditLog.to(str(log), lambda number: lost.update(lines=number))
+    configuration = load_directory(ROOT / "examples" / "policies")
+    admission = Admission(lambda: Engine(configuration), audit, Metrics(CollectorRegistry()))
+    for namespace, count in (("team", "1"), ("team", "500m"), ("kube-system", "1")):
+        admission.mutate(request(pod(gpu_container(count)), namespace))
+    audit.stop()
+    fields = {field for line in log.read_text().splitlines() for field in json.loads(line)}
+
+    assert not lost
+    assert first_column(ROOT / "docs" / "audit-log.md", "The audit log") == fields
+
+
+def request(document: JSON, namespace: str) -> AdmissionRequest:
+    fields = {
+        "uid": "u",
+        "kind": {"version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": namespace,
+        "object": document,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return decode_request(msgspec.json.encode(review))
+
+
+def test_every_metric_is_documented() -> None:
+    registry = CollectorRegistry()
+    Metrics(registry)
+    ConnectionMetrics(registry)
+    names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
+
+    assert first_column(ROOT / "docs" / "audit-log.md", "Metrics") - {"/metrics"} == names
 
 
 # ---- outputs
