@@ -157,7 +157,11 @@ def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
         pytest.param("- 1\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="list"),
         pytest.param("just text\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="text"),
         pytest.param("a: 1\n", ["m.yaml:1: apiVersion: is required", "m.yaml:1: kind: is required"], id="nothing-known"),
-        pytest.param("apiVersion: v1\nkind: 5\n", ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"], id="kind"),
+        pytest.param(
+            "apiVersion: v1\nkind: 5\n",
+            ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"],
+            id="kind",
+        ),
         pytest.param('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: is empty"], id="empty-kind"),
         pytest.param("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: is required"], id="null-kind"),
         pytest.param(
