@@ -10,6 +10,7 @@ from policies.rules import (
     gpu_isolation,
     gpu_requests,
     gpu_toleration,
+    model_warming,
     readiness_delay,
     shared_memory,
 )
@@ -20,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     gpu_toleration.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,
+    model_warming.RULE,
     gpu_isolation.RULE,
 )
 RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
