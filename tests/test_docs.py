@@ -119,9 +119,26 @@ def test_the_page_of_rules_has_each_rule_and_no_other() -> None:
 
 @each_rule
 def test_the_page_of_rules_has_each_option_with_its_default(rule: Rule) -> None:
-    documented = {row["name"]: row["default"] for row in OPTION_ROW.finditer(section(rule))}
+    table = section(rule).split("| option | default | meaning |")[1].split("\n\n")[0]
+    documented = {row["name"]: row["default"] for row in OPTION_ROW.finditer(table)}
 
-    assert documented == {option["name"]: told(option["default"]) for option in options(rule)}
+    assert documented == {option["name"]: told_or_below(option["default"]) for option in options(rule)}
+    for word in words_in([option["default"] for option in options(rule)]):
+        assert f"`{word}`" in section(rule)
+
+
+def told_or_below(default: Any) -> str:
+    """Return a default as its row has it: of a structure the words stand further below."""
+    return "{…}" if isinstance(default, dict) else str(told(default))
+
+
+def words_in(default: Any) -> Iterator[str]:
+    """Yield the keys and the values of the structures in a default."""
+    for value in default if isinstance(default, list) else ():
+        if isinstance(value, dict):
+            yield from value
+            yield from (str(told(each)) for each in value.values() if not isinstance(each, dict))
+            yield from words_in(list(value.values()))
 
 
 @each_rule

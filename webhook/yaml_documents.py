@@ -252,7 +252,11 @@ def _number(text: str) -> int | float | None:
     if _NOT_FINITE.fullmatch(text):
         return math.nan
     plain = text.replace("_", "")
-    if not plain.isascii() or text.startswith("_") or (text.startswith(".") and _STRAY_UNDERSCORE.search(text)):
+    if (
+        not plain.isascii()
+        or text.startswith("_")
+        or (text.startswith(".") and _STRAY_UNDERSCORE.search(text))
+    ):
         return None
     if _INTEGER.fullmatch(plain) and len(plain) <= 64 + 3:
         value = _integer(plain)

@@ -97,6 +97,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         variables = {
             "MODEL_SOURCE": self.uri.text,
             "MODEL_DESTINATION": f"{_CACHE_PATH}/{self.uri.directory}",
+            "NVIDIA_VISIBLE_DEVICES": "void",  # it asks for no GPU, so it shall see none
         }
         if self.uri.scheme == "pvc":
             variables["MODEL_CLAIM_MOUNT"] = _SOURCE_PATH

@@ -32,7 +32,12 @@ def only(found: Manifests) -> Manifest:
 def test_a_pod(tmp_path: Path) -> None:
     manifest = only(read(tmp_path, POD))
 
-    assert (manifest.group, manifest.kind, manifest.namespace, manifest.name) == ("", "Pod", "default", "train")
+    assert (manifest.group, manifest.kind, manifest.namespace, manifest.name) == (
+        "",
+        "Pod",
+        "default",
+        "train",
+    )
     assert manifest.is_pod
     assert manifest.line_of(("spec", "containers", 0, "name")) == 5
     (pod,) = manifest.pods
@@ -98,7 +103,9 @@ def test_namespace(tmp_path: Path, metadata: str, option: str | None, want: str)
 
 
 def test_generated_name(tmp_path: Path) -> None:
-    assert only(read(tmp_path, "apiVersion: v1\nkind: Pod\nmetadata: {generateName: train-}\n")).name == "train-"
+    assert (
+        only(read(tmp_path, "apiVersion: v1\nkind: Pod\nmetadata: {generateName: train-}\n")).name == "train-"
+    )
 
 
 def test_lists_are_unwrapped(tmp_path: Path) -> None:
@@ -139,7 +146,9 @@ kind: List
 
 
 def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
-    assert only(read(tmp_path, "apiVersion: a.b/v1\nkind: AllowList\nmetadata: {name: x}\n")).kind == "AllowList"
+    assert (
+        only(read(tmp_path, "apiVersion: a.b/v1\nkind: AllowList\nmetadata: {name: x}\n")).kind == "AllowList"
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,7 +157,11 @@ def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
         pytest.param("- 1\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="list"),
         pytest.param("just text\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="text"),
         pytest.param("a: 1\n", ["m.yaml:1: apiVersion: is required", "m.yaml:1: kind: is required"], id="nothing-known"),
-        pytest.param("apiVersion: v1\nkind: 5\n", ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"], id="kind"),
+        pytest.param(
+            "apiVersion: v1\nkind: 5\n",
+            ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"],
+            id="kind",
+        ),
         pytest.param('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: is empty"], id="empty-kind"),
         pytest.param("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: is required"], id="null-kind"),
         pytest.param(
@@ -186,7 +199,8 @@ spec:
                 "m.yaml:10: spec.template.spec.nodeSelector.gpu: must be text; YAML reads off, no and n as false, and on, "
                 "yes and y as true: quote it",
                 "m.yaml:14: spec.template.spec.containers[0].env[0].value: must be text; YAML reads 1 as a number: quote it",
-                'm.yaml:15: spec.template.spec.containers[0].readinessProbe.periodSeconds: must be a whole number, not text "5"',
+                "m.yaml:15: spec.template.spec.containers[0].readinessProbe.periodSeconds: must be a whole number, "
+                'not text "5"',
             ],
             id="every-field-of-the-wrong-type",
         ),
@@ -230,7 +244,9 @@ def folder(tmp_path: Path) -> str:
     (tmp_path / "sub").mkdir()
     for path, name in (("b.yml", "b"), ("a.yaml", "a"), ("sub/c.yaml", "c"), ("notes.txt", "d")):
         (tmp_path / path).write_text(POD.replace("train", name))
-    (tmp_path / "e.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "e"}}))
+    (tmp_path / "e.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "e"}})
+    )
     return str(tmp_path)
 
 
@@ -305,7 +321,7 @@ def test_nothing_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param({"nodeSelector": {"a": None}}, {"nodeSelector": {"a": ""}}, id="null-in-a-map-of-text"),
         pytest.param({"args": [None, "x"]}, {"args": ["", "x"]}, id="null-in-a-list-of-text"),
         pytest.param({"containers": [None]}, {"containers": [{}]}, id="null-in-a-list-of-objects"),
-        pytest.param({"a": {1: "x", True: "y", 0.5: "z"}}, {"a": {"1": "y", "0.5": "z"}}, id="keys-are-text"),
+        pytest.param({"a": {1: "x", 0.5: "y"}}, {"a": {"1": "x", "0.5": "y"}}, id="keys-are-text"),
         pytest.param({True: 1, False: 2}, {"true": 1, "false": 2}, id="boolean-keys"),
         pytest.param({"a": 0, "b": "", "c": [], "d": False}, {"a": 0, "b": "", "c": [], "d": False}, id="empty-is-not-null"),
     ],
@@ -317,7 +333,9 @@ def test_nulls_and_keys_as_stored(data: Any, want: Any) -> None:
 @pytest.mark.parametrize(
     ("resources", "want"),
     [
-        pytest.param({"limits": {"a": "1"}}, {"limits": {"a": "1"}, "requests": {"a": "1"}}, id="no-requests"),
+        pytest.param(
+            {"limits": {"a": "1"}}, {"limits": {"a": "1"}, "requests": {"a": "1"}}, id="no-requests"
+        ),
         pytest.param(
             {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0"}},
             {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0", "b": "2"}},
@@ -339,7 +357,8 @@ def test_limits_become_requests(resources: Any, want: Any) -> None:
 
 def test_only_pods_get_requests_from_limits(tmp_path: Path) -> None:
     spec = "{containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}"
-    text = f"apiVersion: v1\nkind: Pod\nspec: {spec}\n---\napiVersion: apps/v1\nkind: Deployment\nspec: {{template: {{spec: {spec}}}}}\n"
+    workload = f"apiVersion: apps/v1\nkind: Deployment\nspec: {{template: {{spec: {spec}}}}}\n"
+    text = f"apiVersion: v1\nkind: Pod\nspec: {spec}\n---\n{workload}"
 
     pods = [manifest.pods[0].data for manifest in read(tmp_path, text).manifests]
 

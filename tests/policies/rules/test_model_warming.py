@@ -70,6 +70,7 @@ def test_a_server_gets_its_model_before_it_starts() -> None:
         "env": [
             {"name": "MODEL_SOURCE", "value": "s3://models/llama"},
             {"name": "MODEL_DESTINATION", "value": f"/gpu-admission/models/{directory}"},
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
             {"name": "MODEL_CACHE_LIMIT", "value": str(200 * 2**30)},
         ],
         "volumeMounts": [{"name": "gpu-admission-model", "mountPath": "/gpu-admission/models"}],
@@ -286,7 +287,7 @@ def test_a_claim_without_a_group_may_not_be_writable() -> None:
 def test_each_source_has_its_image_and_credentials(uri: str, source: JSON, image: str, added: JSON) -> None:
     after, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
 
-    common = {"MODEL_SOURCE", "MODEL_DESTINATION", "MODEL_CACHE_LIMIT"}
+    common = {"MODEL_SOURCE", "MODEL_DESTINATION", "NVIDIA_VISIBLE_DEVICES", "MODEL_CACHE_LIMIT"}
     found = {name: value for name, value in env(after).items() if name not in common}
     if "envFrom" in fetcher(after):
         found["envFrom"] = fetcher(after)["envFrom"]

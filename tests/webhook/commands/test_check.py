@@ -108,7 +108,9 @@ def test_exit_status_does_not_depend_on_the_output(output: str, text: str, want:
 
 
 def test_text() -> None:
-    result = check("-f", "-", stdin=stream(HALF, GOOD, DEPLOYMENT.replace("COUNT", "1"), SERVICE, "kind: X\n"))
+    result = check(
+        "-f", "-", stdin=stream(HALF, GOOD, DEPLOYMENT.replace("COUNT", "1"), SERVICE, "kind: X\n")
+    )
 
     assert result.stdout.splitlines() == [
         "refused  stdin:1  Pod default/train",
@@ -146,8 +148,12 @@ def test_names_cannot_steer_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("templates", "want"),
     [
-        pytest.param("warn", "the Deployment itself is let in with a warning; its pods are refused", id="warn"),
-        pytest.param("enforce", "the Deployment itself is refused (policy: templates: enforce)", id="enforce"),
+        pytest.param(
+            "warn", "the Deployment itself is let in with a warning; its pods are refused", id="warn"
+        ),
+        pytest.param(
+            "enforce", "the Deployment itself is refused (policy: templates: enforce)", id="enforce"
+        ),
     ],
 )
 def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, want: str) -> None:
@@ -216,7 +222,9 @@ def test_diff_of_a_pod() -> None:
 def test_diff_of_a_workload_says_whose_it_is() -> None:
     lines = check("-f", "-", "-o", "diff", stdin=DEPLOYMENT.replace("COUNT", "1")).stdout.splitlines()
 
-    assert lines[1] == "+++ stdin:1 Deployment ml/serve (as its pods would be; the object itself is not changed)"
+    assert (
+        lines[1] == "+++ stdin:1 Deployment ml/serve (as its pods would be; the object itself is not changed)"
+    )
     assert [line for line in lines[2:] if line.startswith("+")] == [
         "+      tolerations:",
         "+      - key: nvidia.com/gpu",
@@ -226,7 +234,9 @@ def test_diff_of_a_workload_says_whose_it_is() -> None:
 
 
 def test_yaml_holds_what_would_be_admitted() -> None:
-    result = check("-f", "-", "-o", "yaml", stdin=stream(HALF, GOOD, DEPLOYMENT.replace("COUNT", "1"), SERVICE))
+    result = check(
+        "-f", "-", "-o", "yaml", stdin=stream(HALF, GOOD, DEPLOYMENT.replace("COUNT", "1"), SERVICE)
+    )
 
     admitted = [item.data for item in load_documents(result.stdout) if isinstance(item, YamlDocument)]
     assert [each["kind"] for each in admitted] == ["Pod", "Deployment", "Service"]
@@ -235,7 +245,9 @@ def test_yaml_holds_what_would_be_admitted() -> None:
     assert list(admitted[0]) == ["apiVersion", "kind", "metadata", "spec"]
     assert admitted[1]["spec"]["template"]["spec"]["tolerations"] == tolerations
     assert admitted[1]["spec"]["replicas"] == 2
-    assert "# The pod template is shown as its pods would be; the object itself is not changed." in result.stdout
+    assert (
+        "# The pod template is shown as its pods would be; the object itself is not changed." in result.stdout
+    )
     assert result.stderr.startswith("refused: stdin:1 Pod default/train\n")
 
 

@@ -149,7 +149,9 @@ def test_json(directory: str) -> None:
     shown = document(directory, *BEFORE)
 
     training = shown["policies"][0]
-    assert {key: training[key] for key in ("name", "from", "priority", "namespaces", "paused", "templates")} == {
+    assert {
+        key: training[key] for key in ("name", "from", "priority", "namespaces", "paused", "templates")
+    } == {
         "name": "training",
         "from": "training.yaml:1",
         "priority": 10,
@@ -211,7 +213,9 @@ def test_problems_are_told_all_at_once(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert result.stdout == ""
     first, second, last = result.stderr.splitlines()
-    assert first.startswith("error: a.yaml:9: GPUPolicy/default spec.rules.gpu-requests.mode: must be one of ")
+    assert first.startswith(
+        "error: a.yaml:9: GPUPolicy/default spec.rules.gpu-requests.mode: must be one of "
+    )
     assert second.startswith("error: b.yaml:1: while parsing a flow ")
     assert last == "2 problems; this configuration would be refused"
 

@@ -12,7 +12,9 @@ from webhook.commands import main
 from webhook.yaml_documents import YamlDocument, load_documents
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
-MANIFESTS = sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*.yaml")) if CORPUS.is_dir() else []
+MANIFESTS = (
+    sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*.yaml")) if CORPUS.is_dir() else []
+)
 
 ONLY_FOR_PYYAML = frozenset(
     {
@@ -93,7 +95,9 @@ def test_what_was_admitted_once_needs_nothing_more(name: str) -> None:
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_objects_come_out_as_they_went_in_but_for_what_is_added(name: str) -> None:
-    admitted = [item.data for item in load_documents(check(name, "yaml").stdout) if isinstance(item, YamlDocument)]
+    admitted = [
+        item.data for item in load_documents(check(name, "yaml").stdout) if isinstance(item, YamlDocument)
+    ]
     accepted = [each for each in document(name)["objects"] if each["verdict"] != "refused"]
 
     assert [(each["apiVersion"], each["kind"]) for each in admitted] == [
@@ -103,6 +107,8 @@ def test_objects_come_out_as_they_went_in_but_for_what_is_added(name: str) -> No
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_the_built_in_defaults_add_nothing_but_tolerations(name: str) -> None:
-    changes = [change for each in document(name)["objects"] for pod in each["pods"] for change in pod["changes"]]
+    changes = [
+        change for each in document(name)["objects"] for pod in each["pods"] for change in pod["changes"]
+    ]
 
     assert {change["rule"] for change in changes} <= {"gpu-toleration"}

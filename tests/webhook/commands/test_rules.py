@@ -55,7 +55,9 @@ def test_json_of_one() -> None:
     shown = json.loads(rules("gpu-toleration", "-o", "json").stdout)
 
     assert shown["phases"] == ["mutate", "validate", "templates"]
-    assert shown["description"].startswith("Let GPU pods, and only GPU pods, onto tainted GPU nodes.\n\nReads: ")
+    assert shown["description"].startswith(
+        "Let GPU pods, and only GPU pods, onto tainted GPU nodes.\n\nReads: "
+    )
     options = {option["name"]: option for option in shown["options"]}
     assert options["tolerations"] == {
         "name": "tolerations",

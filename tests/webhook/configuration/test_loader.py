@@ -82,7 +82,9 @@ def test_a_rule_that_is_not_named_comes_from_the_default_policy(tmp_path: Path) 
     write(
         tmp_path,
         a=policy("{rules: {gpu-requests: {mode: audit}, gpu-class: {mode: warn}}}"),
-        b=policy('{priority: 1, match: {namespaces: ["ml-*"]}, rules: {gpu-class: {mode: disabled}}}', name="ml"),
+        b=policy(
+            '{priority: 1, match: {namespaces: ["ml-*"]}, rules: {gpu-class: {mode: disabled}}}', name="ml"
+        ),
     )
 
     effective = load_directory(tmp_path).policies.for_namespace("ml-a")

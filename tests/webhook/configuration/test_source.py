@@ -143,7 +143,7 @@ def test_a_directory_that_goes_away_changes_nothing(tmp_path: Path) -> None:
     watched.source.poll()
 
     assert watched.governing() == "one"
-    assert watched.source.state.refused == (f"{directory}: No such file or directory",)
+    assert watched.states[-1].refused == (f"{directory}: No such file or directory",)
 
     (tmp_path / "elsewhere").rename(directory)
     watched.source.poll()
