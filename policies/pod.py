@@ -4,7 +4,7 @@
 may send as `null` are optional here. What a rule only copies (probe handlers, `valueFrom`) stays raw JSON.
 """
 
-from collections.abc import Iterator
+from functools import cached_property
 from typing import Literal
 
 import msgspec
@@ -30,7 +30,7 @@ class ResourceClaimReference(View, frozen=True):
     request: str | None = None
 
 
-class Resources(View, frozen=True):
+class Resources(View, frozen=True, dict=True):
     limits: ResourceList | None = None
     requests: ResourceList | None = None
     claims: tuple[ResourceClaimReference, ...] | None = None
@@ -241,7 +241,7 @@ class ContainerPlace(msgspec.Struct, frozen=True):
         return self.list_name == "initContainers" and self.container.restart_policy == "Always"
 
 
-class Pod(View, frozen=True):
+class Pod(View, frozen=True, dict=True):
     metadata: Metadata | None = None
     spec: PodSpec | None = None
     status: PodStatus | None = None
@@ -258,13 +258,17 @@ class Pod(View, frozen=True):
     def labels(self) -> dict[str, str]:
         return (self.metadata and self.metadata.labels) or {}
 
-    @property
-    def places(self) -> Iterator[ContainerPlace]:
+    @cached_property
+    def places(self) -> tuple[ContainerPlace, ...]:
         """App containers, then init containers, in their order. Ephemeral ones can ask for nothing."""
-        for index, container in enumerate(self.body.containers or ()):
-            yield ContainerPlace(container, "containers", index)
-        for index, container in enumerate(self.body.init_containers or ()):
-            yield ContainerPlace(container, "initContainers", index)
+        spec = self.body
+        return (
+            *(ContainerPlace(each, "containers", at) for at, each in enumerate(spec.containers or ())),
+            *(
+                ContainerPlace(each, "initContainers", at)
+                for at, each in enumerate(spec.init_containers or ())
+            ),
+        )
 
     @property
     def is_terminal(self) -> bool:

@@ -54,7 +54,7 @@ def errors(text: str) -> list[tuple[int, str]]:
         pytest.param("123456789012345678901234", 1.2345678901234569e23, id="larger-is-a-float"),
         pytest.param("1e400", "1e400", id="beyond-float64-is-text"),
         pytest.param("9" * 5000, "9" * 5000, id="thousands-of-digits-are-text"),
-        pytest.param("١", "١", id="digits-of-other-scripts-are-text"),
+        pytest.param("\u0661", "\u0661", id="digits-of-other-scripts-are-text"),
         pytest.param("500m", "500m", id="quantity"),
         pytest.param("=", "=", id="equals-sign"),
         pytest.param('"1"', "1", id="quoted-number-is-text"),
@@ -81,6 +81,11 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
         ),
         pytest.param('{"a": 1, "a": 2}', [(1, 'the key "a" is there twice')], id="duplicate-key-in-json"),
         pytest.param("a: .inf\n", [(1, '".inf" is no number that JSON can say')], id="infinity"),
+        pytest.param(
+            "a: 1\nb: [\n",
+            [(2, "while parsing a flow node, did not find expected node content")],
+            id="end-missing",
+        ),
         pytest.param("a: &x [*x]\n", [(1, "contains itself through an alias")], id="self-reference"),
         pytest.param("[" * 100_000, [(1, "is nested too deeply")], id="brackets-without-end"),
         pytest.param("- " * 100_000, [(1, "is nested too deeply")], id="dashes-without-end"),
@@ -93,7 +98,7 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
         pytest.param(
             "a: 1\n---\nb: [1\n---\nc: d: e\n",
             [
-                (4, "while parsing a flow sequence, did not find expected ',' or ']'"),
+                (3, "while parsing a flow sequence, did not find expected ',' or ']'"),
                 (5, "mapping values are not allowed in this context"),
             ],
             id="each-broken-document",
@@ -200,14 +205,16 @@ JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False, width=32).filter(lambda number: not number.is_integer())
+    | st.floats(allow_nan=False, allow_infinity=False, width=32).filter(
+        lambda number: not number.is_integer()
+    )
     | st.text(st.characters(exclude_categories=["Cs"]))
     | st.text("0123456789_.eE+-xobynYNOofF:~ \n\t#'\"{}[]*&!%@`|>=<?,", max_size=8),
     lambda children: (
         st.lists(children, max_size=4)
         | st.dictionaries(st.text(string.printable, min_size=1, max_size=8), children, max_size=4)
     ),
-    max_leaves=20,
+    max_leaves=6,
 )
 
 
@@ -228,7 +235,11 @@ def test_json_is_read_as_json(data: dict[str, object]) -> None:
 @given(st.text("0123456789_.eE+-xob", min_size=1, max_size=12))
 def test_any_number_that_is_read_can_be_sent(text: str) -> None:
     for document in load_documents(f"v: {text}\n"):
-        value = document.data["v"] if isinstance(document, YamlDocument) and isinstance(document.data, dict) else 0
+        value = (
+            document.data["v"]
+            if isinstance(document, YamlDocument) and isinstance(document.data, dict)
+            else 0
+        )
         assert not isinstance(value, float) or math.isfinite(value)
 
 

@@ -6,6 +6,7 @@ msgspec itself stops at the first error. This walks structs, lists and maps, and
 import re
 import types
 from collections.abc import Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -150,6 +151,8 @@ def _sentence(kind: Any, data: Any, error: str) -> str:
         return f'"{data}" is none of {", ".join(choices)}{nearest(str(data), choices)}'
     if isinstance(data, int | float) and str in options:
         return f"must be text; YAML reads {data} as a number: quote it"
+    if datetime in options:
+        return "must be a moment with a time zone, such as 2027-01-31T18:00:00Z"
     if all(option in _KINDS for option in options):
         return f"must be {' or '.join(_KINDS[option] for option in options)}, not {_told(data)}"
     return error[:1].lower() + error[1:]
