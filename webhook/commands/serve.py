@@ -24,6 +24,9 @@ from webhook.server.settings import ServerSettings, SettingsError
 
 NO_AUDIT = "none"
 
+PURE = frozenset({b"/mutate", b"/validate"})
+"""Endpoints that only compute: some 0.1 to 0.2 ms on a common pod, milliseconds on the largest."""
+
 
 @click.command()
 @click.option(
@@ -90,7 +93,7 @@ def serve(
         )
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    run(lambda: build(config, audit_log), settings, registry=REGISTRY)
+    run(lambda: build(config, audit_log), settings, registry=REGISTRY, at_once=PURE)
 
 
 def build(config: Path | None, audit_target: str) -> Flask:
