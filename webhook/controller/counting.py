@@ -9,7 +9,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from time import monotonic
 
 import msgspec
 
@@ -17,7 +16,6 @@ from policies.charge import Unpinned
 from policies.ledger.row import HOLDERS_SHOWN, Holder, Revisions, Row
 from policies.ledger.settle import Listing, Stored
 from policies.vector import NOTHING
-from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.watch import Mirror, Pace, View
 from webhook.configuration.snapshot import Configuration
@@ -117,9 +115,9 @@ class Counting:
             charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
             objects[pod.uid] = Stored(charge.vector, pod.is_terminal)
             holders[pod.uid] = pod.holder
-        live = {pod.uid: pod for pod in pods.items if not pod.is_terminal}
+        charged = {pod.uid: pod for pod in pods.items if not pod.is_terminal and objects[pod.uid].demand}
         for claim in claims.items:
-            objects[claim.uid] = Stored(self._claims.charge(claim, live))
+            objects[claim.uid] = Stored(self._claims.charge(claim, unpinned, charged))
             holders[claim.uid] = claim.holder
         return objects, holders
 
@@ -158,11 +156,3 @@ def largest_holders(
         for key, by_holder in held.items()
         if by_holder
     }
-
-
-def wait_synced(counting: Counting, seconds: float) -> bool:
-    """Return whether all first lists were taken in within that time."""
-    until = monotonic() + seconds
-    return all(mirror.wait(max(0.0, until - monotonic())) for mirror in counting.mirrors.values())
-
-
