@@ -5,7 +5,7 @@ limit without a request is one, and every quantity is rounded up to thousandths 
 in `pkg/apis/core/v1/defaults.go`). So a template counts like the pods that will be made from it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ _NANO_PER_MILLI = 10**6
 
 Demand = dict[str, Quantity]
 
+_Name = TypeVar("_Name", bound=Hashable)
 _Amount = TypeVar("_Amount", Quantity, Fraction)
 
 
@@ -32,18 +33,18 @@ def pod_requests(pod: Pod) -> Demand:
 
 def at_one_time(
     pod: Pod,
-    of_container: Callable[[Container], Mapping[str, _Amount]],
-    overhead: Mapping[str, _Amount],
+    of_container: Callable[[Container], Mapping[_Name, _Amount]],
+    overhead: Mapping[_Name, _Amount],
     nothing: _Amount,
-) -> dict[str, _Amount]:
+) -> dict[_Name, _Amount]:
     """Return what the pod needs at one time, by name, where each container needs what `of_container` says.
 
     App containers and sidecars add up; an init step runs beside the sidecars declared before it, and of all of these the
     largest counts; overhead comes on top.
     """
     running = _sum((of_container(container) for container in pod.body.containers or ()), nothing)
-    sidecars: dict[str, _Amount] = {}
-    highest: dict[str, _Amount] = {}
+    sidecars: dict[_Name, _Amount] = {}
+    highest: dict[_Name, _Amount] = {}
     for container in pod.body.init_containers or ():
         needs = of_container(container)
         if container.restart_policy == "Always":
@@ -85,8 +86,8 @@ def _rounded(quantity: Quantity) -> Quantity:
     return Quantity(quantity.milli_value * _NANO_PER_MILLI)
 
 
-def _sum(demands: Iterable[Mapping[str, _Amount]], nothing: _Amount) -> dict[str, _Amount]:
-    total: dict[str, _Amount] = {}
+def _sum(demands: Iterable[Mapping[_Name, _Amount]], nothing: _Amount) -> dict[_Name, _Amount]:
+    total: dict[_Name, _Amount] = {}
     for demand in demands:
         for name, amount in demand.items():
             total[name] = total.get(name, nothing) + amount
@@ -94,6 +95,6 @@ def _sum(demands: Iterable[Mapping[str, _Amount]], nothing: _Amount) -> dict[str
 
 
 def _maximum(
-    one: Mapping[str, _Amount], other: Mapping[str, _Amount], nothing: _Amount
-) -> dict[str, _Amount]:
+    one: Mapping[_Name, _Amount], other: Mapping[_Name, _Amount], nothing: _Amount
+) -> dict[_Name, _Amount]:
     return {name: max(one.get(name, nothing), other.get(name, nothing)) for name in {**one, **other}}

@@ -112,7 +112,7 @@ def shown(amount: Fraction) -> str:
 def parse_amount(raw: Any) -> Fraction:
     """Read an amount such as "3", "0.5" or "2/7": no sign, no exponent, no suffix. Raises ValueError with a sentence."""
     if not isinstance(raw, str):
-        raise ValueError(f'must be text, such as "16", "0.5" or "2/7": quote {_quoted(raw)}')
+        raise ValueError(f'must be text, such as "16", "0.5" or "2/7": quote {_quoted(raw)}')  # noqa: TRY004  one error for all
     if not _AMOUNT.fullmatch(raw):
         raise ValueError(f'{_quoted(raw)} is no amount: write "16", "0.5" or "2/7", not negative')
     numerator, _, denominator = raw.partition("/")

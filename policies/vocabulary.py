@@ -104,7 +104,10 @@ class VocabularySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 def _device_class_problems(path: str, device_class: DeviceClassPattern) -> Iterator[tuple[str, str]]:
     # A * stands for one or more characters, so a name must still be one with a letter in its place.
     if device_class.pattern.count("*") > 1 or not is_device_class(device_class.pattern.replace("*", "x")):
-        yield f"{path}.pattern", "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
+        yield (
+            f"{path}.pattern",
+            "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
+        )
     if device_class.resource is not None and not all(device_class.resource.partition("/")):
         yield f"{path}.resource", "must be a resource name such as example.com/gpu"
 

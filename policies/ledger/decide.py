@@ -105,12 +105,19 @@ class _Batch:
         self.added: dict[str, Entry] = {}
 
     def decide(self, request: Reservation) -> Verdict:
-        entry = request.entry
+        refused = self._refused(request)
+        if refused is None:
+            self._add(request.entry)
+            return Verdict(Reason.RESERVED)
+        return refused
+
+    def _refused(self, request: Reservation) -> Verdict | None:
+        """Return the answer where nothing is to be reserved, whether it is yes or no."""
+        entry, used = request.entry, self._row.used
         if not entry.demand:
             return Verdict(Reason.NOTHING_TO_RESERVE)
         if entry.id in self._row.entries or entry.id in self.added:
             return Verdict(Reason.ALREADY_RESERVED)
-        used = self._row.used
         if used is None or self._row.uncounted:
             return Verdict(Reason.UNCOUNTED)
         if request.catalogue != self._row.class_catalogue:
@@ -118,14 +125,13 @@ class _Batch:
         shortfalls = tuple(self._shortfalls(entry, used))
         if shortfalls:
             return Verdict(Reason.EXCEEDED, shortfalls)
-        cost = self._row.entries.cost(entry)
-        if cost > self._space:
-            return Verdict(Reason.FULL)
-        self._space -= cost
+        return Verdict(Reason.FULL) if self._row.entries.cost(entry) > self._space else None
+
+    def _add(self, entry: Entry) -> None:
         self.added[entry.id] = entry
+        self._space -= self._row.entries.cost(entry)
         for key, amount in entry.demand.items():
             self._held[key] = self._held.get(key, NOTHING) + amount
-        return Verdict(Reason.RESERVED)
 
     def _shortfalls(self, entry: Entry, used: Vector) -> list[Shortfall]:
         held, hard = self._held, self._row.hard

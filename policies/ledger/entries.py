@@ -120,6 +120,10 @@ class Entries:
     def __repr__(self) -> str:
         return f"Entries({self.text!r})"
 
+    def of_object(self, uid: str) -> tuple[str, ...]:
+        """Return the ids of an object's creation and changes."""
+        return tuple(entry_id for entry_id in self._heads if entry_id.partition("/")[0] == uid)
+
     def plus(self, entries: Iterable[Entry]) -> "Entries":
         """Return these and `entries`; an id that is there stays what it is."""
         heads = dict(self._heads)
