@@ -14,12 +14,12 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import Leader
 from webhook.cluster.watch import Mirror, Pace
 from webhook.configuration.snapshot import Configuration
-from webhook.controller.counting import Counting
+from webhook.controller.counting import Counting, catalogue_of
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.queue import WorkQueue
 from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.settling import Settler
 from webhook.controller.sights import Sights
+from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerError
 
@@ -83,8 +83,8 @@ class Controller:
 
     def configure(self, configuration: Configuration) -> None:
         """Count by another configuration from now on. Raises `errors.ApiError`; then the old one stays."""
-        if configuration.classes.digest == self.counting.catalogue:
-            log.info("the classes are the same: counts stay")
+        if catalogue_of(configuration) == self.counting.catalogue:
+            return  # policies are not counted by
         counting = Counting(self._api, configuration, self._count_changed, pace=self._pace)
         stop = threading.Event()
         counting.start(stop)
@@ -165,7 +165,7 @@ class Controller:
         self._metrics.failures.inc()
         self._failures[namespace] = min(self._failures.get(namespace, 0) + 1, 10)
         first, longest = FAILED_SECONDS
-        pause = min(longest, first * 2 ** (self._failures[namespace] - 1))
+        pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.charge import Unpinned
+from policies.charge import Unpinned, catalogue_digest
 from policies.ledger.row import HOLDERS_SHOWN, Holder, Revisions, Row
 from policies.ledger.settle import Listing, Stored
 from policies.vector import NOTHING
@@ -42,7 +42,7 @@ class Counting:
         *,
         pace: Pace | None = None,
     ) -> None:
-        self.catalogue = configuration.classes.digest
+        self.catalogue = catalogue_of(configuration)
         self._changed = changed
         self._pods = PodReader(configuration.classes, configuration.vocabulary)
         self._claims = ClaimReader(configuration.classes, configuration.vocabulary)
@@ -133,6 +133,11 @@ class Counting:
         if node is not None:
             for namespace in {pod.namespace for pod in self.pods.all() if pod.node_name == node.name}:
                 self._changed(namespace)
+
+
+def catalogue_of(configuration: Configuration) -> str:
+    """Return the digest of what charges depend on."""
+    return catalogue_digest(configuration.classes, configuration.vocabulary)
 
 
 def largest_holders(
