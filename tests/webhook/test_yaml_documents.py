@@ -200,7 +200,9 @@ JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False, width=32).filter(lambda number: not number.is_integer())
+    | st.floats(allow_nan=False, allow_infinity=False, width=32).filter(
+        lambda number: not number.is_integer()
+    )
     | st.text(st.characters(exclude_categories=["Cs"]))
     | st.text("0123456789_.eE+-xobynYNOofF:~ \n\t#'\"{}[]*&!%@`|>=<?,", max_size=8),
     lambda children: (
@@ -228,7 +230,11 @@ def test_json_is_read_as_json(data: dict[str, object]) -> None:
 @given(st.text("0123456789_.eE+-xob", min_size=1, max_size=12))
 def test_any_number_that_is_read_can_be_sent(text: str) -> None:
     for document in load_documents(f"v: {text}\n"):
-        value = document.data["v"] if isinstance(document, YamlDocument) and isinstance(document.data, dict) else 0
+        value = (
+            document.data["v"]
+            if isinstance(document, YamlDocument) and isinstance(document.data, dict)
+            else 0
+        )
         assert not isinstance(value, float) or math.isfinite(value)
 
 
