@@ -21,7 +21,7 @@ class OnLedgerError(Enum):
 
 
 class GpuQuotaOptions(RuleOptions, frozen=True, kw_only=True):
-    """`required` refuses GPUs where there is no quota. With `onLedgerError: allow` a quota is no promise, and a warning says so."""
+    """`required` refuses GPUs where there is no quota. With `onLedgerError: allow` a quota is no promise; a warning says so."""
 
     required: bool = False
     on_ledger_error: OnLedgerError = OnLedgerError.DENY

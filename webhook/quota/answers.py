@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from math import ceil
 
 from policies.charge import Charge
@@ -99,7 +100,7 @@ def _until(row: Row, now: datetime) -> str:
     return f" until {latest:%H:%M:%S} UTC at the latest"
 
 
-def _amount(key: str, amount: object) -> str:
+def _amount(key: str, amount: Fraction) -> str:
     return f"{shown(amount)} {'GPUs' if key == GPUS else _name(key)}"
 
 

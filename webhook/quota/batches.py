@@ -138,7 +138,7 @@ class Batches:
         except LedgerError as error:
             self._metrics.errors.inc()
             self._tell_failure(leader, batch, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again in the thread of every request of the batch
             for waiting in [leader, *batch]:
                 waiting.finish(error)
         finally:

@@ -7,7 +7,6 @@ Nothing is reserved for a dry run, and nothing is ever given back here: whether 
 from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
-from time import monotonic
 
 import msgspec
 
@@ -16,7 +15,7 @@ from policies.claims import SCHEDULER, ResourceClaim, charge_claim, decode_claim
 from policies.finding import Finding
 from policies.ledger.decide import Reservation
 from policies.ledger.row import Row
-from policies.pod import Metadata, Pod, decode_pod
+from policies.pod import Metadata, Pod
 from policies.rules.gpu_quota import GpuQuotaOptions, OnLedgerError
 from policies.vector import positive_difference
 from webhook.configuration.snapshot import Configuration
@@ -78,12 +77,10 @@ class Reservations:
         metrics: QuotaMetrics,
         *,
         release: Release | None = None,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._batches = batches
         self._metrics = metrics
         self._release = release
-        self._clock = clock
 
     def reserve(
         self,
@@ -91,14 +88,14 @@ class Reservations:
         bill: Bill,
         options: GpuQuotaOptions,
         now: datetime,
-        seconds: float,
+        deadline: float,
     ) -> list[Finding]:
-        """Reserve what the bill says within so many seconds, and return what stands in the way or is worth knowing."""
+        """Reserve what the bill says until `deadline` (`monotonic`); return what stands in the way or is worth knowing."""
         if bill.is_free:
             return []
         decide = self._batches.try_out if request.dry_run else self._batches.reserve
         try:
-            answer = decide(request.namespace, bill.reservation, self._clock() + seconds)
+            answer = decide(request.namespace, bill.reservation, deadline)
         except LedgerError as error:
             refuse = options.on_ledger_error is OnLedgerError.DENY
             self._metrics.decisions.labels("ledger error").inc()
@@ -122,9 +119,10 @@ class Reservations:
                 self._release(request.namespace, uid)
 
 
-def bill_of_pod(request: AdmissionRequest, pod: Pod, configuration: Configuration) -> Bill:
-    """Return what a review of a pod costs. Raises msgspec.ValidationError if the old pod cannot be read."""
-    before = decode_pod(request.old_object) if request.operation == "UPDATE" else None
+def bill_of_pod(
+    request: AdmissionRequest, pod: Pod, before: Pod | None, configuration: Configuration
+) -> Bill:
+    """Return what a review of a pod costs; `before` is the pod as it is stored, if it is."""
 
     def charge(of: Pod) -> ChargeOf:
         return lambda unpinned: charge_pod(
