@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -12,7 +13,8 @@ from uuid import uuid4
 import urllib3
 from prometheus_client import CollectorRegistry
 
-from tests.controlplane.gpuquota import api_client
+from policies.vector import GPUS
+from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import Leader, LeasePace
@@ -34,6 +36,16 @@ def eventually(check: Callable[[], T], *, seconds: float = 15) -> T:
     while not (answer := check()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return answer
+
+
+def gpus(team: Namespace) -> Fraction | None:
+    """Return what of the GPUs is used, None before they were counted."""
+    used = team.used()
+    return None if used is None else used.get(GPUS, Fraction(0))
+
+
+def uses(team: Namespace, amount: int, *, seconds: float = 5) -> bool:
+    return eventually(lambda: gpus(team) == amount, seconds=seconds)
 
 
 class Running:

@@ -6,17 +6,10 @@ from fractions import Fraction
 import pytest
 
 from policies.ledger.decide import Reservation
-from tests.cluster.controllers import Running, eventually
+from policies.vector import GPUS
+from tests.cluster.controllers import Running, eventually, gpus, uses
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.gpuquota import Namespace, install_quota_kind
-
-GPUS = "gpus"
-
-
-@pytest.fixture(scope="module")
-def quotas(plane: ControlPlane) -> ControlPlane:
-    install_quota_kind(plane.client())
-    return plane
+from tests.controlplane.gpuquota import Namespace
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +21,6 @@ def running(quotas: ControlPlane) -> Iterator[Running]:
 @pytest.fixture
 def team(running: Running, quotas: ControlPlane) -> Namespace:  # noqa: ARG001 - the controller has to run
     return Namespace(quotas)
-
-
-def gpus(team: Namespace) -> Fraction | None:
-    used = team.used()
-    return None if used is None else used.get(GPUS, Fraction(0))
-
-
-def uses(team: Namespace, amount: int, *, seconds: float = 5) -> bool:
-    return eventually(lambda: gpus(team) == amount, seconds=seconds)
 
 
 def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
@@ -103,3 +87,86 @@ def test_a_bound_pod_counts_for_the_class_of_its_node(team: Namespace, quotas: C
 
     assert eventually(lambda: (team.used() or {})["classes/nvidia-a100-80gb"] == 2)
     assert (team.used() or {})["classes/nvidia-a100"] == 2
+
+
+def test_a_gated_pod_counts(team: Namespace) -> None:
+    team.quota({"gpus": "8"})
+    team.pod("waits", 3, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+
+    assert uses(team, 3)
+
+
+def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
+    team.quota({"gpus": "8"})
+    team.pod("trainer", 5)
+    assert uses(team, 5)
+
+    team.change_quota({"hard": {"gpus": "3"}})
+
+    exceeded = eventually(
+        lambda: [c for c in team.row().conditions if (c.type, c.status) == ("Exceeded", "True")]
+    )
+    assert [condition.message for condition in exceeded] == ["gpus: 5 used of 3, 2 too many"]
+    assert team.row().observed_generation == team.row().generation
+
+
+def test_a_new_dimension_is_counted_before_it_grants(team: Namespace) -> None:
+    team.quota({"gpus": "8"})
+    team.pod("trainer", 5)
+    assert uses(team, 5)
+
+    team.change_quota({"hard": {"gpus": "8", "resources": {"nvidia.com/gpu": "6"}}})
+
+    assert eventually(lambda: not team.row().uncounted)
+    assert (team.used() or {})["resources/nvidia.com/gpu"] == 5
+
+
+def test_a_replaced_quota_is_counted_anew(team: Namespace) -> None:
+    first = team.quota({"gpus": "8"})
+    team.pod("trainer", 5)
+    assert uses(team, 5)
+
+    team.delete_quota()
+    second = team.quota({"gpus": "8"})
+
+    assert first != second
+    assert team.row().used is None or team.row().quota_uid == second
+    assert uses(team, 5)
+
+
+def test_holders_are_the_owners_of_pods(team: Namespace) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "0", "controller": True}
+    team.quota({"gpus": "16"})
+    for index in range(3):
+        team.pod(f"train-{index}", 2, metadata={"ownerReferences": [owner]})
+    team.pod("alone", 1)
+
+    assert uses(team, 7)
+    held = eventually(lambda: [(h.name, h.amount) for h in team.row().holders.get(GPUS, ())])
+    assert held == [("Job/train", "6"), ("Pod/alone", "1")]
+
+
+def test_a_shared_claim_is_charged_once_until_it_is_deleted(team: Namespace) -> None:
+    claim = {
+        "metadata": {"name": "shared"},
+        "spec": {
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]
+            }
+        },
+    }
+    path = f"/apis/resource.k8s.io/v1/namespaces/{team.name}/resourceclaims"
+    team.quota({"gpus": "8"})
+    assert team.client.post(path, claim)[0] == 201
+    for index in range(3):
+        uses_claim = [{"name": "gpu", "resourceClaimName": "shared"}]
+        team.pod(f"shares-{index}", 0, resourceClaims=uses_claim)
+    assert uses(team, 2)
+
+    for index in range(3):
+        team.delete_pod(f"shares-{index}")
+    team.pod("marker", 1)  # so that the deletions have been counted once this one has
+    assert uses(team, 3)
+    assert team.client.delete(f"{path}/shared")[0] == 200
+
+    assert uses(team, 1)
