@@ -103,6 +103,7 @@ class Command:
         self.name = name
         self._plane = plane
         self._arguments = arguments
+        self.kubeconfig = plane.kubeconfig()
         self.port = 0
 
     def start(self) -> None:
@@ -111,7 +112,7 @@ class Command:
             self.name,
             [
                 *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "controller"),
-                *("--kubeconfig", self._plane.kubeconfig(), "--host", "127.0.0.1", "--port", "0"),
+                *("--kubeconfig", self.kubeconfig, "--host", "127.0.0.1", "--port", "0"),
                 *self._arguments,
             ],
         )
