@@ -105,7 +105,7 @@ def shown(amount: Fraction) -> str:
     if not rest:
         return str(whole)
     if 1000 % rest.denominator == 0:
-        return f"{float(amount):.3f}".rstrip("0")
+        return f"{whole}.{int(rest * 1000):03}".rstrip("0")
     return f"{whole} {rest}" if whole else str(rest)
 
 

@@ -2,7 +2,7 @@
 
 Pods with init containers, sidecars, overhead (by RuntimeClass) and several GPU resources are created one after the other in
 namespaces that have a ResourceQuota of `requests.<resource>`; what each adds to the quota's `used` must be what we make of the
-pod as it was stored.
+pod as it was stored. The same for ResourceClaims and `<DeviceClass>.deviceclass.resource.k8s.io/devices`.
 """
 
 import random
@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from policies.charge import Unpinned, charge_pod
+from policies.claims import charge_claim, decode_claim
 from policies.demand import pod_requests
 from policies.pod import decode_pod
 from policies.quantity import NANO, parse_quantity
@@ -25,7 +26,7 @@ from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import load_directory
 
 SEED = 20260725
-PODS, NAMESPACES = 2000, 8
+PODS, CLAIMS, NAMESPACES = 2000, 200, 8
 QUOTA = "everything"
 GPUS = [
     "nvidia.com/gpu",
@@ -44,10 +45,15 @@ OVERHEADS: dict[str, JSON] = {
 }
 
 
-class Counted(NamedTuple):
-    """A pod as it was stored, and by how much it raised each `used` of the quota."""
+DEVICE_CLASSES = ["gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com"]
+PER_CLASS = ".deviceclass.resource.k8s.io/devices"
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
-    pod: JSON
+
+class Counted(NamedTuple):
+    """A pod (or claim) as it was stored, and by how much it raised each `used` of the quota."""
+
+    stored: JSON
     charged: dict[str, Fraction]
 
 
@@ -86,6 +92,10 @@ def namespace(number: int) -> str:
     return f"demand-{number}"
 
 
+def claims_path(number: int) -> str:
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace(number)}/resourceclaims"
+
+
 def created(answer: tuple[int, Any]) -> Any:
     assert answer[0] in {200, 201}, answer
     return answer[1]
@@ -97,7 +107,8 @@ def client(plane: ControlPlane) -> Iterator[Client]:
     for name, overhead in OVERHEADS.items():
         body = {"metadata": {"name": name}, "handler": "any", "overhead": {"podFixed": overhead}}
         created(client.post("/apis/node.k8s.io/v1/runtimeclasses", body))
-    hard = {f"requests.{name}": "1000000" for name in ASKED}
+    keys = [f"requests.{name}" for name in ASKED] + [name + PER_CLASS for name in DEVICE_CLASSES]
+    hard = dict.fromkeys(keys, "1000000")
     for number in range(NAMESPACES):
         created(client.post("/api/v1/namespaces", {"metadata": {"name": namespace(number)}}))
         path = f"/api/v1/namespaces/{namespace(number)}/resourcequotas"
@@ -107,6 +118,7 @@ def client(plane: ControlPlane) -> Iterator[Client]:
         created(client.put(f"{path}/{QUOTA}/status", quota))
     yield client
     for number in range(NAMESPACES):
+        client.delete(claims_path(number))
         client.delete(f"/api/v1/namespaces/{namespace(number)}/pods", {"gracePeriodSeconds": 0})
         client.delete(f"/api/v1/namespaces/{namespace(number)}")
     for name in OVERHEADS:
@@ -122,25 +134,30 @@ def used(client: Client, number: int) -> dict[str, Fraction]:
 
 
 def counted(client: Client, number: int, documents: list[JSON]) -> list[Counted]:
-    """Create the pods one by one, and read after each what the quota says."""
+    """Create the pods (or claims) one by one, and read after each what the quota says."""
     found = []
     before = used(client, number)
+    path = claims_path(number) if documents[0].get("kind") else f"/api/v1/namespaces/{namespace(number)}/pods"
     for document in documents:
-        pod = created(client.post(f"/api/v1/namespaces/{namespace(number)}/pods", document))
+        stored = created(client.post(path, document))
         after = used(client, number)
-        found.append(Counted(pod, {name: after[name] - before[name] for name in ASKED}))
+        found.append(Counted(stored, {name: amount - before[name] for name, amount in after.items()}))
         before = after
     return found
+
+
+def all_counted(client: Client, documents: list[JSON]) -> list[Counted]:
+    """Create everything, in all namespaces at once."""
+    shares = [documents[number::NAMESPACES] for number in range(NAMESPACES)]
+    with ThreadPoolExecutor(NAMESPACES) as threads:
+        each = threads.map(lambda number: counted(client, number, shares[number]), range(NAMESPACES))
+        return [item for items in each for item in items]
 
 
 def test_our_demand_is_what_the_api_servers_quota_charges(
     client: Client, record_property: Callable[[str, Any], None]
 ) -> None:
-    generated = list(pods())
-    shares = [generated[number::NAMESPACES] for number in range(NAMESPACES)]
-    with ThreadPoolExecutor(NAMESPACES) as threads:
-        each = threads.map(lambda number: counted(client, number, shares[number]), range(NAMESPACES))
-        found = [item for items in each for item in items]
+    found = all_counted(client, list(pods()))
 
     configuration = load_directory(None)
     different = []
@@ -155,7 +172,7 @@ def test_our_demand_is_what_the_api_servers_quota_charges(
         )
         demand = {name: Fraction(quantity.nano, NANO) for name, quantity in pod_requests(view).items()}
         ours = {name: charge.vector.get(RESOURCES + name, Fraction(0)) for name in GPUS}
-        if any(demand.get(name, 0) != amount for name, amount in charged.items()) or charge.denials:
+        if any(demand.get(name, 0) != charged[name] for name in ASKED) or charge.denials:
             different.append(f"demand {demand}, the quota {charged}: {pod['spec']}")
         elif any(ours[name] != charged[name] for name in GPUS):
             different.append(f"charge {ours}, the quota {charged}: {pod['spec']}")
@@ -167,7 +184,7 @@ def test_our_demand_is_what_the_api_servers_quota_charges(
     assert not different, f"{len(different)}:\n" + "\n".join(different[:20])
     assert len(found) == PODS
     assert min(seen.values()) >= 50, "some kind of pod is hardly there"
-    assert set(seen) == set(kinds(found[0].pod, found[0].charged))
+    assert set(seen) == set(kinds(found[0].stored, found[0].charged))
 
 
 def kinds(pod: JSON, charged: dict[str, Fraction]) -> dict[str, bool]:
@@ -184,3 +201,46 @@ def kinds(pod: JSON, charged: dict[str, Fraction]) -> dict[str, bool]:
         "no GPU": not asked,
         **{name: charged[name] > 0 for name in ASKED},
     }
+
+
+def claims() -> Iterator[JSON]:
+    choose = random.Random(SEED)  # noqa: S311  the same claims in every run
+
+    def devices() -> JSON:
+        counted = choose.choice([{}, {"allocationMode": "ExactCount", "count": choose.randint(1, 9)}])
+        every = {"allocationMode": "All"}
+        return {"deviceClassName": choose.choice(DEVICE_CLASSES), **choose.choice([counted, counted, every])}
+
+    for index in range(CLAIMS):
+        requests: list[JSON] = []
+        for number in range(choose.choice([1, 1, 2, 3])):
+            alternatives = [{"name": f"way-{way}", **devices()} for way in range(choose.choice([0, 0, 2, 3]))]
+            wanted = {"firstAvailable": alternatives} if alternatives else {"exactly": devices()}
+            requests.append({"name": f"request-{number}", **wanted})
+        yield {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": f"claim-{index}"},
+            "spec": {"devices": {"requests": requests}},
+        }
+
+
+def test_what_a_claim_costs_is_what_the_api_servers_quota_charges(client: Client) -> None:
+    configuration = load_directory(None)
+    different = []
+    seen: Counter[str] = Counter()
+    for claim, charged in all_counted(client, list(claims())):
+        charge = charge_claim(
+            decode_claim(msgspec.json.encode(claim)),
+            classes=configuration.classes,
+            vocabulary=configuration.vocabulary,
+            unpinned=Unpinned.TOTAL_ONLY,
+        )
+        theirs = {name: charged[name + PER_CLASS] for name in DEVICE_CLASSES}
+        ours = {name: charge.vector.get(RESOURCES + IMPLICIT + name, Fraction(0)) for name in DEVICE_CLASSES}
+        if ours != theirs or charge.denials:
+            different.append(f"charge {ours}, the quota {theirs}: {claim['spec']}")
+        seen.update(name for name, amount in theirs.items() if amount)
+
+    assert not different, f"{len(different)}:\n" + "\n".join(different[:20])
+    assert set(seen) == set(DEVICE_CLASSES)
