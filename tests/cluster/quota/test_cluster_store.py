@@ -23,7 +23,7 @@ from webhook.quota.store import Gone, LedgerError
 
 
 class ClusterLedger:
-    """The quota of namespace `team` on the API server."""
+    """The quota of one namespace on the API server."""
 
     catalogue = CATALOGUE
 

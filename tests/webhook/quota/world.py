@@ -23,7 +23,7 @@ from policies.ledger.settle import Listing, Refused, Settled, Stored, initialise
 from policies.vector import NOTHING, Vector, add, positive_difference, total
 from webhook.quota.store import Conflict, Gone, Store, Versioned
 
-NAMESPACE = "team"
+NAMESPACE = "ledgers"
 CATALOGUE = "catalogue"
 SECONDS = 5.0
 
