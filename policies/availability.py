@@ -34,13 +34,15 @@ class Availability:
         names = self._pinned.classes if self._pinned else ()
         # Constraints that contradict each other are the affair of gpu-class: here they pin nothing.
         self._is_pinned = bool(names)
-        self.classes = tuple(c for c in catalogue if c.name in names or not self._is_pinned)
+        self.classes = tuple(c for c in catalogue if c.name in names) if names else tuple(catalogue)
 
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the resource is one vendor's and the pod is pinned to the classes of another."""
         asked = _vendor(resource.name)
+        if self._pinned is None or any(_vendor(c.resource) == asked for c in self.classes):
+            return None
         having = [gpu_class for gpu_class in self._catalogue if _vendor(gpu_class.resource) == asked]
-        if not having or self._pinned is None or any(_vendor(c.resource) == asked for c in self.classes):
+        if not having:
             return None
         offered = _alternatives(sorted({gpu_class.resource for gpu_class in self.classes}))
         return Complaint(

@@ -212,6 +212,8 @@ class PodDraft:
     # ---- bookkeeping
 
     def _record(self, what: str, operations: tuple[Operation, ...]) -> None:
+        if self.pod.spec is None and operations[0].path.startswith("/spec/"):
+            operations = (Operation("add", "/spec", {}), *operations)
         self.changes.append(Change(what, operations))
 
     def _set_spec(self, spec: PodSpec) -> None:

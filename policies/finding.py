@@ -37,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def sentence(self, prefix: str = "") -> str:
         """All of it as one line, e.g. `spec.containers[0].… (container "main") = "500m": …; … [gpu-requests]`."""
-        subject = f"{prefix}{self.path}"
+        subject = f"{prefix}{self.path}".rstrip(".")
         if self.container is not None:
             subject += f' (container "{self.container}")'
         if self.value is not None:

@@ -38,6 +38,10 @@ from policies.vocabulary import IMPLICIT_DEVICE_CLASS, Measure
 
 T = TypeVar("T")
 
+_ANNOTATIONS = frozenset(
+    (MODEL_PARAMS, MODEL_PRECISION, MODEL_PHASE, MODEL_BATCH, MODEL_SEQUENCE, MODEL_CHECKPOINTING)
+)
+
 MOST_GPUS = 8
 """As many as one node usually has; to ask for more is no advice."""
 MOST_WAYS = 3
@@ -107,6 +111,8 @@ def model_need(pod: Pod, context: Context) -> ModelNeed | tuple[BadAnnotation, .
 
 def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
     """Return the model that the annotations declare, everything that is wrong with them, or None where they declare none."""
+    if _ANNOTATIONS.isdisjoint(pod.annotations):
+        return None
     read = _Reader(pod.annotations)
     shape = ModelShape(
         params=read(MODEL_PARAMS, parse_params, 0, "70b"),

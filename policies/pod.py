@@ -4,13 +4,20 @@
 may send as `null` are optional here. What a rule only copies (probe handlers, `valueFrom`) stays raw JSON.
 """
 
-from collections.abc import Iterator
-from typing import Literal
+from functools import cached_property
+from typing import Annotated, Literal
 
 import msgspec
 
+# More than any real pod has. Mutating webhooks see a pod before its validation, so anybody who may create pods decides how long
+# its lists and names are, up to 3 MiB of them; within these bounds a pod costs milliseconds.
+ResourceName = Annotated[str, msgspec.Meta(max_length=253 + 1 + 63)]
+ContainerName = Annotated[str, msgspec.Meta(max_length=253)]
+_FEW = msgspec.Meta(max_length=64)
+_MANY = msgspec.Meta(max_length=500)
+
 QuantityText = str | int | float | None
-ResourceList = dict[str, QuantityText]
+ResourceList = Annotated[dict[ResourceName, QuantityText], _FEW]
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -30,7 +37,7 @@ class ResourceClaimReference(View, frozen=True):
     request: str | None = None
 
 
-class Resources(View, frozen=True):
+class Resources(View, frozen=True, dict=True):
     limits: ResourceList | None = None
     requests: ResourceList | None = None
     claims: tuple[ResourceClaimReference, ...] | None = None
@@ -104,7 +111,7 @@ class EnvFromSource(View, frozen=True):
 
 
 class Container(View, frozen=True):
-    name: str = ""
+    name: ContainerName = ""
     image: str | None = None
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
@@ -183,8 +190,8 @@ class PodResourceClaim(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
-    containers: tuple[Container, ...] | None = None
-    init_containers: tuple[Container, ...] | None = None
+    containers: Annotated[tuple[Container, ...], _MANY] | None = None
+    init_containers: Annotated[tuple[Container, ...], _MANY] | None = None
     ephemeral_containers: tuple[Container, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None
@@ -241,7 +248,7 @@ class ContainerPlace(msgspec.Struct, frozen=True):
         return self.list_name == "initContainers" and self.container.restart_policy == "Always"
 
 
-class Pod(View, frozen=True):
+class Pod(View, frozen=True, dict=True):
     metadata: Metadata | None = None
     spec: PodSpec | None = None
     status: PodStatus | None = None
@@ -258,13 +265,17 @@ class Pod(View, frozen=True):
     def labels(self) -> dict[str, str]:
         return (self.metadata and self.metadata.labels) or {}
 
-    @property
-    def places(self) -> Iterator[ContainerPlace]:
+    @cached_property
+    def places(self) -> tuple[ContainerPlace, ...]:
         """App containers, then init containers, in their order. Ephemeral ones can ask for nothing."""
-        for index, container in enumerate(self.body.containers or ()):
-            yield ContainerPlace(container, "containers", index)
-        for index, container in enumerate(self.body.init_containers or ()):
-            yield ContainerPlace(container, "initContainers", index)
+        spec = self.body
+        return (
+            *(ContainerPlace(each, "containers", at) for at, each in enumerate(spec.containers or ())),
+            *(
+                ContainerPlace(each, "initContainers", at)
+                for at, each in enumerate(spec.init_containers or ())
+            ),
+        )
 
     @property
     def is_terminal(self) -> bool:

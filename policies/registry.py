@@ -11,6 +11,7 @@ from policies.rules import (
     gpu_quota,
     gpu_requests,
     gpu_toleration,
+    model_warming,
     readiness_delay,
     shared_memory,
 )
@@ -21,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     gpu_toleration.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,
+    model_warming.RULE,
     gpu_isolation.RULE,
     gpu_quota.RULE,
 )

@@ -172,22 +172,31 @@ class Vocabulary:
     def requests(self, pod: Pod) -> Iterator[GPURequest]:
         """Yield what each container asks for: positive amounts only; what is no quantity is gpu-requests' to report."""
         for place in pod.places:
-            for resource in self.named_resources(place.container):
-                quantity = _effective(place.container, resource.name)
-                if quantity is not None and quantity.nano > 0:
-                    yield GPURequest(place, resource, quantity)
+            for resource, quantity in self._asked(place.container):
+                yield GPURequest(place, resource, quantity)
 
     def container_asks(self, container: Container) -> bool:
         """Whether the container asks for a GPU: a positive amount of a GPU resource, or a DRA claim."""
         if container.resources is None:
             return False
-        if container.resources.claims:
-            return True
-        for resource in self.named_resources(container):
-            quantity = _effective(container, resource.name)
-            if quantity is not None and quantity.nano > 0:
-                return True
-        return False
+        return bool(container.resources.claims) or bool(self._asked(container))
+
+    def _asked(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
+        # Every rule wants to know, of a view that never changes: remembered with it, and with who gave the answer.
+        if container.resources is None:
+            return ()
+        memory = container.resources.__dict__
+        if memory.get("vocabulary") is not self:
+            effective = (
+                (resource, _effective(container, resource.name))
+                for resource in self.named_resources(container)
+            )
+            memory["asked"] = tuple(
+                (r, quantity) for r, quantity in effective if quantity is not None and quantity.nano > 0
+            )
+            memory["vocabulary"] = self
+        asked: tuple[tuple[GPUResource, Quantity], ...] = memory["asked"]
+        return asked
 
     def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
         """Return the annotation by which a fraction scheduler (KAI, Run:ai) is asked for a part of a GPU, and its value."""

@@ -18,7 +18,7 @@ import msgspec
 
 from policies.finding import shown
 from webhook.engine import Decision, Judged
-from webhook.review import AdmissionRequest, plain_operations
+from webhook.review import AdmissionRequest
 
 QUEUE_LIMIT = 10_000
 """Lines that may wait. A line is some 1 to 20 KiB, so a stuck disk costs at most some 200 MiB, commonly 10."""
@@ -121,7 +121,7 @@ def audit_record(
         if decision.exemption is not None:
             record["exemption"] = {"reason": decision.exemption.reason}
         if decision.changes and verdict == "patched":
-            record["operations"] = plain_operations(decision.operations)
+            record["operations"] = decision.operations
             record["injected"] = [{"rule": c.rule, "what": c.change.what} for c in decision.changes]
     return record
 

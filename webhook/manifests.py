@@ -172,7 +172,10 @@ class _Reader:
         self._found = found
 
     def read(self) -> None:
+        problems = self._found.problems
+        before = len(problems)
         self._read(as_stored(self._document.data), (), {})
+        problems[before:] = sorted(problems[before:], key=lambda problem: problem.line)
 
     def _read(self, data: Any, at: Parts, inherited: dict[str, str]) -> None:
         if not isinstance(data, dict):
@@ -185,6 +188,10 @@ class _Reader:
             self._problem(at, problem.parts, problem.message)
         if envelope is None:
             return
+        for field, value in (("apiVersion", envelope.api_version), ("kind", envelope.kind)):
+            if not value:
+                self._problem(at, (field,), "is empty")
+                return
         if envelope.kind.endswith("List") and ("items" in data or envelope.kind == "List"):
             self._read_items(data.get("items", []), envelope, at)
             return

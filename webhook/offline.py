@@ -97,8 +97,17 @@ def _answer_pod(manifest: Manifest, source: ManifestPod, engine: Engine, now: da
     patched = msgspec.structs.replace(
         subject, pod=decode_pod(msgspec.json.encode(_patched(source, decision)))
     )
-    # A Pod that /mutate refuses never gets to /validate; here its author sees at once what would be said there.
-    return _combined(source, [decision, engine.validate(patched, now)])
+    # A Pod that /mutate refuses never gets to /validate; here its author sees at once what else would be said there.
+    final = engine.validate(patched, now)
+    told = {_about(judged) for judged in decision.judged}
+    rest = tuple(judged for judged in final.judged if _about(judged) not in told)
+    return _combined(source, [decision, msgspec.structs.replace(final, judged=rest)])
+
+
+def _about(judged: Judged) -> tuple[str, str, str | None, str | None]:
+    """Return what a finding is about: its sentence may differ once the pod is pinned."""
+    finding = judged.finding
+    return (finding.rule, finding.path or finding.message, finding.container, finding.value)
 
 
 def _combined(source: ManifestPod, decisions: list[Decision]) -> PodAnswer:

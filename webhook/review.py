@@ -86,6 +86,7 @@ _ENCODER = msgspec.json.Encoder()
 def decode_request(body: bytes) -> AdmissionRequest:
     """Return the request in an AdmissionReview; raise `BadReviewError` for anything else."""
     try:
+        body.decode()  # the objects inside stay bytes for now, and later it would be too late to say what is wrong
         envelope = _DECODER.decode(body)
     except msgspec.ValidationError as error:
         raise BadReviewError(f"the body is no AdmissionReview: {error}") from None

@@ -156,7 +156,10 @@ def load_documents(text: str) -> Iterator[YamlDocument | YamlError]:
             _refuse_depth(segment)
             yield from _load(segment, lines_above)
         except yaml.MarkedYAMLError as error:
-            yield _located(error, lines_above)
+            located = _located(error, lines_above)
+            # What is missing at the end is missing on the last line, not on one below it.
+            located.line = min(located.line, lines_above + segment.rstrip().count("\n") + 1)
+            yield located
         except yaml.YAMLError as error:
             yield YamlError(lines_above + 1, str(error).replace("\n", " "))
 

@@ -73,8 +73,8 @@ class Play:
     def injected(self) -> None:
         self._stage.scene(
             "What its pods got",
-            "The Deployment's template (-) is as it was written; each pod made from it (+) is not. Only the fields "
-            "that differ through the webhook are shown.",
+            "The Deployment's template (-) stays as it was written; each pod made from it (+) does not. In short: what the "
+            "webhook does not touch is left out, and of what it adds only the main fields are shown.",
         )
         status, deployment = self._plane.client().get(f"/apis/apps/v1/namespaces/{SERVING}/deployments/chat")
         if status != 200:  # noqa: PLR2004 - HTTP OK

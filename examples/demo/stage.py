@@ -53,8 +53,7 @@ class Stage:
     def diff(self, lines: Sequence[str]) -> None:
         for line in lines:
             style = {"+": "green", "-": "red"}.get(line[:1], "")
-            cut = line if len(line) <= WIDTH - len(INDENT) else line[: WIDTH - len(INDENT) - 1] + "…"
-            self._line(INDENT + cut, style)
+            self._wrapped(line, INDENT, INDENT + line[:1] + INDENT * 4, style)
 
     def _wrapped(self, text: str, first: str, rest: str, style: str = "") -> None:
         lines = textwrap.wrap(

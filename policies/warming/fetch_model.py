@@ -296,6 +296,10 @@ def pvc(claim: str, path: str) -> list[Entry]:
     if linked := [file for file in files if file.is_symlink() and not file.is_file()]:
         raise LastingError(f"has {str(linked[0])!r}, a link to no file, which is not followed")
 
+    closed = [file for file in files if file.is_dir() and not os.access(file, os.R_OK | os.X_OK)]
+    if any(file.name != "lost+found" for file in closed):  # which every ext4 volume has
+        raise LastingError(f"has folders that user {os.getuid()} may not read: {closed[0].name!r}")
+
     def pull(source: pathlib.Path, offset: int, file: Any) -> None:
         with source.open("rb") as stream:
             stream.seek(offset)

@@ -41,7 +41,7 @@ spec:
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
-NAMESPACES = ("team", "completing", "exempted")
+NAMESPACES = ("team", "completing", "exempted", "limited")
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +173,19 @@ def test_a_pod_that_has_everything_is_returned_without_a_patch(plane: ControlPla
     assert {line["phase"]: line["verdict"] for line in lines} == {"mutate": "allowed", "validate": "allowed"}
 
 
+LIMITS = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "defaults", "namespace": "limited"},
+    "spec": {"limits": [{"type": "Container", "default": {"ephemeral-storage": "1Gi"}}]},
+}
+
+
 def test_reinvocation_finds_nothing_left_to_do(plane: ControlPlane, webhook: Webhook) -> None:
-    # An injected init container makes the API server run its own plugins, and then us, a second time.
-    document = gpu_pod("warmed", limit="1")
+    # The API server's own plugins run again after a patch; LimitRanger then touches the injected container, and we are
+    # called a second time.
+    apply(plane, LIMITS)
+    document = gpu_pod("warmed", limit="1", namespace="limited")
     document["metadata"]["annotations"] = {"gpu-admission.dev/model-uri": "hf://org/model"}
     accepted, said = apply(plane, document)
 
@@ -184,6 +194,8 @@ def test_reinvocation_finds_nothing_left_to_do(plane: ControlPlane, webhook: Web
         line["verdict"] for line in webhook.audit() if line["name"] == "warmed" and line["phase"] == "mutate"
     ]
     assert verdicts == ["patched", "allowed"]
+    injected = stored(plane, "warmed", "limited")["spec"]["initContainers"]
+    assert [container["resources"]["limits"]["ephemeral-storage"] for container in injected] == ["1Gi"]
 
 
 def test_a_server_side_dry_run_answers_the_same_and_stores_nothing(plane: ControlPlane) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Self
 import msgspec
 import psutil
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controlplane.plane import ControlPlane
 
@@ -22,6 +23,14 @@ ROOT = Path(__file__).parents[2]
 NAMESPACE = "gpu-admission"
 SERVER_NAME = f"gpu-admission.{NAMESPACE}.svc"
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+PROBE = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"generateName": "probe-"},
+    "spec": {
+        "containers": [{"name": "probe", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    },
+}
 READY_WITHIN = 30
 STOP_WITHIN = 20
 
@@ -107,8 +116,23 @@ class Webhook:
         return text
 
     def register(self) -> None:
-        """Apply deploy/ as an operator would."""
+        """Apply deploy/ as an operator would, and return once the API server calls us: it learns of it a moment late."""
         self._plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(self.manifests()))
+        before = self._calls()
+        deadline = time.monotonic() + READY_WITHIN
+        while not all(calls > earlier for calls, earlier in zip(self._calls(), before, strict=True)):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the API server does not call the webhook")
+            self._plane.client().post("/api/v1/namespaces/default/pods", PROBE, {"dryRun": "All"})
+
+    def _calls(self) -> tuple[float, float]:
+        """Return how often /mutate and /validate have answered."""
+        counts = {"mutate": 0.0, "validate": 0.0}
+        for family in text_string_to_metric_families(self.metrics()):
+            for sample in family.samples:
+                if sample.name == "gpu_admission_requests_total":
+                    counts[sample.labels["phase"]] += sample.value
+        return counts["mutate"], counts["validate"]
 
     def unregister(self) -> None:
         for kind in CONFIGURATIONS:

@@ -464,12 +464,12 @@ def test_describe_toleration(toleration: Toleration, want: str) -> None:
 
 def test_two_verbs_with_a_place_that_was_looked_up_once() -> None:
     draft = PodDraft(view(pod(gpu_container())))
-    place = next(draft.pod.places)
+    place = draft.pod.places[0]
 
     draft.add_env(place, "ONE", "1")
     draft.add_env(place, "TWO", "2")
 
-    assert [variable.name for variable in next(draft.pod.places).container.env or ()] == ["ONE", "TWO"]
+    assert [variable.name for variable in draft.pod.places[0].container.env or ()] == ["ONE", "TWO"]
     patched = apply(pod(gpu_container()), draft)
     assert patched["spec"]["containers"][0]["env"] == [
         {"name": "ONE", "value": "1"},

@@ -54,7 +54,7 @@ def errors(text: str) -> list[tuple[int, str]]:
         pytest.param("123456789012345678901234", 1.2345678901234569e23, id="larger-is-a-float"),
         pytest.param("1e400", "1e400", id="beyond-float64-is-text"),
         pytest.param("9" * 5000, "9" * 5000, id="thousands-of-digits-are-text"),
-        pytest.param("١", "١", id="digits-of-other-scripts-are-text"),
+        pytest.param("\u0661", "\u0661", id="digits-of-other-scripts-are-text"),
         pytest.param("500m", "500m", id="quantity"),
         pytest.param("=", "=", id="equals-sign"),
         pytest.param('"1"', "1", id="quoted-number-is-text"),
@@ -81,6 +81,11 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
         ),
         pytest.param('{"a": 1, "a": 2}', [(1, 'the key "a" is there twice')], id="duplicate-key-in-json"),
         pytest.param("a: .inf\n", [(1, '".inf" is no number that JSON can say')], id="infinity"),
+        pytest.param(
+            "a: 1\nb: [\n",
+            [(2, "while parsing a flow node, did not find expected node content")],
+            id="end-missing",
+        ),
         pytest.param("a: &x [*x]\n", [(1, "contains itself through an alias")], id="self-reference"),
         pytest.param("[" * 100_000, [(1, "is nested too deeply")], id="brackets-without-end"),
         pytest.param("- " * 100_000, [(1, "is nested too deeply")], id="dashes-without-end"),
@@ -93,7 +98,7 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
         pytest.param(
             "a: 1\n---\nb: [1\n---\nc: d: e\n",
             [
-                (4, "while parsing a flow sequence, did not find expected ',' or ']'"),
+                (3, "while parsing a flow sequence, did not find expected ',' or ']'"),
                 (5, "mapping values are not allowed in this context"),
             ],
             id="each-broken-document",
@@ -209,7 +214,7 @@ JSON_VALUES = st.recursive(
         st.lists(children, max_size=4)
         | st.dictionaries(st.text(string.printable, min_size=1, max_size=8), children, max_size=4)
     ),
-    max_leaves=20,
+    max_leaves=6,
 )
 
 

@@ -99,7 +99,8 @@ def default_mode(rule: Rule) -> str:
 
 def description(rule: Rule) -> str:
     """Return the docstring of the rule's file, which is its contract."""
-    return cleandoc(sys.modules[rule.options.__module__].__doc__ or rule.summary)
+    home = rule.mutate or rule.check or rule.options
+    return cleandoc(sys.modules[home.__module__].__doc__ or rule.summary)
 
 
 def blocks(text: str) -> list[tuple[int, str]]:

@@ -8,6 +8,7 @@ server has them.
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -127,11 +128,7 @@ def load_directory(directory: Path | None) -> Configuration:
 
 def load_with_origins(directory: Path | None) -> tuple[Configuration, Origins]:
     """Return the same, and which document everything in it came from."""
-    built_in, own = _Collected(), _Collected()
-    for name, text in _built_in_files():
-        _read(name, text, built_in)
-    if built_in.problems:
-        raise ConfigurationError(built_in.problems)
+    built_in, own = _built_in(), _Collected()
     for name, text in _files(directory, own) if directory else ():
         own.texts.append(text)
         _read(name, text, own)
@@ -156,10 +153,16 @@ def load_with_origins(directory: Path | None) -> tuple[Configuration, Origins]:
     return configuration, origins
 
 
-def _built_in_files() -> Iterator[tuple[str, str]]:
+@cache
+def _built_in() -> _Collected:
+    """Return the documents that ship with the webhook; they cannot change while it runs."""
+    collected = _Collected()
     folder = resources.files("webhook.configuration.builtin")
     for name in ("gpuclasses.yaml", "vocabulary.yaml"):
-        yield f"built-in {name}", (folder / name).read_text(encoding="utf-8")
+        _read(f"built-in {name}", (folder / name).read_text(encoding="utf-8"), collected)
+    if collected.problems:
+        raise ConfigurationError(collected.problems)
+    return collected
 
 
 def _files(directory: Path, collected: _Collected) -> Iterator[tuple[str, str]]:

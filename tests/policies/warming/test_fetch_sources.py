@@ -1,8 +1,10 @@
 """The fetch script with the real client libraries of s3 and gs against loopback stores, and with a claim."""
 
 import hashlib
+import os
 import random
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -121,7 +123,7 @@ def test_transient_errors_pass(warmer: Warmer, source: Source, store: Store) -> 
     assert (code, warmer.files()) == (0, MODEL)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("status", [401, 404])
 def test_lasting_errors_are_said_at_once(warmer: Warmer, source: Source, store: Store, status: int) -> None:
     store.statuses = [status] * 20
 
@@ -143,13 +145,16 @@ def test_a_source_without_files_fails(warmer: Warmer, source: Source, store: Sto
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("source", "name"),
     [
-        pytest.param("../evil", id="parent"),
-        pytest.param("a/../../evil", id="parent-inside"),
-        pytest.param("/evil", id="absolute"),
-        pytest.param("a\\..\\evil", id="backslash"),
+        pytest.param("s3", "../evil", id="s3-parent"),
+        pytest.param("gs", "../evil", id="gs-parent"),
+        pytest.param("hf", "../evil", id="hf-parent"),
+        pytest.param("s3", "a/../../evil", id="parent-inside"),
+        pytest.param("s3", "/evil", id="absolute"),
+        pytest.param("s3", "a\\..\\evil", id="backslash"),
     ],
+    indirect=["source"],
 )
 def test_names_that_lead_out_are_refused(warmer: Warmer, source: Source, store: Store, name: str) -> None:
     store.objects[source.prefix + name] = b"evil"
@@ -282,6 +287,32 @@ def test_links_inside_a_claim_are_followed(warmer: Warmer, claim: Path) -> None:
     code, _ = warmer.run("pvc://models/snapshots/c0ffee", MODEL_CLAIM_MOUNT=str(claim))
 
     assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "text"),
+    [
+        pytest.param("lost+found", 0, "done: ", id="of-the-file-system"),
+        pytest.param("shards", 1, "has folders that user 65534 may not read: 'shards'", id="of-the-model"),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the script as another user")
+def test_a_folder_that_may_not_be_read_is_not_passed_over(
+    warmer: Warmer, closed: str, code: int, text: str
+) -> None:
+    warmer.before = ("setpriv", "--reuid=65534", "--clear-groups")
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are root's alone
+        Path(folder).chmod(0o777)
+        for name in ("a", closed):
+            (Path(folder) / "claim" / name).mkdir(parents=True)
+        (Path(folder) / "claim" / "a" / "b").write_text("c")
+        (Path(folder) / "claim" / closed).chmod(0)
+        warmer.destination = Path(folder) / "model"
+
+        got, said = warmer.run("pvc://models", MODEL_CLAIM_MOUNT=f"{folder}/claim")
+
+        assert (got, text in said) == (code, True), said
+        assert warmer.files() == ({} if code else {"a/b": b"c"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,176 @@
+"""Fetch the model before its server starts, so that no GPU waits for a download that was done before or could be shared.
+
+Reads:   annotation model-uri (s3, gs, hf, https, pvc: `policies.warming.model_uri`); model-path, where the server finds the
+         files (else `mountPath`); model-cache-claim, a claim of the namespace that keeps them (else an emptyDir).
+Adds:    a volume, an init container that fetches into it, and a read-only mount in every app container that asks for a GPU
+         (in the first, if none does). The init container asks for no GPU, fits the restricted profile, comes after the
+         sidecars that it may need, and leaves the pod in the QoS class it was in.
+Denies:  a URI, path or claim name that cannot be used, and a URI that holds credentials.
+Warns:   of a container name, volume name or mount path that is taken: what is there stays, and nothing is fetched.
+
+Each URI has a folder of its own in a claim, so pods with different models can share one. Nothing happens without model-uri.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from policies.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
+from policies.draft import PodDraft
+from policies.finding import Finding, Severity
+from policies.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
+from policies.rule import Context, Rule
+from policies.warming.init_container import CACHE, CONTAINER, Warming
+from policies.warming.model_uri import BadURI, ModelURI, parse_model_uri
+from policies.warming.options import Options, is_name, mount_path_problem
+
+ID = "model-warming"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What the annotations ask for."""
+
+    uri: ModelURI
+    mount_path: str
+    claim: str | None
+
+
+def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
+    pod = draft.pod
+    if MODEL_URI not in pod.annotations:
+        return
+    request = read_request(pod, options)
+    if isinstance(request, tuple):
+        for bad in request:
+            yield Finding(rule=ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
+        return
+    warming = Warming(
+        uri=request.uri,
+        source=options.sources.of(request.uri.scheme),
+        claim=request.claim,
+        size_limit=options.cache_size_limit,
+        resources=fetch_resources(pod, options),
+        run_as_user=run_as_user(pod, options),
+    )
+    servers = serving_places(pod, context)
+    taken = list(conflicts(pod, warming, servers, request.mount_path))
+    yield from taken
+    if not taken:
+        inject(draft, warming, servers, request.mount_path)
+        yield from claim_warning(pod, request)
+
+
+def read_request(pod: Pod, options: Options) -> Request | tuple[BadAnnotation, ...]:
+    """Return what is asked for, or everything that is wrong with how it is asked for."""
+    annotations = pod.annotations
+    bad: list[BadAnnotation] = []
+    uri = parse_model_uri(annotations[MODEL_URI])
+    if isinstance(uri, BadURI):
+        bad.append(BadAnnotation(MODEL_URI, uri.shown, uri.message, uri.remedy))
+    path = annotations.get(MODEL_PATH, options.mount_path)
+    problem = mount_path_problem(path)
+    if problem:
+        bad.append(BadAnnotation(MODEL_PATH, path, problem, "write an absolute path such as /models/llama"))
+    claim = annotations.get(MODEL_CACHE_CLAIM)
+    if claim is not None and not is_name(claim):
+        message = "is not the name of a PersistentVolumeClaim"
+        bad.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, "name a claim of the pod's namespace"))
+    if bad or isinstance(uri, BadURI):
+        return tuple(bad)
+    return Request(uri=uri, mount_path=path, claim=claim)
+
+
+def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
+    """Return the app containers that ask for a GPU; sidecars start before the model is there."""
+    apps = [place for place in pod.places if place.list_name == "containers"]
+    return [place for place in apps if context.vocabulary.container_asks(place.container)] or apps[:1]
+
+
+def fetch_resources(pod: Pod, options: Options) -> Resources | None:
+    """Return limits equal to requests where the pod's QoS class depends on them, nothing where it must not have any.
+
+    A Guaranteed pod needs them of every container, init containers too; a BestEffort pod would become Burstable; and where
+    the pod as a whole has resources, those alone decide (ComputePodQOS in k8s.io/kubernetes pkg/apis/core/v1/helper/qos).
+    """
+    if pod.body.resources is not None or not any(has_compute(place.container) for place in pod.places):
+        return None
+    amounts: ResourceList = {"cpu": options.resources.cpu, "memory": options.resources.memory}
+    return Resources(limits=amounts, requests=amounts)
+
+
+def has_compute(container: Container) -> bool:
+    resources = container.resources or Resources()
+    return any(
+        amounts.get(name) not in {None, "0", 0}
+        for amounts in (resources.limits or {}, resources.requests or {})
+        for name in ("cpu", "memory")
+    )
+
+
+def run_as_user(pod: Pod, options: Options) -> int | None:
+    """Return the user of the init container: the pod's own (inherited, so None) unless that is root."""
+    context = pod.body.security_context
+    return None if context and context.run_as_user else options.run_as_user
+
+
+def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: str) -> Iterator[Finding]:
+    """Yield what stands in the way. The init container by our name is ours, or one that the user put in its place."""
+    for place in pod.places:
+        if place.container.name == CONTAINER and place.list_name == "containers":
+            yield taken(
+                f"{place.path}.name", f"the name {CONTAINER} is taken", "give that container another name"
+            )
+    for volume in warming.volumes:
+        existing = pod.volume_named(volume.name)
+        if existing is not None and kind(existing) != kind(volume):
+            yield taken("spec.volumes", f"the name {volume.name} is taken", "give that volume another name")
+    for place in servers:
+        for index, mount in enumerate(place.container.volume_mounts or ()):
+            if mount.name != CACHE and mount.mount_path.rstrip("/") == path.rstrip("/"):
+                where = f"{place.path}.volumeMounts[{index}].mountPath"
+                message = f"volume {mount.name} is mounted at {path} already"
+                yield taken(where, message, f"name another path in annotation {MODEL_PATH}")
+
+
+def taken(path: str, message: str, remedy: str) -> Finding:
+    message = f"{message}, so the model is not fetched in advance"
+    return Finding(rule=ID, severity=Severity.WARNING, path=path, message=message, remedy=remedy)
+
+
+def kind(volume: Volume) -> tuple[object, ...]:
+    claim, secret = volume.persistent_volume_claim, volume.secret
+    return volume.empty_dir is not None, claim and claim.claim_name, secret and secret.secret_name
+
+
+def inject(draft: PodDraft, warming: Warming, servers: list[ContainerPlace], path: str) -> None:
+    pod = draft.pod
+    for volume in warming.volumes:
+        if pod.volume_named(volume.name) is None:
+            draft.add_volume(volume)
+    existing = pod.body.init_containers or ()
+    if not any(container.name == CONTAINER for container in existing):
+        sidecars = [place.index for place in pod.places if place.is_sidecar]
+        draft.add_init_container(warming.container, max(sidecars, default=-1) + 1)
+    for place in servers:
+        if not any(mount.name == CACHE for mount in place.container.volume_mounts or ()):
+            draft.add_volume_mount(place, warming.serving_mount(path))
+
+
+def claim_warning(pod: Pod, request: Request) -> Iterator[Finding]:
+    context = pod.body.security_context
+    if request.claim is not None and not (context and context.fs_group is not None):
+        yield Finding(
+            rule=ID,
+            severity=Severity.WARNING,
+            path="spec.securityContext.fsGroup",
+            message=f"is not set, and claim {request.claim} is written by a user who is not root",
+            remedy="set it, unless everyone may write to the claim",
+        )
+
+
+RULE = Rule(
+    id=ID,
+    summary="models are fetched, once, before their servers start",
+    options=Options,
+    mutate=mutate,
+)

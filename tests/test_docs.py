@@ -1,0 +1,322 @@
+"""The documentation says what the code does: documents load, options exist, quoted messages and outputs are real.
+
+UPDATE_DOCS=1 writes the outputs of commands in the documentation anew.
+"""
+
+import ast
+import json
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+
+from policies import annotations
+from policies.registry import RULES, RULES_BY_ID
+from policies.rule import Rule
+from tests.builders import JSON, gpu_container, pod
+from webhook.admission import Admission
+from webhook.audit import AuditLog
+from webhook.commands import main
+from webhook.commands.check import check
+from webhook.commands.rules import default_mode, options, told
+from webhook.configuration.loader import API_VERSION, ConfigurationError, load_directory
+from webhook.engine import Engine
+from webhook.metrics import Metrics
+from webhook.review import AdmissionRequest, decode_request
+from webhook.server.exposition import ConnectionMetrics
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / room / "README.md" for room in ("deploy", "policies", "webhook")),
+    ]
+)
+RULES_PAGE = ROOT / "docs" / "rules.md"
+EXAMPLES = sorted((ROOT / "examples").glob("policies*"))
+
+BLOCK = re.compile(
+    r"(?P<before>^[^\n]*\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+REFUSED = "<!-- refused -->\n"
+LINK = re.compile(r"\[[^\]]+\]\((?P<target>[^)\s]+)\)")
+MAKE = re.compile(r"`make ([a-z-]+)|^ +make ([a-z-]+)", re.MULTILINE)
+QUOTED = re.compile(r'^- "(?P<message>[^"]+)"', re.MULTILINE)
+OPTION_ROW = re.compile(r"^\| `(?P<name>\w+)` \| `(?P<default>.*?)` \|", re.MULTILINE)
+
+each_page = pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES])
+each_rule = pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.id) for rule in RULES])
+
+
+def blocks(page: Path, language: str) -> Iterator[re.Match[str]]:
+    return (found for found in BLOCK.finditer(page.read_text()) if found["language"] == language)
+
+
+def section(rule: Rule) -> str:
+    parts = re.split(r"^## (.+)$", RULES_PAGE.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))[rule.id]
+
+
+# ---- our documents
+
+
+def our_documents(page: Path) -> Iterator[tuple[str, bool]]:
+    """Yield each YAML block that is one of our documents, and whether the page says that it is refused."""
+    for block in blocks(page, "yaml"):
+        if API_VERSION in block["text"]:
+            yield block["text"], block["before"] == REFUSED
+
+
+@each_page
+def test_a_document_in_the_documentation_loads(page: Path, tmp_path: Path) -> None:
+    for number, (text, refused) in enumerate(our_documents(page)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "policy.yaml").write_text(text)
+        if refused:
+            with pytest.raises(ConfigurationError) as error:
+                load_directory(folder)
+            assert str(error.value) in page.read_text()
+        else:
+            load_directory(folder)
+
+
+@pytest.mark.parametrize("directory", [pytest.param(path, id=path.name) for path in EXAMPLES])
+def test_an_example_configuration_loads(directory: Path) -> None:
+    names = {policy.name for policy in load_directory(directory).policies.policies}
+
+    assert "default" in names
+
+
+def test_the_audit_preset_changes_and_refuses_nothing() -> None:
+    configuration = load_directory(ROOT / "examples" / "policies-audit")
+    effective = configuration.policies.for_namespace("team")
+
+    assert {binding.rule.id for binding in effective.bindings} == set(RULES_BY_ID)
+    assert {binding.options.mode.value for binding in effective.bindings} == {"audit"}
+
+
+# ---- docs/rules.md
+
+
+def test_the_page_of_rules_has_each_rule_and_no_other() -> None:
+    headings = re.findall(r"^## (.+)$", RULES_PAGE.read_text(), re.MULTILINE)
+
+    assert headings == [rule.id for rule in RULES]
+    for rule in RULES:
+        assert f"| [{rule.id}](#{rule.id}) | {default_mode(rule)} |" in RULES_PAGE.read_text()
+
+
+@each_rule
+def test_the_page_of_rules_has_each_option_with_its_default(rule: Rule) -> None:
+    table = section(rule).split("| option | default | meaning |")[1].split("\n\n")[0]
+    documented = {row["name"]: row["default"] for row in OPTION_ROW.finditer(table)}
+
+    assert documented == {option["name"]: told_or_below(option["default"]) for option in options(rule)}
+    for word in words_in([option["default"] for option in options(rule)]):
+        assert f"`{word}`" in section(rule)
+
+
+def told_or_below(default: Any) -> str:
+    """Return a default as its row has it: of a structure the words stand further below."""
+    return "{…}" if isinstance(default, dict) else str(told(default))
+
+
+def words_in(default: Any) -> Iterator[str]:
+    """Yield the keys and the values of the structures in a default."""
+    for value in default if isinstance(default, list) else ():
+        if isinstance(value, dict):
+            yield from value
+            yield from (str(told(each)) for each in value.values() if not isinstance(each, dict))
+            yield from words_in(list(value.values()))
+
+
+@each_rule
+def test_a_quoted_message_is_one_that_the_rules_write(rule: Rule) -> None:
+    literals = "\n".join(texts_in_policies())
+    pieces = [piece for found in QUOTED.finditer(section(rule)) for piece in found["message"].split("…")]
+
+    assert [piece.strip() for piece in pieces if piece.strip() not in literals] == []
+
+
+def texts_in_policies() -> Iterator[str]:
+    """Yield every text in the source, f-strings with their placeholders left out and names of constants filled in."""
+    for path in sorted((ROOT / "policies").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+# ---- everything else that is named
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(value, id=name)
+        for name, value in vars(annotations).items()
+        if isinstance(value, str) and value.startswith(annotations.DOMAIN) and value != annotations.DOMAIN
+    ],
+)
+def test_an_annotation_is_documented(key: str) -> None:
+    assert f"`{key}`" in (ROOT / "docs" / "annotations.md").read_text()
+
+
+@each_page
+def test_no_unknown_annotation_is_named(page: Path) -> None:
+    known = {value for value in vars(annotations).values() if isinstance(value, str)}
+    named = re.findall(r"gpu-admission\.dev/[a-z][a-z-]*", page.read_text())
+
+    assert set(named) - known - {API_VERSION.removesuffix("1alpha1")} == set()
+
+
+@each_page
+def test_a_make_target_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {one or other for one, other in MAKE.findall(page.read_text())}
+
+    assert named - targets == set()
+
+
+@each_page
+def test_a_link_leads_somewhere(page: Path) -> None:
+    for link in LINK.finditer(page.read_text()):
+        path, _, anchor = link["target"].partition("#")
+        if path.startswith(("https:", "http:")):
+            continue
+        target = (page.parent / path) if path else page
+        assert target.exists(), link["target"]
+        if anchor:
+            assert anchor in anchors(target), link["target"]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that the headings of a page get, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_make_target_is_documented() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    page = (ROOT / "docs" / "development.md").read_text()
+
+    assert [target for target in targets if f"| `make {target}` |" not in page and target != "help"] == []
+
+
+def test_the_options_of_check_are_documented() -> None:
+    page = (ROOT / "docs" / "check.md").read_text()
+    known = {name for parameter in check.params for name in parameter.opts}
+    documented = {
+        name for row in re.findall(r"^\| (`-.*?) \|", page, re.MULTILINE) for name in row.split(", ")
+    }
+
+    assert documented == {f"`{name}`" for name in known}
+
+
+def test_what_check_prints_as_json_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "check.md").read_text()
+    files = ["examples/workloads/pod-fractional.yaml", "examples/workloads/training-job.yaml", "nowhere.yaml"]
+    sources = [argument for file in files for argument in ("-f", file)]
+    printed = CliRunner().invoke(main, ["check", *sources, "-o", "json"]).stdout
+
+    assert {name for name in names_in(json.loads(printed)) if f"`{name}`" not in page} == set()
+
+
+def names_in(document: Any) -> Iterator[str]:
+    """Yield the keys of all objects, but for those of a patch operation, which RFC 6902 and the pod define."""
+    if isinstance(document, dict):
+        yield from (
+            f"{key}[]" if isinstance(value, list) and key != "operations" else key
+            for key, value in document.items()
+        )
+        for key, value in document.items():
+            yield from names_in(value) if key != "operations" else ()
+    elif isinstance(document, list):
+        for item in document:
+            yield from names_in(item)
+
+
+def first_column(page: Path, heading: str) -> set[str]:
+    """Return the words in code type of the first columns of the tables below a heading."""
+    text = page.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    return {
+        word
+        for cell in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+        for word in re.findall("`(.+?)`", cell)
+    }
+
+
+def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
+    log, lost = tmp_path / "audit.jsonl", Counter[str]()
+    audit = AuditLog.to(str(log), lambda number: lost.update(lines=number))
+    configuration = load_directory(ROOT / "examples" / "policies")
+    admission = Admission(lambda: Engine(configuration), audit, Metrics(CollectorRegistry()))
+    for namespace, count in (("team", "1"), ("team", "500m"), ("kube-system", "1")):
+        admission.mutate(request(pod(gpu_container(count)), namespace))
+    audit.stop()
+    fields = {field for line in log.read_text().splitlines() for field in json.loads(line)}
+
+    assert not lost
+    assert first_column(ROOT / "docs" / "audit-log.md", "The audit log") == fields
+
+
+def request(document: JSON, namespace: str) -> AdmissionRequest:
+    fields = {
+        "uid": "u",
+        "kind": {"version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": namespace,
+        "object": document,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return decode_request(msgspec.json.encode(review))
+
+
+def test_every_metric_is_documented() -> None:
+    registry = CollectorRegistry()
+    Metrics(registry)
+    ConnectionMetrics(registry)
+    names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
+
+    assert first_column(ROOT / "docs" / "audit-log.md", "Metrics") - {"/metrics"} == names
+
+
+# ---- outputs
+
+
+@each_page
+def test_the_output_of_a_command_is_what_it_prints(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    text = page.read_text()
+    written = BLOCK.sub(lambda found: found[0] if found["language"] != "console" else rerun(found), text)
+    if os.environ.get("UPDATE_DOCS") and written != text:
+        page.write_text(written)
+        return
+
+    assert text == written
+
+
+def rerun(block: re.Match[str]) -> str:
+    """Return a console block with what its command prints now."""
+    command = block["text"].splitlines()[0]
+    program, *arguments = shlex.split(command.removeprefix("$ "))
+    assert program == "gpu-admission", command
+    printed = CliRunner().invoke(main, arguments).stdout.rstrip()
+    return f"{block['before'] or ''}```console\n{command}\n{printed}\n```"
+
+
+def test_yaml_blocks_are_yaml() -> None:
+    for page in PAGES:
+        for block in blocks(page, "yaml"):
+            list(yaml.safe_load_all(block["text"]))

@@ -1,0 +1,440 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from webhook.commands import main
+from webhook.yaml_documents import YamlDocument, load_documents
+
+GPU_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers:
+  - name: main
+    image: registry.example/train:1
+    resources:
+      limits: {nvidia.com/gpu: COUNT}
+"""
+GOOD = GPU_POD.replace("COUNT", "1")
+HALF = GPU_POD.replace("COUNT", "500m")
+TOLERANT = GOOD + "  tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]\n"
+SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: front}\n"
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve, namespace: ml}
+spec:
+  replicas: 2
+  template:
+    metadata: {labels: {app: serve}}
+    spec:
+      containers:
+      - name: main
+        image: registry.example/serve:1
+        resources: {limits: {nvidia.com/gpu: COUNT}}
+"""
+HEAD = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: default}\n"
+
+
+def check(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["check", *arguments], input=stdin, prog_name="gpu-admission")
+
+
+def words(result: Result) -> str:
+    """Return what was printed without the line breaks of wrapping."""
+    return " ".join(result.stdout.split())
+
+
+def document(*arguments: str, stdin: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(check("-f", "-", "-o", "json", *arguments, stdin=stdin).stdout)
+    return shown
+
+
+def configuration(tmp_path: Path, spec: str) -> str:
+    (tmp_path / "policy.yaml").write_text(f"{HEAD}spec: {spec}\n")
+    return str(tmp_path)
+
+
+def stream(*texts: str) -> str:
+    return "---\n".join(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "want", "summary"),
+    [
+        pytest.param(TOLERANT, 0, "1 object: 0 refused, 0 would change, 1 ok", id="ok"),
+        pytest.param(GOOD, 0, "1 object: 0 refused, 1 would change, 0 ok", id="changed"),
+        pytest.param(HALF, 1, "1 object: 1 refused, 0 would change, 0 ok", id="refused"),
+        pytest.param(
+            SERVICE,
+            0,
+            "1 object: 0 refused, 0 would change, 0 ok, 1 skipped (not known to have pods: Service)",
+            id="skipped",
+        ),
+        pytest.param("a: [", 2, "0 objects: 0 refused, 0 would change, 0 ok; 1 problem in the input", id="bad-input"),
+        pytest.param(
+            stream(HALF, "a: ["),
+            2,
+            "1 object: 1 refused, 0 would change, 0 ok; 1 problem in the input",
+            id="bad-input-beside-a-refusal",
+        ),
+    ],
+)  # fmt: skip
+def test_exit_status_and_summary(text: str, want: int, summary: str) -> None:
+    result = check("-f", "-", stdin=text)
+
+    assert result.exit_code == want
+    assert words(result).endswith(summary)
+
+
+@pytest.mark.parametrize("output", ["text", "yaml", "json", "diff"])
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(GOOD, 0, id="changed"),
+        pytest.param(HALF, 1, id="refused"),
+        pytest.param(stream(HALF, "a: ["), 2, id="bad-input"),
+    ],
+)
+def test_exit_status_does_not_depend_on_the_output(output: str, text: str, want: int) -> None:
+    assert check("-f", "-", "-o", output, stdin=text).exit_code == want
+
+
+def test_text() -> None:
+    result = check(
+        "-f", "-", stdin=stream(HALF, GOOD, DEPLOYMENT.replace("COUNT", "1"), SERVICE, "kind: X\n")
+    )
+
+    assert result.stdout.splitlines() == [
+        "refused  stdin:1  Pod default/train",
+        "         stdin:9: spec.containers[0].resources.limits[nvidia.com/gpu] (container",
+        '           "main") = "500m": GPUs come whole, and this asks for half of one; ask',
+        "           for 1, or for a slice of a GPU such as nvidia.com/mig-3g.40gb, or for",
+        "           a time-sliced share (nvidia.com/gpu.shared) [gpu-requests]",
+        "changed  stdin:11  Pod default/train",
+        "           gpu-toleration: toleration nvidia.com/gpu:NoSchedule",
+        "changed  stdin:21  Deployment ml/serve",
+        "         pods of spec.template would get:",
+        "           gpu-toleration: toleration nvidia.com/gpu:NoSchedule",
+        "skipped  stdin:34  Service front",
+        "",
+        "4 objects: 1 refused, 2 would change, 0 ok, 1 skipped (not known to have pods:",
+        "Service); 1 problem in the input",
+    ]
+    assert result.stderr.splitlines() == ["error: stdin:38: apiVersion: is required"]
+
+
+def test_text_is_plain_and_narrow_when_piped() -> None:
+    result = check("-f", "-", stdin=stream(HALF, GOOD, DEPLOYMENT.replace("COUNT", "0.5"), "a: ["))
+
+    assert "\x1b" not in result.output
+    assert max(len(line) for line in result.output.splitlines()) <= 80
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    result = check("-f", "-", stdin=HALF.replace("name: main", 'name: "\\e[31mx\\n"'))
+
+    assert "\x1b" not in result.output
+    assert '"\ufffd[31mx\ufffd"' in words(result)
+
+
+@pytest.mark.parametrize(
+    ("templates", "want"),
+    [
+        pytest.param(
+            "warn", "the Deployment itself is let in with a warning; its pods are refused", id="warn"
+        ),
+        pytest.param(
+            "enforce", "the Deployment itself is refused (policy: templates: enforce)", id="enforce"
+        ),
+    ],
+)
+def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, want: str) -> None:
+    config = configuration(tmp_path, f"{{templates: {templates}}}")
+
+    result = check("-f", "-", "--config", config, stdin=DEPLOYMENT.replace("COUNT", "0.5"))
+
+    assert result.exit_code == 1
+    assert "stdin:12: spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]" in words(result)
+    assert want in words(result)
+
+
+def test_warnings_and_audit_are_told_apart(tmp_path: Path) -> None:
+    text = HALF + "    env: [{name: CUDA_VISIBLE_DEVICES, value: all}]\n"
+    warned = configuration(tmp_path, "{rules: {gpu-requests: {mode: warn}}}")
+
+    result = check("-f", "-", "--config", warned, stdin=text)
+
+    assert result.exit_code == 0
+    assert "stdin:9: warning: spec.containers[0].resources.limits[nvidia.com/gpu]" in words(result)
+    assert "stdin:10: warning: spec.containers[0].env[0]" in words(result)
+
+    audited = configuration(tmp_path, "{rules: {gpu-requests: {mode: audit}}}")
+
+    result = check("-f", "-", "--config", audited, stdin=text)
+
+    assert "stdin:9: audit only: spec.containers[0]" in words(result)
+
+
+def test_everything_wrong_is_told_at_once() -> None:
+    two = HALF + "  - name: second\n    resources: {limits: {nvidia.com/gpu: -1}}\n"
+
+    findings = document(stdin=two)["objects"][0]["pods"][0]["findings"]
+
+    denied = [finding for finding in findings if finding["outcome"] == "denied"]
+    assert [(finding["container"], finding["line"]) for finding in denied] == [("main", 9), ("second", 11)]
+
+
+def test_diff_of_a_pod() -> None:
+    result = check("-f", "-", "-o", "diff", stdin=stream(HALF, GOOD, SERVICE))
+
+    assert result.stdout.splitlines() == [
+        "--- stdin:11 Pod default/train",
+        "+++ stdin:11 Pod default/train (as admitted)",
+        "@@ -2,6 +2,8 @@",
+        " kind: Pod",
+        " metadata:",
+        "   name: train",
+        "+  annotations:",
+        "+    gpu-admission.dev/injected: 'gpu-toleration: toleration nvidia.com/gpu:NoSchedule'",
+        " spec:",
+        "   containers:",
+        "   - name: main",
+        "@@ -11,3 +13,7 @@",
+        "         nvidia.com/gpu: 1",
+        "       requests:",
+        "         nvidia.com/gpu: 1",
+        "+  tolerations:",
+        "+  - key: nvidia.com/gpu",
+        "+    operator: Exists",
+        "+    effect: NoSchedule",
+    ]
+    assert result.stderr.startswith("refused: stdin:1 Pod default/train\n  stdin:9: spec.containers[0]")
+
+
+def test_diff_of_a_workload_says_whose_it_is() -> None:
+    lines = check("-f", "-", "-o", "diff", stdin=DEPLOYMENT.replace("COUNT", "1")).stdout.splitlines()
+
+    assert (
+        lines[1] == "+++ stdin:1 Deployment ml/serve (as its pods would be; the object itself is not changed)"
+    )
+    assert [line for line in lines[2:] if line.startswith("+")] == [
+        "+      tolerations:",
+        "+      - key: nvidia.com/gpu",
+        "+        operator: Exists",
+        "+        effect: NoSchedule",
+    ]
+
+
+def test_yaml_holds_what_would_be_admitted() -> None:
+    result = check(
+        "-f", "-", "-o", "yaml", stdin=stream(HALF, GOOD, DEPLOYMENT.replace("COUNT", "1"), SERVICE)
+    )
+
+    admitted = [item.data for item in load_documents(result.stdout) if isinstance(item, YamlDocument)]
+    assert [each["kind"] for each in admitted] == ["Pod", "Deployment", "Service"]
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert admitted[0]["spec"]["tolerations"] == tolerations
+    assert list(admitted[0]) == ["apiVersion", "kind", "metadata", "spec"]
+    assert admitted[1]["spec"]["template"]["spec"]["tolerations"] == tolerations
+    assert admitted[1]["spec"]["replicas"] == 2
+    assert (
+        "# The pod template is shown as its pods would be; the object itself is not changed." in result.stdout
+    )
+    assert result.stderr.startswith("refused: stdin:1 Pod default/train\n")
+
+
+def test_what_was_admitted_once_needs_nothing_more() -> None:
+    once = check("-f", "-", "-o", "yaml", stdin=stream(GOOD, DEPLOYMENT.replace("COUNT", "1"))).stdout
+
+    assert document(stdin=once)["summary"] == {
+        "objects": 2,
+        "refused": 0,
+        "changed": 0,
+        "ok": 2,
+        "skipped": 0,
+        "problems": 0,
+        "skippedKinds": {},
+    }
+
+
+def test_json_of_a_change_and_a_refusal() -> None:
+    shown = document("-n", "ml-a", stdin=stream(GOOD, HALF, "kind: X\n", SERVICE))
+
+    policy = {
+        "name": "built-in",
+        "version": "built-in",
+        "why": "no policy matches this namespace",
+        "templates": "warn",
+    }
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert shown["objects"][0] == {
+        "file": "stdin",
+        "line": 1,
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "ml-a",
+        "name": "train",
+        "verdict": "changed",
+        "pods": [
+            {
+                "path": "",
+                "policy": policy,
+                "exemption": None,
+                "findings": [],
+                "changes": [
+                    {
+                        "rule": "gpu-toleration",
+                        "what": "toleration nvidia.com/gpu:NoSchedule",
+                        "operations": [{"op": "add", "path": "/spec/tolerations", "value": [toleration]}],
+                    }
+                ],
+            }
+        ],
+    }
+    (finding,) = shown["objects"][1]["pods"][0]["findings"]
+    assert {key: finding[key] for key in ("outcome", "rule", "path", "line", "container", "value")} == {
+        "outcome": "denied",
+        "rule": "gpu-requests",
+        "path": "spec.containers[0].resources.limits[nvidia.com/gpu]",
+        "line": 19,
+        "container": "main",
+        "value": "500m",
+    }
+    assert shown["problems"] == [
+        {"file": "stdin", "line": 21, "path": "apiVersion", "message": "is required"},
+    ]
+    assert shown["summary"]["skippedKinds"] == {"Service": 1}
+
+
+def test_exemptions_end_with_the_time_that_is_asked_about(tmp_path: Path) -> None:
+    config = configuration(
+        tmp_path, "{exemptions: [{namespaces: [old], reason: migration, until: 2027-01-31}]}"
+    )
+    arguments = ["-f", "-", "-n", "old", "--config", config, "--now"]
+
+    before = check(*arguments, "2027-01-31T23:59:59Z", stdin=HALF)
+    after = check(*arguments, "2027-02-01T00:00:00Z", stdin=HALF)
+
+    assert (before.exit_code, after.exit_code) == (0, 1)
+    assert "exempted by policy default: migration" in before.stdout
+
+
+def test_daemonsets_are_not_pinned_to_a_class(tmp_path: Path) -> None:
+    config = configuration(tmp_path, "{rules: {gpu-class: {default: nvidia-t4}}}")
+    workload = DEPLOYMENT.replace("COUNT", "1")
+
+    def injected(text: str) -> set[str]:
+        shown = document("--config", config, stdin=text)
+        return {change["what"] for change in shown["objects"][0]["pods"][0]["changes"]}
+
+    pin = "nodeSelector accelerator=nvidia-t4"
+    assert pin in injected(workload)
+    assert pin not in injected(workload.replace("Deployment", "DaemonSet"))
+
+
+def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
+    config = configuration(tmp_path, "{rules: {gpu-requests: {mode: off}}, x: 1}")
+
+    result = check("-f", "-", "--config", config, stdin=GOOD)
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert [line.split(": must")[0].split(": is")[0] for line in result.stderr.splitlines()] == [
+        "error: policy.yaml:4: GPUPolicy/default spec.rules.gpu-requests.mode",
+        "error: policy.yaml:4: GPUPolicy/default spec.x",
+        "2 problems in the configuration; nothing was checked",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param([], "Missing option '-f' / '--filename'", id="nothing-to-check"),
+        pytest.param(["-f", "-", "-o", "xml"], "'xml' is not one of", id="unknown-output"),
+        pytest.param(["-f", "-", "--now", "soon"], '"soon" is no time', id="no-time"),
+        pytest.param(["-f", "-", "--now", "2027-01-01T00:00:00"], "has no time zone", id="time-without-zone"),
+        pytest.param(["-f", "-", "pod.yaml"], "unexpected extra argument", id="stray-argument"),
+    ],
+)
+def test_usage_errors(arguments: list[str], want: str) -> None:
+    result = check(*arguments, stdin="")
+
+    assert result.exit_code == 2
+    assert want in result.stderr
+
+
+# ---- as a process
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-m", "webhook", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=environment, **options
+    )
+
+
+def test_process_reads_stdin() -> None:
+    finished = run("check", "-f", "-", input=HALF)
+
+    assert finished.returncode == 1
+    assert finished.stdout.startswith("refused  stdin:1  Pod default/train\n")
+    assert finished.stderr == ""
+
+
+def test_process_ends_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
+    path = tmp_path / "many.yaml"
+    path.write_text(stream(*[HALF] * 3000))  # several times what a pipe holds
+    program = f"{sys.executable} -m webhook check -f {path} | head -n 1"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+    finished = subprocess.run(
+        ["sh", "-c", program], capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+
+    assert finished.stdout == f"refused  {path}:1  Pod default/train\n"
+    assert finished.stderr == ""
+
+
+def test_check_does_not_load_the_server() -> None:
+    program = (
+        "import sys; from webhook.commands import main\n"
+        "try: main(['check', '-f', '-'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'flask', 'gunicorn', 'kubernetes', 'cryptography'} & set(sys.modules)), file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        input=GOOD,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=environment,
+    )
+
+    assert finished.stderr.strip() == "[]"
+
+
+def test_version_and_help() -> None:
+    assert CliRunner().invoke(main, ["--version"]).stdout.startswith("gpu-admission, version ")
+    shown = CliRunner().invoke(main, ["--help"]).stdout
+    for command in ("check", "config", "estimate", "rules", "serve"):
+        assert f"\n  {command} " in shown
+
+
+def test_unknown_command() -> None:
+    result = CliRunner().invoke(main, ["chekc"])
+
+    assert result.exit_code == 2
+    assert "No such command 'chekc'" in result.stderr

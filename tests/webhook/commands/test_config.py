@@ -1,0 +1,269 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from policies.registry import RULES
+from webhook.commands import main
+
+HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
+DEFAULT = f"""\
+{HEAD}kind: GPUPolicy
+metadata: {{name: default}}
+spec:
+  exemptions:
+  - {{namespaces: [kube-system, gpu-operator], reason: GPU stack}}
+  - {{namespaces: [legacy], rules: [gpu-requests], reason: migration, until: 2027-01-31}}
+  rules:
+    gpu-requests: {{mode: warn, maxPerContainer: 8}}
+"""
+TRAINING = f"""\
+{HEAD}kind: GPUPolicy
+metadata: {{name: training}}
+spec:
+  priority: 10
+  match: {{namespaces: ["ml-*"]}}
+  pausedUntil: 2027-01-01T12:00:00+02:00
+  templates: enforce
+  rules:
+    gpu-isolation: {{mode: disabled}}
+"""
+CARDS = f"""\
+{HEAD}kind: GPUClass
+metadata: {{name: nvidia-t4}}
+spec: {{memoryGiB: 15}}
+---
+{HEAD}kind: GPUClass
+metadata: {{name: own-card}}
+spec: {{memoryGiB: 5}}
+---
+{HEAD}kind: GPUVocabulary
+metadata: {{name: own}}
+spec:
+  resources: [{{pattern: example.com/card, measure: devices}}]
+  fractionAnnotations: [{{key: example.com/part, measure: fraction}}]
+"""
+BEFORE, AFTER = ["--now", "2026-12-31T00:00:00Z"], ["--now", "2027-02-01T00:00:00Z"]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    for name, text in (("default", DEFAULT), ("training", TRAINING), ("cards", CARDS)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return str(tmp_path)
+
+
+def config(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["config", *arguments])
+
+
+def lines(*arguments: str) -> list[str]:
+    result = config(*arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout.splitlines()
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(config(*arguments, "-o", "json").stdout)
+    return shown
+
+
+def test_text_shows_policies_in_the_order_in_which_they_are_asked(directory: str) -> None:
+    shown = lines(directory, *BEFORE)
+
+    assert [line for line in shown if line.startswith("policy ")] == [
+        "policy training (training.yaml:1)",
+        "policy default (default.yaml:1)",
+    ]
+    for want in (
+        "  governs ml-* with priority 10",
+        "  paused until 2027-01-01T10:00:00Z: every rule only audits",
+        "  templates of workloads: enforce",
+        "  governs * with priority 0",
+        "  exempt kube-system, gpu-operator from all rules: GPU stack",
+        "  exempt legacy from gpu-requests until the end of 2027-01-31: migration",
+        "class nvidia-t4 (cards.yaml:1): replaces the built-in one",
+        "class own-card (cards.yaml:6): added",
+        "vocabulary own (cards.yaml:11) adds example.com/card (devices), annotation",
+    ):
+        assert want in shown
+    assert shown[-1].startswith("valid, version ")
+    assert max(len(line) for line in shown) <= 80
+
+
+def test_text_shows_each_rule_with_what_was_changed_and_where(directory: str) -> None:
+    column = max(len(rule.id) for rule in RULES) + 2
+    shown = lines(directory)
+
+    assert shown.count(f"  {'gpu-requests':<{column}}warn, from default; maxPerContainer: 8") == 2
+    assert shown.count(f"  {'gpu-isolation':<{column}}disabled, from training") == 1
+    assert shown.count(f"  {'gpu-isolation':<{column}}audit, built-in") == 1
+
+
+def test_what_is_over_is_marked(directory: str) -> None:
+    shown = lines(directory, *AFTER)
+
+    assert "  pause until 2027-01-01T10:00:00Z is over" in shown
+    assert "  EXPIRED: exempt legacy from gpu-requests until the end of 2027-01-31:" in shown
+
+
+def test_namespaces_that_are_asked_for(directory: str) -> None:
+    shown = document(directory, "-n", "ml-a", "-n", "legacy", "-n", "kube-system", *BEFORE)
+
+    found = {
+        each["namespace"]: (
+            each["policy"],
+            each["why"],
+            {rule["id"]: (rule["mode"], rule["because"]) for rule in each["rules"]},
+        )
+        for each in shown["namespaces"]
+    }
+    policy, why, modes = found["ml-a"]
+    assert (policy, why) == ("training", "matches ml-* with priority 10, before default")
+    assert modes["gpu-requests"] == ("audit", "paused until 2027-01-01T10:00:00Z")
+    assert modes["gpu-isolation"] == ("disabled", None)
+    policy, why, modes = found["legacy"]
+    assert (policy, why) == ("default", "matches * with priority 0")
+    assert modes["gpu-requests"] == ("disabled", "exempted: migration")
+    assert modes["gpu-toleration"] == ("enforce", None)
+    assert found["kube-system"][2]["gpu-toleration"] == ("disabled", "exempted: GPU stack")
+
+
+def test_an_exemption_that_is_over_does_not_hold(directory: str) -> None:
+    (namespace,) = document(directory, "-n", "legacy", *AFTER)["namespaces"]
+
+    assert {"id": "gpu-requests", "mode": "warn", "because": None} in namespace["rules"]
+
+
+def test_namespaces_in_text(directory: str) -> None:
+    shown = lines(directory, "-n", "legacy", *BEFORE)
+    start = shown.index("namespace legacy")
+
+    assert shown[start + 1] == "  policy default: matches * with priority 0"
+    assert shown[start + 2].split() == ["gpu-requests", "disabled", "(exempted:", "migration)"]
+
+
+def test_json(directory: str) -> None:
+    shown = document(directory, *BEFORE)
+
+    training = shown["policies"][0]
+    assert {
+        key: training[key] for key in ("name", "from", "priority", "namespaces", "paused", "templates")
+    } == {
+        "name": "training",
+        "from": "training.yaml:1",
+        "priority": 10,
+        "namespaces": ["ml-*"],
+        "paused": True,
+        "templates": "enforce",
+    }
+    rules = {rule["id"]: rule for rule in training["rules"]}
+    assert list(rules) == [rule.id for rule in RULES]
+    assert rules["gpu-requests"]["changed"] == ["maxPerContainer"]
+    assert rules["gpu-requests"]["options"]["maxPerContainer"] == 8
+    assert rules["gpu-isolation"]["from"] == "training"
+    assert shown["policies"][1]["exemptions"][1] == {
+        "namespaces": ["legacy"],
+        "rules": ["gpu-requests"],
+        "reason": "migration",
+        "until": "2027-01-31",
+        "expired": False,
+    }
+    assert shown["classes"] == [
+        {"name": "nvidia-t4", "from": "cards.yaml:1", "replacesBuiltIn": True},
+        {"name": "own-card", "from": "cards.yaml:6", "replacesBuiltIn": False},
+    ]
+    assert shown["vocabulary"] == [
+        {
+            "name": "own",
+            "from": "cards.yaml:11",
+            "resources": [{"pattern": "example.com/card", "measure": "devices"}],
+            "fractionAnnotations": [{"key": "example.com/part", "measure": "fraction"}],
+        }
+    ]
+
+
+def test_what_no_policy_matches_is_left_to_the_built_in_defaults(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(TRAINING)
+
+    shown = lines(str(tmp_path))
+
+    assert "built-in defaults" in shown
+    assert "  governs every namespace that no policy matches" in shown
+    assert "  exempt kube-system from all rules: the cluster's own components" in shown
+
+
+def test_a_policy_behind_one_for_every_namespace_is_never_reached(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(f"{DEFAULT}---\n{TRAINING.replace('10', '-1')}")
+
+    shown = lines(str(tmp_path))
+
+    assert "  never reached: default comes first and matches every namespace" in shown
+    assert "built-in defaults" not in shown
+
+
+def test_problems_are_told_all_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(DEFAULT.replace("warn", "off"))
+    (tmp_path / "b.yaml").write_text("x: [")
+
+    result = config(str(tmp_path))
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    first, second, last = result.stderr.splitlines()
+    assert first.startswith(
+        "error: a.yaml:9: GPUPolicy/default spec.rules.gpu-requests.mode: must be one of "
+    )
+    assert second.startswith("error: b.yaml:1: while parsing a flow ")
+    assert last == "2 problems; this configuration would be refused"
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    result = config(f"{tmp_path}/missing")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {tmp_path}/missing: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["DIR"], id="directory"),
+        pytest.param(["show", "DIR"], id="spelt-out"),
+        pytest.param(["-n", "ml", "DIR"], id="option-first"),
+        pytest.param(["DIR", "-n", "ml"], id="option-last"),
+    ],
+)
+def test_ways_to_say_it(directory: str, arguments: list[str]) -> None:
+    assert config(*[directory if each == "DIR" else each for each in arguments]).exit_code == 0
+
+
+def test_a_directory_called_like_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "show").mkdir()
+    (tmp_path / "show" / "p.yaml").write_text(TRAINING)
+    monkeypatch.chdir(tmp_path)
+
+    assert "policy training (p.yaml:1)" in lines("./show")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(["a", "b"], "unexpected extra argument", id="two-directories"),
+        pytest.param(["show"], "Missing argument 'DIRECTORY'", id="no-directory"),
+    ],
+)
+def test_usage_errors(arguments: list[str], want: str) -> None:
+    result = config(*arguments)
+
+    assert result.exit_code == 2
+    assert want in result.stderr
+
+
+def test_help_names_the_commands() -> None:
+    shown = config("--help").stdout
+
+    assert "DIR | COMMAND [ARGS]..." in shown
+    assert "\n  show " in shown

@@ -1,0 +1,124 @@
+import json
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from policies.registry import RULES, RULES_BY_ID
+from policies.rule import Mode, Rule
+from webhook.commands import main
+from webhook.commands.rules import blocks, type_name
+
+
+def rules(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["rules", *arguments])
+
+
+def test_the_catalogue_has_every_rule_in_order() -> None:
+    shown = rules().stdout.splitlines()
+
+    assert [line.split()[0] for line in shown if line.split()[:1] and line.split()[0] in RULES_BY_ID] == [
+        rule.id for rule in RULES
+    ]
+    assert max(len(line) for line in shown) <= 80
+    words = " ".join(" ".join(shown).split())
+    for rule in RULES:
+        assert rule.summary in words
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.id))
+def test_one_rule_with_its_contract_and_options(rule: Rule) -> None:
+    result = rules(rule.id)
+
+    assert result.exit_code == 0
+    shown = result.stdout.splitlines()
+    assert shown[0] == rule.id
+    assert f"by default {rule.options().mode.value}." in shown[1]
+    for field in msgspec.structs.fields(rule.options):
+        assert any(line.startswith(f"  {field.encode_name} ") for line in shown)
+    assert max(len(line) for line in shown) <= 80
+
+
+def test_json_of_all() -> None:
+    shown = json.loads(rules("-o", "json").stdout)["rules"]
+
+    assert [each["id"] for each in shown] == [rule.id for rule in RULES]
+    for each in shown:
+        assert set(each) == {"id", "summary", "phases", "defaultMode", "description", "options"}
+        assert each["defaultMode"] in {mode.value for mode in Mode}
+
+
+def test_json_of_one() -> None:
+    shown = json.loads(rules("gpu-toleration", "-o", "json").stdout)
+
+    assert shown["phases"] == ["mutate", "validate", "templates"]
+    assert shown["description"].startswith(
+        "Let GPU pods, and only GPU pods, onto tainted GPU nodes.\n\nReads: "
+    )
+    options = {option["name"]: option for option in shown["options"]}
+    assert options["tolerations"] == {
+        "name": "tolerations",
+        "type": "list of {key, operator, value, effect, tolerationSeconds}",
+        "default": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    }
+    assert options["mode"] == {
+        "name": "mode",
+        "type": "enforce|warn|audit|disabled",
+        "default": "enforce",
+    }
+
+
+def test_phases_follow_from_what_a_rule_does() -> None:
+    shown = {each["id"]: each["phases"] for each in json.loads(rules("-o", "json").stdout)["rules"]}
+
+    for rule in RULES:
+        assert ("mutate" in shown[rule.id]) is (rule.mutate is not None or rule.check_before_mutation)
+        assert ("update" in shown[rule.id]) is rule.on_update
+
+
+def test_an_unknown_rule() -> None:
+    result = rules("gpu-tolerations")
+
+    assert result.exit_code == 2
+    assert 'Error: "gpu-tolerations" is no rule; did you mean gpu-toleration?' in result.stderr
+
+
+class Way(Enum):
+    HERE = "here"
+    THERE = "there"
+
+
+class Source(msgspec.Struct, rename="camel"):
+    image: str
+    credentials_secret: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        pytest.param(str, "text", id="text"),
+        pytest.param(int | None, "whole number or null", id="optional"),
+        pytest.param(Annotated[int, msgspec.Meta(ge=1)], "whole number", id="annotated"),
+        pytest.param(tuple[str, ...], "list of text", id="list"),
+        pytest.param(dict[str, float], "map of number", id="map"),
+        pytest.param(Mapping[str, Source], "map of {image, credentialsSecret}", id="map-of-structs"),
+        pytest.param(Way, "here|there", id="choice"),
+        pytest.param(bool, "true or false", id="boolean"),
+    ],
+)
+def test_types_in_words(kind: Any, want: str) -> None:
+    assert type_name(kind) == want
+
+
+def test_contracts_are_wrapped_anew() -> None:
+    text = "One sentence\nthat goes on.\n\nReads:  this and\n        that\nAdds:   more"
+
+    assert blocks(text) == [
+        (0, "One sentence that goes on."),
+        (0, ""),
+        (8, "Reads:  this and that"),
+        (8, "Adds:   more"),
+    ]

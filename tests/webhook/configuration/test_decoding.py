@@ -1,0 +1,180 @@
+from datetime import date
+from enum import Enum
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from webhook.configuration.decoding import Problem, decode, dotted, nearest, parts_of
+from webhook.yaml_documents import Parts
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Mode(Enum):
+    ON = "enforce"
+    OFF = "disabled"
+
+
+class Inner(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    max_count: int | None = None
+
+
+class Outer(msgspec.Struct, frozen=True, rename="camel"):
+    inner: Inner | None = None
+    items: tuple[Inner, ...] = ()
+    labels: dict[str, str] = {}
+    colour: Colour = Colour.RED
+    mode: Mode = Mode.ON
+    share: float = 0.2
+    text: str = ""
+    flag: bool = False
+    positive: Annotated[int, msgspec.Meta(ge=1)] = 1
+    until: date | None = None
+    amount: str | int | float | None = None
+    raw: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def problems_of(data: Any, *, strict: bool = True) -> list[tuple[str, str]]:
+    found: list[Problem] = []
+    assert (decode(Outer, data, (), found, strict=strict) is None) is bool(found)
+    return [(problem.path, problem.message) for problem in found]
+
+
+def test_everything_right() -> None:
+    data = {
+        "inner": {"name": "a", "maxCount": None},
+        "items": [{"name": "b", "maxCount": 2}],
+        "labels": {"x": "y"},
+        "colour": "blue",
+        "share": 1,
+        "until": "2027-01-31",
+        "amount": 0.5,
+    }
+    found: list[Problem] = []
+
+    want = Outer(
+        inner=Inner(name="a"),
+        items=(Inner(name="b", max_count=2),),
+        labels={"x": "y"},
+        colour=Colour.BLUE,
+        share=1.0,
+        until=date(2027, 1, 31),
+        amount=0.5,
+    )
+    assert decode(Outer, data, (), found) == want
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("data", "want"),
+    [
+        pytest.param([], [("", "must be a map, not a list")], id="no-map"),
+        pytest.param({"inner": None}, [], id="null-where-it-may-be"),
+        pytest.param({"items": None}, [("items", "must be a list, not nothing")], id="null-where-it-may-not"),
+        pytest.param({"items": {}}, [("items", "must be a list, not a map")], id="map-for-list"),
+        pytest.param(
+            {"items": [{"name": "a"}, {}, 3]},
+            [("items[1].name", "is required"), ("items[2]", "must be a map, not a whole number 3")],
+            id="each-item",
+        ),
+        pytest.param(
+            {"inner": {"name": "a", "maxcount": 1}, "colr": "red"},
+            [
+                ("colr", "is not known here; did you mean colour?"),
+                ("inner.maxcount", "is not known here; did you mean maxCount?"),
+            ],
+            id="unknown-keys-with-the-nearest",
+        ),
+        pytest.param(
+            {"labels": {1: "a", "b": 2}},
+            [
+                ("labels.1", "YAML reads this key as a whole number 1; quote it"),
+                ("labels.b", "must be text; YAML reads 2 as a number: quote it"),
+            ],
+            id="labels-that-yaml-turned-into-numbers",
+        ),
+        pytest.param(
+            {"text": True},
+            [
+                (
+                    "text",
+                    "must be text; YAML reads off, no and n as false, and on, yes and y as true: quote it",
+                )
+            ],
+            id="text-that-yaml-turned-into-true",
+        ),
+        pytest.param(
+            {"mode": False},
+            [
+                (
+                    "mode",
+                    "must be one of enforce, disabled; YAML reads off, no and n as false, and on, yes and y as true: "
+                    "write disabled to switch it off",
+                )
+            ],
+            id="off-for-disabled",
+        ),
+        pytest.param(
+            {"colour": True},
+            [
+                (
+                    "colour",
+                    "must be one of red, blue; YAML reads off, no and n as false, and on, yes and y as true",
+                )
+            ],
+            id="true-for-a-choice",
+        ),
+        pytest.param({"colour": "blu"}, [("colour", '"blu" is none of red, blue; did you mean blue?')], id="near-choice"),
+        pytest.param({"colour": 5}, [("colour", '"5" is none of red, blue; known are red, blue')], id="number-for-choice"),
+        pytest.param({"share": "20%"}, [("share", 'must be a number, not text "20%"')], id="text-for-number"),
+        pytest.param({"flag": "yes"}, [("flag", 'must be true or false, not text "yes"')], id="quoted-yes"),
+        pytest.param({"positive": 0}, [("positive", "expected `int` >= 1")], id="too-small"),
+        pytest.param({"until": "soon"}, [("until", "invalid RFC3339 encoded date")], id="no-date"),
+        pytest.param(
+            {"amount": {"a": 1}},
+            [("amount", "must be text or a whole number or a number, not a map")],
+            id="map-for-quantity",
+        ),
+        pytest.param({"raw": {"any": ["thing"]}}, [], id="raw-takes-anything"),
+    ],
+)  # fmt: skip
+def test_every_problem_has_its_path(data: Any, want: list[tuple[str, str]]) -> None:
+    assert problems_of(data) == want
+
+
+def test_unknown_keys_may_be_ignored() -> None:
+    assert problems_of({"new": 1, "inner": {"name": "a", "other": 2}}, strict=False) == []
+
+
+def test_problems_start_at_the_given_path() -> None:
+    found: list[Problem] = []
+
+    decode(Outer, {"share": "x"}, ("spec", "rules", "gpu-class"), found)
+
+    assert [problem.path for problem in found] == ["spec.rules.gpu-class.share"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        pytest.param((), "", id="nothing"),
+        pytest.param(("spec", "rules", "gpu-class", "allowed", 0), "spec.rules.gpu-class.allowed[0]", id="index"),
+        pytest.param(("limits", "nvidia.com/gpu"), "limits[nvidia.com/gpu]", id="resource-name"),
+        pytest.param(("items", 3, "metadata", "labels", "a.b"), "items[3].metadata.labels[a.b]", id="label"),
+        pytest.param(("migProfiles", "1g.10gb", "perGPU"), "migProfiles[1g.10gb].perGPU", id="profile"),
+        pytest.param((0, 1), "[0][1]", id="indices-only"),
+    ],
+)  # fmt: skip
+def test_paths_as_people_write_them(parts: Parts, text: str) -> None:
+    assert dotted(parts) == text
+    assert parts_of(text) == parts
+
+
+def test_nearest() -> None:
+    assert nearest("gpu-clas", ["gpu-class", "gpu-quota"]) == "; did you mean gpu-class?"
+    assert nearest("zzz", ["a", "b"]) == "; known are a, b"

@@ -1,0 +1,321 @@
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from policies.policy import TemplateMode
+from policies.registry import RULES
+from policies.rule import Mode
+from webhook.configuration.loader import ConfigurationError, load_directory, load_with_origins
+
+HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
+
+
+def policy(spec: str, name: str = "default") -> str:
+    return f"{HEAD}kind: GPUPolicy\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+
+
+def gpu_class(spec: str, name: str = "own-card") -> str:
+    return f"{HEAD}kind: GPUClass\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+
+
+def write(directory: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (directory / f"{name}.yaml").write_text(text)
+    return directory
+
+
+def problems_of(directory: Path) -> list[str]:
+    with pytest.raises(ConfigurationError) as raised:
+        load_directory(directory)
+    assert str(raised.value) == "\n".join(str(problem) for problem in raised.value.problems)
+    return [str(problem) for problem in raised.value.problems]
+
+
+def test_built_in_documents_alone() -> None:
+    configuration = load_directory(None)
+
+    assert configuration.policies.policies == ()
+    assert {"nvidia-t4", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x"} <= set(
+        configuration.classes.names()
+    )
+    assert configuration.vocabulary.resource("nvidia.com/gpu") is not None
+    assert configuration.vocabulary.resource("cpu") is None
+
+
+def test_a_policy_with_everything(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        policy=policy(
+            """
+  priority: 5
+  match: {namespaces: ["ml-*", training]}
+  pausedUntil: 2027-01-31T18:00:00Z
+  templates: enforce
+  exemptions:
+  - {namespaces: [ml-old], rules: [gpu-requests], reason: migration, until: 2027-01-31}
+  rules:
+    gpu-requests: {mode: warn, maxPerContainer: 8}
+    gpu-toleration: {tolerations: [{key: dedicated, value: ml-workloads, effect: NoSchedule}]}
+""",
+            name="ml",
+        ),
+    )
+
+    effective = load_directory(tmp_path).policies.for_namespace("ml-a")
+
+    assert (effective.name, effective.why) == ("ml", "matches ml-*, training with priority 5")
+    assert effective.paused_until == datetime(2027, 1, 31, 18, tzinfo=UTC)
+    assert effective.templates is TemplateMode.ENFORCE
+    assert [exemption.reason for exemption in effective.exemptions] == ["migration"]
+    sources = {binding.rule.id: binding.source for binding in effective.bindings}
+    assert sources["gpu-requests"] == sources["gpu-toleration"] == "ml"
+    assert sources["gpu-class"] == "built-in"
+    requests = effective.options_of("gpu-requests")
+    assert requests is not None
+    assert requests.mode is Mode.WARN
+    assert getattr(requests, "max_per_container", None) == 8
+
+
+def test_a_rule_that_is_not_named_comes_from_the_default_policy(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        a=policy("{rules: {gpu-requests: {mode: audit}, gpu-class: {mode: warn}}}"),
+        b=policy(
+            '{priority: 1, match: {namespaces: ["ml-*"]}, rules: {gpu-class: {mode: disabled}}}', name="ml"
+        ),
+    )
+
+    effective = load_directory(tmp_path).policies.for_namespace("ml-a")
+
+    assert effective.why == "matches ml-* with priority 1, before default"
+    sources = {binding.rule.id: (binding.source, binding.options.mode) for binding in effective.bindings}
+    assert sources["gpu-requests"] == ("default", Mode.AUDIT)
+    assert "gpu-class" not in sources
+
+
+def test_a_class_of_ones_own_replaces_the_built_in_one(tmp_path: Path) -> None:
+    write(tmp_path, t4=gpu_class("{memoryGiB: 15}", name="nvidia-t4"), own=gpu_class("{memoryGiB: 5}"))
+
+    configuration, origins = load_with_origins(tmp_path)
+
+    replaced, added = configuration.classes.get("nvidia-t4"), configuration.classes.get("own-card")
+    assert replaced is not None
+    assert added is not None
+    assert (replaced.memory_gib, added.memory_gib) == (15, 5)
+    assert configuration.classes.get("nvidia-l4") is not None
+    assert origins.replaced_classes == {"nvidia-t4"}
+    assert origins.places == {
+        ("GPUClass", "own-card"): "own.yaml:1",
+        ("GPUClass", "nvidia-t4"): "t4.yaml:1",
+    }
+
+
+def test_a_vocabulary_of_ones_own_comes_first(tmp_path: Path) -> None:
+    text = f"{HEAD}kind: GPUVocabulary\nmetadata: {{name: own}}\nspec:\n  resources:\n"
+    write(
+        tmp_path,
+        own=f"{text}  - {{pattern: example.com/card, measure: devices}}\n"
+        "  - {pattern: nvidia.com/gpu, measure: nothing}\n",
+    )
+
+    vocabulary = load_directory(tmp_path).vocabulary
+
+    assert vocabulary.resource("example.com/card") is not None
+    assert vocabulary.resource("nvidia.com/gpu") is None
+    assert vocabulary.resource("amd.com/gpu") is not None
+
+
+def test_json_documents_are_read(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(
+        '{"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "x"}, "spec": {}}'
+    )
+
+    assert [each.name for each in load_directory(tmp_path).policies.policies] == ["x"]
+
+
+def test_version_follows_the_content(tmp_path: Path) -> None:
+    write(tmp_path, p=policy("{priority: 1}"))
+    first = load_directory(tmp_path).version
+    write(tmp_path, p=policy("{priority: 2}"))
+    second = load_directory(tmp_path).version
+    write(tmp_path, p=policy("{priority: 1}"))
+
+    assert first != second
+    assert load_directory(tmp_path).version == first
+    assert len(first) == 12
+
+
+def test_other_and_hidden_files_are_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, p=policy("{}"))
+    (tmp_path / "README.md").write_text("# not: [yaml")
+    (tmp_path / ".p.yaml.swp").write_text("[")
+    (tmp_path / ".hidden.yaml").write_text("[")
+
+    assert [each.name for each in load_directory(tmp_path).policies.policies] == ["default"]
+
+
+RULE_IDS = ", ".join(rule.id for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(
+            policy("{rules: {gpu-requests: {mode: off}}}"),
+            [
+                "p.yaml:4: GPUPolicy/default spec.rules.gpu-requests.mode: must be one of enforce, warn, audit, disabled; "
+                "YAML reads off, no and n as false, and on, yes and y as true: write disabled to switch it off"
+            ],
+            id="mode-off",
+        ),
+        pytest.param(
+            policy("{rules: {gpu-reqests: {}}}"),
+            [
+                "p.yaml:4: GPUPolicy/default spec.rules.gpu-reqests: is no rule; did you mean gpu-requests?",
+            ],
+            id="misspelt-rule",
+        ),
+        pytest.param(
+            policy("\n  rules:\n    gpu-requests:\n      maxPerPod: -1\n    gpu-class: {allowed: [], labelKey: a b}\n"),
+            [
+                "p.yaml:7: GPUPolicy/default spec.rules.gpu-requests.maxPerPod: is -1; it must be 0 or more, or null for "
+                "no limit",
+                "p.yaml:8: GPUPolicy/default spec.rules.gpu-class.allowed: is empty, so no class could be used: "
+                'write ["*"] to allow every class',
+                'p.yaml:8: GPUPolicy/default spec.rules.gpu-class.labelKey: "a b" is not a label key',
+            ],
+            id="values-of-the-right-type-that-make-no-sense",
+        ),
+        pytest.param(
+            policy(
+                "\n  pausedUntil: 2027-01-31T18:00:00\n  match: {namespaces: []}\n  exemptions:\n"
+                "  - {namespaces: [], reason: ' ', rules: [gpu-clas]}\n"
+            ),
+            [
+                "p.yaml:5: GPUPolicy/default spec.pausedUntil: needs a time zone, such as 2027-01-31T18:00:00Z",
+                'p.yaml:6: GPUPolicy/default spec.match.namespaces: must name at least one; "*" is all of them',
+                "p.yaml:8: GPUPolicy/default spec.exemptions[0].namespaces: must name at least one",
+                "p.yaml:8: GPUPolicy/default spec.exemptions[0].reason: must say why, for whoever finds this exemption "
+                "next year",
+                'p.yaml:8: GPUPolicy/default spec.exemptions[0].rules[0]: "gpu-clas" is no rule; did you mean gpu-class?',
+            ],
+            id="everything-about-a-policy",
+        ),
+        pytest.param(
+            policy("{exemptions: [{namespaces: [a]}], rule: {}}"),
+            [
+                "p.yaml:4: GPUPolicy/default spec.exemptions[0].reason: is required",
+                "p.yaml:4: GPUPolicy/default spec.rule: is not known here; did you mean rules?",
+            ],
+            id="missing-and-unknown",
+        ),
+        pytest.param(
+            gpu_class("\n  memoryGiB: 16 GB\n  nodeLabels:\n  - {key: a b, values: x}\n"),
+            [
+                'p.yaml:5: GPUClass/own-card spec.memoryGiB: must be a whole number, not text "16 GB"',
+                'p.yaml:7: GPUClass/own-card spec.nodeLabels[0].values: must be a list, not text "x"',
+            ],
+            id="class-of-wrong-type",
+        ),
+        pytest.param(
+            gpu_class("\n  memoryGiB: 0\n  nodeLabels:\n  - {key: a b, values: []}\n"),
+            [
+                "p.yaml:5: GPUClass/own-card spec.memoryGiB: is 0; it must be at least 1",
+                'p.yaml:7: GPUClass/own-card spec.nodeLabels[0].key: "a b" is not a label key',
+                "p.yaml:7: GPUClass/own-card spec.nodeLabels[0].values: is empty",
+            ],
+            id="class-that-makes-no-sense",
+        ),
+        pytest.param(
+            gpu_class('{memoryGiB: 16, equivalents: {nvidia.com/gpu: "2"}}'),
+            [
+                'p.yaml:4: GPUClass/own-card spec.equivalents[nvidia.com/gpu]: "2" is no share of a card: write '
+                '"1/4" or "0.25", more than 0 and at most 1'
+            ],
+            id="class-that-cannot-be-weighed",
+        ),
+        pytest.param(
+            HEAD
+            + "kind: GPUVocabulary\nmetadata: {name: own}\nspec:\n  resources:\n"
+            + "  - {pattern: gpu, measure: devices}\n  - {pattern: a.b/*-*, measure: fraction}\n",
+            [
+                "p.yaml:6: GPUVocabulary/own spec.resources[0].pattern: must be a resource name such as example.com/gpu or "
+                "example.com/*",
+                "p.yaml:7: GPUVocabulary/own spec.resources[1].measure: fraction is for annotations: resources are whole "
+                "numbers",
+                "p.yaml:7: GPUVocabulary/own spec.resources[1].pattern: may have one *, after the /",
+            ],
+            id="vocabulary-that-makes-no-sense",
+        ),
+        pytest.param(
+            policy("{}") + "---\n" + policy("{}"),
+            ["p.yaml:8: GPUPolicy/default metadata.name: there is another one of this name in p.yaml:1"],
+            id="two-of-one-name",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
+            ['p.yaml:1: ConfigMap/x apiVersion: must be gpu-admission.dev/v1alpha1, not "v1"'],
+            id="another-api",
+        ),
+        pytest.param(
+            HEAD + "kind: GPUPolicies\nmetadata: {name: x}\nspec: {}\n",
+            ['p.yaml:2: GPUPolicies/x kind: "GPUPolicies" is no kind of this API; did you mean GPUPolicy?'],
+            id="another-kind",
+        ),
+        pytest.param("- 1\n", ["p.yaml:1: must be a map, not a list"], id="no-object"),
+        pytest.param(
+            HEAD + "kind: GPUPolicy\nmetadata: {name: My_Policy}\nspec: {}\n",
+            [
+                "p.yaml:3: GPUPolicy/My_Policy metadata.name: must be lower case letters, digits, - and ."
+            ],
+            id="bad-name",
+        ),
+        pytest.param(
+            policy("{priority: 1, priority: 2}") + "---\na: [1\n---\n" + policy("{prio: 1}", name="third"),
+            [
+                'p.yaml:4: the key "priority" is there twice',
+                "p.yaml:6: while parsing a flow sequence, did not find expected ',' or ']'",
+                "p.yaml:11: GPUPolicy/third spec.prio: is not known here; did you mean priority?",
+            ],
+            id="every-document-is-told",
+        ),
+    ],
+)  # fmt: skip
+def test_everything_wrong_is_told_with_its_place(tmp_path: Path, text: str, want: list[str]) -> None:
+    write(tmp_path, p=text)
+
+    assert problems_of(tmp_path) == want
+
+
+def test_problems_of_all_files_at_once(tmp_path: Path) -> None:
+    write(tmp_path, b=policy("{x: 1}"), a=gpu_class("{}"))
+    (tmp_path / "c.yaml").write_bytes(b"\xff\xfe")
+    (tmp_path / "d.yaml").mkdir()
+
+    assert problems_of(tmp_path) == [
+        "a.yaml:4: GPUClass/own-card spec.memoryGiB: is required",
+        "b.yaml:4: GPUPolicy/default spec.x: is not known here; known are priority, match, pausedUntil, exemptions, "
+        "templates, rules",
+        "c.yaml: is not UTF-8 text",
+        "d.yaml: Is a directory",
+    ]
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.yaml"
+    path.write_text("")
+    os.truncate(path, 5 * 1024 * 1024)
+
+    assert problems_of(tmp_path) == ["huge.yaml: is over 4194304 bytes"]
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    assert problems_of(tmp_path / "missing") == [f"{tmp_path}/missing: No such file or directory"]
+
+
+def test_an_empty_directory_is_no_configuration(tmp_path: Path) -> None:
+    assert problems_of(tmp_path) == [
+        f"{tmp_path}: has no .yaml, .yml or .json file; leave the option out to run with the built-in defaults"
+    ]

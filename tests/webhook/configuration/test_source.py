@@ -1,0 +1,206 @@
+"""Hot reload. The poll is called by hand, and once by the thread that does it in a running webhook."""
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from webhook.configuration import source as source_module
+from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.source import ConfigurationSource, State
+
+HEAD = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\n"
+
+
+def policy(name: str, spec: str = "{}") -> str:
+    return f"{HEAD}metadata: {{name: {name}}}\nspec: {spec}\n"
+
+
+class Watched:
+    """A source on `directory`, and every state it told."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self.states: list[State] = []
+        self.source = ConfigurationSource(directory, self.states.append)
+
+    def governing(self, namespace: str = "ml") -> str:
+        return self.source.engine.configuration.policies.for_namespace(namespace).name
+
+
+def test_the_first_load_must_succeed(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(policy("one", "{x: 1}"))
+
+    with pytest.raises(ConfigurationError, match=r"p.yaml:4: GPUPolicy/one spec.x: is not known here"):
+        ConfigurationSource(tmp_path, lambda _state: None)
+
+
+def test_nothing_changes_without_a_change(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(policy("one"))
+    watched = Watched(tmp_path)
+    engine = watched.source.engine
+
+    watched.source.poll()
+
+    assert watched.source.engine is engine
+    assert watched.states == []
+
+
+def test_a_new_version_takes_over(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(policy("one"))
+    watched = Watched(tmp_path)
+    before = watched.source.state
+
+    (tmp_path / "p.yaml").write_text(policy("second"))
+    watched.source.poll()
+
+    assert watched.governing() == "second"
+    assert watched.source.state.version != before.version
+    assert watched.states == [watched.source.state]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda directory: (directory / "q.yaml").write_text(policy("added", "{priority: 1}")), id="added"),
+        pytest.param(lambda directory: (directory / "p.yaml").rename(directory / "r.yml"), id="renamed"),
+        pytest.param(lambda directory: (directory / "extra.yaml").unlink(), id="removed"),
+    ],
+)  # fmt: skip
+def test_every_change_of_the_directory_is_seen(tmp_path: Path, change: object) -> None:
+    (tmp_path / "p.yaml").write_text(policy("one"))
+    (tmp_path / "extra.yaml").write_text(policy("two", "{priority: -1}"))
+    watched = Watched(tmp_path)
+
+    assert callable(change)
+    change(tmp_path)
+    watched.source.poll()
+
+    assert len(watched.states) == 1
+
+
+def test_a_bad_version_is_refused_and_the_old_one_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "p.yaml").write_text(policy("one"))
+    watched = Watched(tmp_path)
+    before = watched.source.state
+
+    (tmp_path / "p.yaml").write_text(policy("second", "{x: 1, priority: high}"))
+    with caplog.at_level(logging.ERROR, logger="gpu_admission.configuration"):
+        watched.source.poll()
+
+    assert watched.governing() == "one"
+    assert watched.source.state == State(
+        before.version,
+        before.loaded_at,
+        (
+            'p.yaml:4: GPUPolicy/second spec.priority: must be a whole number, not text "high"',
+            "p.yaml:4: GPUPolicy/second spec.x: is not known here; known are priority, match, pausedUntil, exemptions, "
+            "templates, rules",
+        ),
+    )
+    assert watched.states == [watched.source.state]
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        f"new configuration refused, version {before.version} stays in force: {problem}"
+        for problem in watched.source.state.refused
+    ]
+
+
+def test_a_refused_version_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(policy("one"))
+    watched = Watched(tmp_path)
+    (tmp_path / "p.yaml").write_text("[")
+
+    watched.source.poll()
+    watched.source.poll()
+
+    assert len(watched.states) == 1
+
+
+def test_a_repaired_version_takes_over(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(policy("one"))
+    watched = Watched(tmp_path)
+    (tmp_path / "p.yaml").write_text("[")
+    watched.source.poll()
+
+    (tmp_path / "p.yaml").write_text(policy("repaired"))
+    watched.source.poll()
+
+    assert watched.governing() == "repaired"
+    assert watched.source.state.refused == ()
+
+
+def test_a_directory_that_goes_away_changes_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "config"
+    directory.mkdir()
+    (directory / "p.yaml").write_text(policy("one"))
+    watched = Watched(directory)
+
+    directory.rename(tmp_path / "elsewhere")
+    watched.source.poll()
+
+    assert watched.governing() == "one"
+    assert watched.states[-1].refused == (f"{directory}: No such file or directory",)
+
+    (tmp_path / "elsewhere").rename(directory)
+    watched.source.poll()
+
+    assert watched.source.state.refused == ()
+
+
+def mounted(directory: Path, version: str, text: str) -> None:
+    """Publish `text` as p.yaml the way kubelet updates a ConfigMap volume: a new directory, and `..data` swapped onto it."""
+    (directory / version).mkdir()
+    (directory / version / "p.yaml").write_text(text)
+    (directory / "..data_tmp").symlink_to(version)
+    os.replace(directory / "..data_tmp", directory / "..data")  # noqa: PTH105 - the call that kubelet makes
+    if not (directory / "p.yaml").is_symlink():
+        (directory / "p.yaml").symlink_to("..data/p.yaml")
+
+
+def test_a_config_map_volume_is_followed(tmp_path: Path) -> None:
+    mounted(tmp_path, "..2027_01_01", policy("one"))
+    watched = Watched(tmp_path)
+
+    mounted(tmp_path, "..2027_01_02", policy("two"))
+    watched.source.poll()
+
+    assert watched.governing() == "two"
+
+
+def test_the_same_content_in_a_new_volume_version_is_the_same_version(tmp_path: Path) -> None:
+    mounted(tmp_path, "..2027_01_01", policy("one"))
+    watched = Watched(tmp_path)
+    before = watched.source.state.version
+
+    mounted(tmp_path, "..2027_01_02", policy("one"))
+    watched.source.poll()
+
+    assert watched.source.state.version == before
+
+
+def test_without_a_directory_the_built_in_documents_hold() -> None:
+    watched = Watched(None)
+
+    watched.source.start()
+    watched.source.poll()
+
+    assert watched.governing() == "built-in"
+    assert watched.states == []
+
+
+def test_the_thread_finds_a_change_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "POLL_SECONDS", 0.02)
+    (tmp_path / "p.yaml").write_text(policy("one"))
+    found = threading.Event()
+    source = ConfigurationSource(tmp_path, lambda _state: found.set())
+    source.start()
+
+    (tmp_path / "p.yaml").write_text(policy("second"))
+
+    assert found.wait(20)
+    source.stop()
+    assert source.engine.configuration.policies.for_namespace("ml").name == "second"
