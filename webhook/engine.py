@@ -144,7 +144,7 @@ class _Run:
         if binding.rule.check is not None:
             for finding in binding.rule.check(self.draft.pod, binding.options, self.context):
                 self._judge(finding, mode)
-                if len(self.judged[_outcome(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
+                if len(self.judged[outcome_of(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
                     break
 
     def mutate(self, binding: Binding, mode: Mode) -> None:

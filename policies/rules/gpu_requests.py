@@ -260,6 +260,8 @@ def total_findings(
     pod: Pod, options: Options, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
+    if options.max_per_pod is None and not has_slices(pod, context):
+        return  # there is no such thing as too much
     try:
         totals = gpu_requests(pod, context.vocabulary)
     except QuantityError:
@@ -287,6 +289,10 @@ def total_findings(
         complaint = availability.too_many_slices(resource, total.value, options.gpus_per_node)
         if complaint is not None:
             yield total_finding(single, resource, total, complaint.message, complaint.remedy)
+
+
+def has_slices(pod: Pod, context: Context) -> bool:
+    return any(asked.resource.measure is Measure.SLICES for asked in context.vocabulary.requests(pod))
 
 
 def total_finding(
