@@ -471,4 +471,7 @@ def test_two_verbs_with_a_place_that_was_looked_up_once() -> None:
 
     assert [variable.name for variable in next(draft.pod.places).container.env or ()] == ["ONE", "TWO"]
     patched = apply(pod(gpu_container()), draft)
-    assert patched["spec"]["containers"][0]["env"] == [{"name": "ONE", "value": "1"}, {"name": "TWO", "value": "2"}]
+    assert patched["spec"]["containers"][0]["env"] == [
+        {"name": "ONE", "value": "1"},
+        {"name": "TWO", "value": "2"},
+    ]
