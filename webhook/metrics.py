@@ -1,6 +1,7 @@
 """Prometheus metrics of the admission path. Labels are chosen by us, never by tenants: cardinality stays bounded."""
 
 from collections.abc import Callable
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -75,6 +76,12 @@ class Metrics:
             registry=self.registry,
         )
 
+        # prometheus_client checks and locks at every `labels`; what is asked for at every request is looked up once.
+        self._requests = cache(self.requests.labels)
+        self._findings = cache(self.findings.labels)
+        self._injections = cache(self.injections.labels)
+        self._duration = cache(self.duration.labels)
+
     def watch_certificate(self, state: Callable[[], CertificateState | None]) -> None:
         """Read the certificate's state at every scrape."""
         self.certificate_expiry.set_function(lambda: _expiry(state()))
@@ -82,14 +89,14 @@ class Metrics:
 
     def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:
         """Count one answered request."""
-        self.requests.labels(phase, verdict).inc()
-        self.duration.labels(phase).observe(seconds)
+        self._requests(phase, verdict).inc()
+        self._duration(phase).observe(seconds)
         for decision in decisions:
             for judged in decision.judged:
-                self.findings.labels(phase, judged.finding.rule, judged.outcome.value).inc()
+                self._findings(phase, judged.finding.rule, judged.outcome.value).inc()
             if verdict == "patched":
                 for rule in dict.fromkeys(change.rule for change in decision.changes):
-                    self.injections.labels(rule).inc()
+                    self._injections(rule).inc()
 
 
 def _expiry(state: CertificateState | None) -> float:

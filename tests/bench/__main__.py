@@ -21,18 +21,18 @@ EDGE, CLUSTER, ALL = "edge", "cluster", "all"
 @click.argument("comparison", type=click.Choice([EDGE, CLUSTER, ALL]), default=ALL)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
-    "--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="Of every comparison."
+    "--rounds", default=4, show_default=True, type=click.IntRange(min=1), help="Of every comparison."
 )
 @click.option(
     "--requests",
-    default=1500,
+    default=600,
     show_default=True,
     type=click.IntRange(min=64),
     help="Of a sample at the edge.",
 )
 @click.option(
     "--creates",
-    default=300,
+    default=250,
     show_default=True,
     type=click.IntRange(min=64),
     help="Of a sample in the cluster.",

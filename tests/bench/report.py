@@ -11,9 +11,10 @@ from tests.bench.figures import Figures, Target
 def edge_lines(report: EdgeReport) -> Iterator[str]:
     sizes = ", ".join(f"{path} {size} bytes" for path, size in report.review_bytes.items())
     yield "EDGE: one server process, TLS connections kept alive, reviews of a GPU pod"
-    yield f"({sizes}); rate and p99 as multiples of the no-op's on the same server"
+    yield f"({sizes}); rate and p99 as multiples of"
+    yield "what the no-op above has on the same server"
     yield ""
-    yield f"{'clients':>7}  {'':<24} {'req/s':>7} {'p50 ms':>8} {'p99 ms':>8} {'CPU ms':>7} {'rate':>6} {'p99':>6}"
+    yield f"{'clients':>7}  {'':<24} {'req/s':>6} {'p50 ms':>8} {'p99 ms':>8} {'CPU ms':>7} {'rate':>6} {'p99':>6}"
     for clients in edge.CLIENTS:
         for row in report.figures:
             if row.clients == clients:
@@ -27,7 +28,7 @@ def _edge_line(report: EdgeReport, row: Figures) -> str:
     rate = report.rate_ratios.get(row.subject, {}).get(row.clients)
     p99 = report.p99_ratios.get(row.subject, {}).get(row.clients)
     line = (
-        f"{row.clients:>7}  {row.subject:<24} {row.per_second:>7.0f} {row.p50_ms:>8.2f} {row.p99_ms:>8.2f} "
+        f"{row.clients:>7}  {row.subject:<24} {row.per_second:>6.0f} {row.p50_ms:>8.2f} {row.p99_ms:>8.2f} "
         f"{row.total_cpu_ms:>7.2f}"
     )
     return line if rate is None or p99 is None else f"{line} {rate:>5.2f}× {p99:>5.2f}×"
