@@ -112,12 +112,14 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define DELETIONS 1
 #endif
 #ifdef LOWERED           /* `hard` lowered and raised again while two pods are created */
+#define CONTROLLERS 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define GENERATIONS 3
 #define HARD(generation) VECTOR((generation == 1 -> 1 : 2), UNLIMITED)
 #endif
 #ifdef REPLACED          /* a quota is created, and replaced, while pods are created */
+#define CONTROLLERS 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define HARD(generation) VECTOR(1, UNLIMITED)
@@ -125,12 +127,14 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define UIDS 2
 #endif
 #ifdef GAINED            /* `hard` gains a key while two pods are created of which one fits then */
+#define CONTROLLERS 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 1)
 #define GENERATIONS 2
 #define HARD(generation) VECTOR(2, (generation == 0 -> UNLIMITED : 1))
 #endif
 #ifdef CHANGED           /* a stored pod moves from one class to the other and grows there, another pod wants the first */
+#define CONTROLLERS 1
 #define OBJECTS 2
 #define CHANGES 2
 #define CREATED(object) VECTOR(1, 0)
@@ -140,6 +144,7 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define DELETIONS 1
 #endif
 #ifdef BACK_AND_FORTH    /* a stored pod moves to another class, and back */
+#define CONTROLLERS 1
 #define OBJECTS 2
 #define CHANGES 2
 #define CREATED(object) VECTOR(1, 0)
@@ -148,6 +153,7 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define STORED_AT_START 1
 #endif
 #ifdef CLAIMED           /* a pod and a claim, counted from lists of their own */
+#define SERVES 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define HARD(generation) VECTOR(1, UNLIMITED)
@@ -156,6 +162,7 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define DELETIONS 1
 #endif
 #ifdef BOUND             /* object 1 is what a node's label adds to a pod: it passes no admission */
+#define SERVES 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define HARD(generation) VECTOR(2, UNLIMITED)
@@ -164,6 +171,7 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define LABELLED 1
 #endif
 #ifdef RETRIED           /* each request is called twice */
+#define CONTROLLERS 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define HARD(generation) VECTOR(2, UNLIMITED)
@@ -198,8 +206,12 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define LABELLED 255
 #endif
 
+#ifndef SERVES
 #define SERVES 2
+#endif
+#ifndef CONTROLLERS
 #define CONTROLLERS 2
+#endif
 #define REQUESTS (OBJECTS + CHANGES)
 #define WRITERS (SERVES + CONTROLLERS)
 #define NOBODY 255
@@ -343,7 +355,7 @@ inline check_fits(q) {   /* S1 */
         :: else
         fi;
         if
-        :: request[i] == allowed && promised[OF(i)] && AMOUNT(AFTER(i), key) > AMOUNT(base[i], key) ->
+        :: request[i] == allowed && promised[OF(i)] && (!IS_CHANGE(i) || (LIVE(0) && version[0] == base_version[i])) && AMOUNT(AFTER(i), key) > AMOUNT(base[i], key) ->
            sum = sum + AMOUNT(AFTER(i), key) - AMOUNT(base[i], key)
         :: else
         fi;
@@ -783,7 +795,7 @@ inline settle(c) {
   printf(" then"); print_row(); printf("\n")
 }
 
-#define NOBODY_REMEMBERS (!none[0] && !none[1])
+#define NOBODY_REMEMBERS (!none[0] && !none[SERVES - 1])
 
 proctype Controller(byte c) {
   byte q;
@@ -804,7 +816,7 @@ end:
   :: d_step { sight[c].stage[3] == 1 && (request[3] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[3] = 2 }
 #endif
      /* webhook/controller/sights.py: Sights.waits. Who remembers "no quota" read it before this quota was there. */
-  :: d_step { uid && seen_uid[c] == uid && !row.counted && !waited[c] && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
+  :: d_step { uid && seen_uid[c] == uid && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false }
   :: d_step { uid && seen_uid[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }
   od;
@@ -883,7 +895,7 @@ end:
   :: d_step { !stopped && !uid && made < UIDS -> made++; uid = made; is_created() }
   :: d_step { !stopped && uid && made < UIDS -> uid = 0; written() }
   :: d_step { none[0] -> none[0] = false }              /* it is older than D */
-  :: d_step { none[1] -> none[1] = false }
+  :: d_step { none[SERVES - 1] -> none[SERVES - 1] = false }
 #endif
   :: d_step { !stopped -> stopped = true }
   od;
@@ -911,6 +923,13 @@ init {
     skip
   };
   atomic {
-    run Serve(0); run Serve(1); run Controller(0); run Controller(1); run World(); run Quiet()
+    run Serve(0); run Controller(0); run World(); run Quiet();
+#if SERVES > 1
+    run Serve(1);
+#endif
+#if CONTROLLERS > 1
+    run Controller(1);
+#endif
+    skip
   }
 }
