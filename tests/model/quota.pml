@@ -143,7 +143,7 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define STORED_AT_START 1
 #define DELETIONS 1
 #endif
-#ifdef BACK_AND_FORTH    /* a stored pod moves to another class, and back */
+#ifdef BACK_AND_FORTH    /* a stored pod moves to another class, and back: S2 is broken unless -DCHANGE_BY_VERSION=1 */
 #define CONTROLLERS 1
 #define OBJECTS 2
 #define CHANGES 2
@@ -292,7 +292,8 @@ hidden byte changed; hidden byte before; hidden mtype verdict;
 #define UNCOUNTED (CONSTRAINED(generation, 1) && !row.second_key)
 #define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes store nothing that entries wait for */
 
-/* policies/vector.py: positive_difference, by Reservation.change in policies/ledger/decide.py */
+/* policies/vector.py: positive_difference */
+/* policies/ledger/decide.py: Reservation.change */
 #if CHANGE_ONLY_GROWS
 #define GROWTH(q, k) (AMOUNT(AFTER(q), k) > AMOUNT(base[q], k) -> AMOUNT(AFTER(q), k) - AMOUNT(base[q], k) : 0)
 #else
@@ -407,7 +408,7 @@ inline keep_copy(writer) { skip }   /* a row that is fresh is the row */
 /* ---- What tests/test_model.py replays; spin's verifier prints nothing */
 
 inline print_row() {
-  printf(" row counted=%d second_key=%d generation=%d uid=%d used=", row.counted, row.second_key, generation, uid);
+  printf(" row counted=%d second_key=%d generation=%d uid=%d hard=%d,%d used=", row.counted, row.second_key, generation, uid, LIMIT(0), LIMIT(1));
   i = 0;
   do
   :: i < OBJECTS -> printf("%d,", row.used[i]); i++
@@ -416,7 +417,7 @@ inline print_row() {
   printf(" entries=");
   i = 0;
   do
-  :: i < REQUESTS -> printf("%d,", row.entry[i]); i++
+  :: i < REQUESTS -> printf("%d/%d/%d,", row.entry[i], base[i], AFTER(i)); i++
   :: else -> break
   od;
   printf(" revisions=");
@@ -432,7 +433,8 @@ inline print_row() {
 
 mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_ROW };
 
-/* policies/ledger/decide.py: _Batch._refused, _Batch._shortfalls */
+/* policies/ledger/decide.py: _Batch._refused, _Batch._shortfalls.
+   Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED. */
 inline decide(q, g) {
   verdict = RESERVED;
   if
@@ -468,7 +470,7 @@ inline decide(q, g) {
         fi
      fi
   fi;
-  printf("decide request=%d base=%d verdict=%e", q, base[q], verdict); print_row(); printf("\n")
+  printf("decide request=%d verdict=%e", q, verdict); print_row(); printf("\n")
 }
 
 inline arrives(s, q) {
@@ -652,7 +654,7 @@ inline is_shown(c, q) {
   skip
 }
 
-/* policies/ledger/settle.py: initialise, Listing of which was begun after this quota was read */
+/* policies/ledger/settle.py: initialise. Else Refused.TOO_EARLY, Refused.BEGUN_BEFORE. */
 inline may_initialise(c) {
   ok = (waited[c] || !INITIALISE_AFTER_WAIT);
   key = 0;
@@ -668,7 +670,7 @@ inline may_initialise(c) {
   skip
 }
 
-/* policies/ledger/row.py: Revisions.reaches */
+/* policies/ledger/row.py: Revisions.reaches. Else Refused.OLDER. */
 inline reaches(c) {
   key = 0;
   do
@@ -747,7 +749,8 @@ inline count(c) {
   check_everyone_is_covered()
 }
 
-/* policies/ledger/settle.py: settle, _count, _given_up; webhook/controller/settling.py: Settler._write */
+/* policies/ledger/settle.py: settle, _count, _given_up. What settle would answer with Refused.UNCOUNTED is initialised. */
+/* webhook/controller/settling.py: Settler._write */
 inline settle(c) {
   tried[c] = true;
 #if SWAP_IN_CONTROLLER == 0
@@ -769,12 +772,6 @@ inline settle(c) {
   i = 0;
   do
   :: i < COLLECTIONS -> printf("%d/%d/%d,", list[c].revision[i], list[c].quota_uid[i], list[c].generation[i]); i++
-  :: else -> break
-  od;
-  printf(" bases=");
-  i = 0;
-  do
-  :: i < REQUESTS -> printf("%d,", base[i]); i++
   :: else -> break
   od;
   print_row();
