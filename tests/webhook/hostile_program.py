@@ -26,9 +26,10 @@ from prometheus_client import CollectorRegistry
 from tests.webhook.hostile_bodies import Body, bodies
 from webhook import review
 from webhook.admission import Admission
-from webhook.app import BODY_LIMIT, create_app
+from webhook.app import create_app
 from webhook.audit import AuditLog
 from webhook.configuration.loader import load_directory
+from webhook.endpoints import BODY_LIMIT
 from webhook.engine import Engine
 from webhook.metrics import Metrics
 
