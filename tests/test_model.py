@@ -129,7 +129,10 @@ def replay_count(line: str) -> None:
 
 def written(before: Row, result: Settled | Refused) -> Row:
     """Return the row after the count: one that only is newer is not written, as in `Settler._write`."""
-    if isinstance(result, Refused) or msgspec.structs.replace(result.row, revisions=before.revisions) == before:
+    if (
+        isinstance(result, Refused)
+        or msgspec.structs.replace(result.row, revisions=before.revisions) == before
+    ):
         return before
     return result.row
 
@@ -156,9 +159,7 @@ def requests(facts: dict[str, str]) -> list[Reservation]:
         if number < objects:
             asked.append(Reservation.creation(f"object-{number}", vector(after), CATALOGUE))
         else:
-            asked.append(
-                Reservation.change("object-0", str(number), vector(base), vector(after), CATALOGUE)
-            )
+            asked.append(Reservation.change("object-0", str(number), vector(base), vector(after), CATALOGUE))
     return asked
 
 
@@ -166,9 +167,7 @@ def row(facts: dict[str, str]) -> Row:
     limits = dict(zip(KEYS, numbers(facts["hard"]), strict=True))
     hard = {key: Fraction(limit) for key, limit in limits.items() if limit != UNLIMITED}
     is_there = [entry.startswith("1") for entry in facts["entries"].split(",") if entry]
-    entries = [
-        asked.entry for asked, there in zip(requests(facts), is_there, strict=True) if there
-    ]
+    entries = [asked.entry for asked, there in zip(requests(facts), is_there, strict=True) if there]
     counted = total(vector(code) for code in numbers(facts["used"]))
     known = {KEYS[0], KEYS[1]} if facts["second_key"] == "1" else {KEYS[0]}
     zeros = {key: Fraction(0) for key in known & ({KEYS[0]} | hard.keys())}
