@@ -149,7 +149,7 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define CHANGES 2
 #define CREATED(object) VECTOR(1, 0)
 #define TARGET(change) (change == 0 -> VECTOR(0, 1) : VECTOR(1, 0))
-#define HARD(generation) VECTOR(1, 1)
+#define HARD(generation) VECTOR(2, 2)
 #define STORED_AT_START 1
 #endif
 #ifdef CLAIMED           /* a pod and a claim, counted from lists of their own */
@@ -346,7 +346,7 @@ inline check_everyone_is_covered() {   /* S2 */
 inline check_fits(q) {   /* S1 */
   key = 0;
   do
-  :: key < 2 && uid && row.counted && promised[OF(q)] ->
+  :: key < 2 && uid && promised[OF(q)] ->
      sum = 0;
      i = 0;
      do
@@ -539,6 +539,7 @@ end:
              if
              :: reserved ->
                 assert(!row.entry[SLOT(q)]);             /* S1: nobody is charged twice */
+                promised[OF(q)] = true;
                 row.entry[SLOT(q)] = (ENTRY_IS_FULL || CONSTRAINED(generation, 1) -> FULL : FIRST_KEY);
                 written()
              :: else
