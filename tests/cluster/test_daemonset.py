@@ -1,0 +1,165 @@
+"""Who gets an exemption by being who they are: the DaemonSet controller and kubelets, and nobody who only claims to be."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.builders import JSON, gpu_container, pod
+from tests.cluster.test_admission import apply, named, stored
+from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane.webhook import Webhook
+
+POLICY = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec:
+  rules:
+    gpu-class: {default: nvidia-a100-80gb}
+"""
+NAMESPACE = "agents"
+NODES = ("agent-node-0", "agent-node-1")
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+PIN = {"accelerator": "nvidia-a100-80gb"}
+MIRROR = "kubernetes.io/config.mirror"
+
+DAEMONSET: JSON = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "metadata": {"name": "monitor", "namespace": NAMESPACE},
+    "spec": {
+        "selector": {"matchLabels": {"app": "monitor"}},
+        "template": {"metadata": {"labels": {"app": "monitor"}}, "spec": {"containers": [gpu_container()]}},
+    },
+}
+
+# With the node authorizer kubelets may create their mirror pods; here it is off, and RBAC has to say so.
+KUBELETS_MAY = [
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "test-kubelets"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "patch"]}],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "test-kubelets"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "test-kubelets"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def webhook(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    config = tmp_path_factory.mktemp("config")
+    (config / "policy.yaml").write_text(POLICY)
+    full_plane.kubectl("create", "namespace", NAMESPACE)
+    full_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(KUBELETS_MAY))
+    for name in NODES:
+        # Of another class than the policy's default: a pod that is pinned runs on neither. And without a taint: for a node
+        # that its template does not tolerate, the DaemonSet controller makes no pod that we could add a toleration to.
+        create_gpu_node(full_plane.client(), name, labels={"accelerator": "nvidia-t4"})
+    with Webhook(full_plane, config=config) as running:
+        running.register()
+        yield running
+        running.unregister()
+    full_plane.kubectl("delete", "node", *NODES)
+    full_plane.kubectl("delete", "clusterrole,clusterrolebinding", "test-kubelets")
+    full_plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def as_kubelet(node: str) -> list[str]:
+    return [f"--as=system:node:{node}", "--as-group=system:nodes", "--as-group=system:authenticated"]
+
+
+def mirror_pod(name: str, node: str) -> JSON:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": "0", "controller": True}
+    document = named(name, pod(gpu_container(), annotations={MIRROR: "hash"}, nodeName=node), NAMESPACE)
+    document["metadata"]["ownerReferences"] = [owner]
+    return document
+
+
+def eventually(plane: ControlPlane, count: int) -> list[JSON]:
+    """Return the pods of the DaemonSet once that many are bound."""
+    deadline = time.monotonic() + 30
+    while True:
+        _, answer = plane.client().get(
+            f"/api/v1/namespaces/{NAMESPACE}/pods", {"labelSelector": "app=monitor"}
+        )
+        bound: list[JSON] = [item for item in answer["items"] if item["spec"].get("nodeName")]
+        if len(bound) >= count or time.monotonic() > deadline:
+            return bound
+        time.sleep(0.2)
+
+
+def is_injected(document: JSON) -> bool:
+    return "gpu-admission.dev/injected" in document["metadata"].get("annotations", {})
+
+
+def test_pods_of_a_daemonset_are_tolerated_but_not_pinned(full_plane: ControlPlane, webhook: Webhook) -> None:
+    accepted, said = apply(full_plane, DAEMONSET)
+    assert accepted, said
+
+    pods = eventually(full_plane, len(NODES))
+
+    assert {each["spec"]["nodeName"] for each in pods} == set(NODES)
+    assert all(TOLERATION in each["spec"]["tolerations"] for each in pods)
+    assert all("nodeSelector" not in each["spec"] for each in pods)
+    users = {line["user"] for line in webhook.audit() if line["name"].startswith("monitor-")}
+    assert users == {"system:serviceaccount:kube-system:daemon-set-controller"}
+
+
+def test_who_only_claims_a_daemonset_as_owner_is_pinned_like_anybody(
+    full_plane: ControlPlane,
+    webhook: Webhook,  # noqa: ARG001
+) -> None:
+    document = named("claims", pod(gpu_container()), NAMESPACE)
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "none", "uid": "0", "controller": True}
+    document["metadata"]["ownerReferences"] = [owner]
+
+    accepted, said = apply(full_plane, document, "--dry-run=server", "-o", "yaml")
+
+    assert accepted, said
+    assert yaml.safe_load(said)["spec"]["nodeSelector"] == PIN
+
+
+def test_who_only_claims_to_be_a_mirror_pod_gets_no_exemption(
+    full_plane: ControlPlane,
+    webhook: Webhook,  # noqa: ARG001
+) -> None:
+    wrong = mirror_pod("pretends", NODES[0])
+    wrong["spec"]["containers"] = [gpu_container("500m")]
+    refused, reason = apply(full_plane, wrong)
+    accepted, said = apply(full_plane, mirror_pod("pretends", NODES[0]))
+
+    assert not refused
+    assert "GPUs come whole" in reason
+    assert accepted, said
+    assert is_injected(stored(full_plane, "pretends", NAMESPACE))
+
+
+@pytest.mark.parametrize(
+    ("node", "exempt"),
+    [
+        pytest.param(NODES[0], True, id="of-its-own-node"),
+        pytest.param(NODES[1], False, id="of-another-node"),
+    ],
+)
+def test_a_kubelet_s_mirror_pod_comes_through_untouched_on_its_own_node(
+    full_plane: ControlPlane, webhook: Webhook, node: str, exempt: bool
+) -> None:
+    name = f"static-{node}"
+    accepted, said = apply(full_plane, mirror_pod(name, node), *as_kubelet(NODES[0]))
+
+    assert accepted, said
+    document = stored(full_plane, name, NAMESPACE)
+    assert is_injected(document) is not exempt
+    assert (TOLERATION in document["spec"]["tolerations"]) is not exempt
+    lines: list[Any] = [line for line in webhook.audit() if line["name"] == name]
+    assert {line["user"] for line in lines} == {f"system:node:{NODES[0]}"}
+    assert lines[0]["verdict"] == ("allowed" if exempt else "patched")
