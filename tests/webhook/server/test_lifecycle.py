@@ -96,7 +96,7 @@ def test_request_that_never_ends_is_given_up(directory: Path) -> None:
         time.sleep(0.2)
         began = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20  # of the 60 that the request would have taken
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
@@ -106,7 +106,7 @@ def test_interrupt_stops_at_once(directory: Path, number: int) -> None:
         time.sleep(0.2)
         began = time.monotonic()
         assert server.stop(number) == 0
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20  # of the 60 that draining would have taken
 
 
 def test_interrupt_ends_draining(directory: Path) -> None:
@@ -115,7 +115,7 @@ def test_interrupt_ends_draining(directory: Path) -> None:
         server.wait_for("on_drain was called")
         began = time.monotonic()
         assert server.stop(signal.SIGINT) == 0
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20  # of the 60 that draining would have taken
 
 
 def test_there_is_only_ever_one_worker(directory: Path) -> None:
