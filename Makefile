@@ -43,6 +43,10 @@ check: $(READY) ## check format, lint, types and import contracts
 bench: $(READY) control-plane ## measure what it costs, side by side with doing nothing and with CEL policies
 	@$(BIN)/python -m tests.bench
 
+.PHONY: model
+model: $(READY) ## check the quota protocol's model with spin, whole and without each of its rules
+	@$(BIN)/python tests/model/run --mutants
+
 ##@ Maintenance
 .PHONY: format
 format: $(READY) ## format the code
