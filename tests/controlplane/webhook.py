@@ -137,6 +137,8 @@ class Webhook:
     def unregister(self) -> None:
         for kind in CONFIGURATIONS:
             self._plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")
+        # Its clusterIP cannot change, and another webhook of this plane may listen elsewhere.
+        self._plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE, "--ignore-not-found")
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane: nothing but clusterIP and caBundle differs."""
