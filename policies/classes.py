@@ -24,6 +24,7 @@ SEVENTHS = 7
 """MIG divides the compute of a card in sevenths (an A30 has four of them), whatever it does to the memory."""
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_PART = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 _MIG_PROFILE = re.compile(
     r"(?:(?P<compute>[1-7])c\.)?(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb([+-][a-z]+(\.[a-z]+)*)?"
@@ -62,7 +63,7 @@ class GPUClassSpec(
     `family` is the class's own name where it is left out. `memory_gib` is the nominal size that the vendor
     sells. `resource` is the extended resource by which whole cards are asked for. `equivalents` says what one
     unit of a resource is worth in whole cards where that is not 1: "1/4" for a pool that is time-sliced by
-    four under an unchanged resource name.
+    four under an unchanged resource name. `device_classes` are the DeviceClasses (DRA) whose devices are all of this class.
     """
 
     memory_gib: int = msgspec.field(name="memoryGiB")
@@ -72,6 +73,7 @@ class GPUClassSpec(
     node_labels: tuple[NodeLabel, ...] = ()
     mig_profiles: dict[str, MigProfile] = {}
     equivalents: dict[str, str] = {}
+    device_classes: tuple[str, ...] = ()
 
 
 class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
@@ -109,18 +111,22 @@ class ClassCatalogue:
         self._classes = {name: by_name[name] for name in sorted(by_name)}
         families: dict[str, list[GPUClass]] = defaultdict(list)
         labels: dict[tuple[str, str], list[GPUClass]] = defaultdict(list)
+        device_classes: dict[str, list[GPUClass]] = defaultdict(list)
         self._profiles: dict[tuple[str, str], MigProfile] = {}
         for gpu_class in self._classes.values():
             families[gpu_class.family].append(gpu_class)
             for label in gpu_class.node_labels:
                 for value in label.values:
                     labels[label.key, value].append(gpu_class)
+            for device_class in gpu_class.device_classes:
+                device_classes[device_class].append(gpu_class)
             for profile_name, profile in gpu_class.mig_profiles.items():
                 self._profiles[gpu_class.name, profile_name] = profile
                 # A resource name has no "+": a 1g.10gb+me is offered as nvidia.com/mig-1g.10gb.me.
                 self._profiles[gpu_class.name, profile_name.replace("+", ".")] = profile
         self._families = {family: tuple(members) for family, members in sorted(families.items())}
         self._labels = {label: tuple(members) for label, members in labels.items()}
+        self._device_classes = {name: tuple(members) for name, members in device_classes.items()}
         self.label_keys = frozenset(key for key, _ in labels)
 
     def __iter__(self) -> Iterator[GPUClass]:
@@ -150,6 +156,10 @@ class ClassCatalogue:
     def matching_label(self, key: str, value: str) -> tuple[GPUClass, ...]:
         """Return the classes whose nodes may carry this label; several where it tells only the family."""
         return self._labels.get((key, value), ())
+
+    def of_device_class(self, name: str) -> tuple[GPUClass, ...]:
+        """Return the classes of which the devices of that DeviceClass are; empty where none says so."""
+        return self._device_classes.get(name, ())
 
     def mig_profile(self, gpu_class: GPUClass, profile: str) -> MigProfile | None:
         """Return the profile named as NVIDIA does (`1g.10gb+me`) or a resource does (`1g.10gb.me`)."""
@@ -226,6 +236,7 @@ def problems(name: str, spec: GPUClassSpec) -> list[Problem]:
             for resource, share in spec.equivalents.items()
             for problem in _equivalent_problems(f"spec.equivalents[{resource}]", resource, share)
         ),
+        *_device_class_problems(spec),
     ]
 
 
@@ -315,6 +326,20 @@ def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassS
 def _equivalent_problems(path: str, resource: str, share: str) -> Iterator[Problem]:
     yield from _resource_problems(path, resource)
     yield from _share_problems(path, share)
+
+
+def _device_class_problems(spec: GPUClassSpec) -> Iterator[Problem]:
+    for index, name in enumerate(spec.device_classes):
+        path = f"spec.deviceClasses[{index}]"
+        if not is_device_class(name):
+            yield path, f'"{name}" is not the name of a DeviceClass, such as h100.example.com'
+        elif name in spec.device_classes[:index]:
+            yield path, f'"{name}" stands there twice'
+
+
+def is_device_class(name: str) -> bool:
+    """Whether a DeviceClass could have that name: a DNS subdomain (apimachinery, `NameIsDNSSubdomain`)."""
+    return len(name) <= _PREFIX_LENGTH and _SUBDOMAIN.fullmatch(name) is not None
 
 
 def _share_problems(path: str, share: str) -> Iterator[Problem]:

@@ -5,7 +5,9 @@ limit without a request is one, and every quantity is rounded up to thousandths 
 in `pkg/apis/core/v1/defaults.go`). So a template counts like the pods that will be made from it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from fractions import Fraction
+from typing import TypeVar
 
 from policies.pod import Container, Pod, ResourceList
 from policies.quantity import Quantity, parse_quantity
@@ -16,6 +18,9 @@ _NANO_PER_MILLI = 10**6
 
 Demand = dict[str, Quantity]
 
+_Name = TypeVar("_Name", bound=Hashable)
+_Amount = TypeVar("_Amount", Quantity, Fraction)
+
 
 def pod_requests(pod: Pod) -> Demand:
     """Return how much of every named resource (`nvidia.com/gpu`) the pod needs, zeros included.
@@ -23,19 +28,33 @@ def pod_requests(pod: Pod) -> Demand:
     The native ones (cpu, memory, hugepages-*, …) are left out: they may also be asked for by the pod as a whole.
     Raises QuantityError: the caller decides what a pod is worth that cannot be counted.
     """
-    running = _sum(_container_requests(container) for container in pod.body.containers or ())
-    sidecars: Demand = {}
-    highest: Demand = {}
+    return at_one_time(pod, _container_requests, _named(pod.body.overhead), NOTHING)
+
+
+def at_one_time(
+    pod: Pod,
+    of_container: Callable[[Container], Mapping[_Name, _Amount]],
+    overhead: Mapping[_Name, _Amount],
+    nothing: _Amount,
+) -> dict[_Name, _Amount]:
+    """Return what the pod needs at one time, by name, where each container needs what `of_container` says.
+
+    App containers and sidecars add up; an init step runs beside the sidecars declared before it, and of all of these the
+    largest counts; overhead comes on top.
+    """
+    running = _sum((of_container(container) for container in pod.body.containers or ()), nothing)
+    sidecars: dict[_Name, _Amount] = {}
+    highest: dict[_Name, _Amount] = {}
     for container in pod.body.init_containers or ():
-        requests = _container_requests(container)
+        needs = of_container(container)
         if container.restart_policy == "Always":
-            running = _sum((running, requests))
+            running = _sum((running, needs), nothing)
             # Only the sidecars declared before it run beside an init step.
-            sidecars = _sum((sidecars, requests))
-            highest = _maximum(highest, sidecars)
+            sidecars = _sum((sidecars, needs), nothing)
+            highest = _maximum(highest, sidecars, nothing)
         else:
-            highest = _maximum(highest, _sum((sidecars, requests)))
-    return _sum((_maximum(running, highest), _named(pod.body.overhead)))
+            highest = _maximum(highest, _sum((sidecars, needs), nothing), nothing)
+    return _sum((_maximum(running, highest, nothing), overhead), nothing)
 
 
 def gpu_requests(pod: Pod, vocabulary: Vocabulary) -> dict[GPUResource, Quantity]:
@@ -67,13 +86,15 @@ def _rounded(quantity: Quantity) -> Quantity:
     return Quantity(quantity.milli_value * _NANO_PER_MILLI)
 
 
-def _sum(demands: Iterable[Demand]) -> Demand:
-    total: Demand = {}
+def _sum(demands: Iterable[Mapping[_Name, _Amount]], nothing: _Amount) -> dict[_Name, _Amount]:
+    total: dict[_Name, _Amount] = {}
     for demand in demands:
-        for name, quantity in demand.items():
-            total[name] = total.get(name, NOTHING) + quantity
+        for name, amount in demand.items():
+            total[name] = total.get(name, nothing) + amount
     return total
 
 
-def _maximum(one: Demand, other: Demand) -> Demand:
-    return {name: max(one.get(name, NOTHING), other.get(name, NOTHING)) for name in {**one, **other}}
+def _maximum(
+    one: Mapping[_Name, _Amount], other: Mapping[_Name, _Amount], nothing: _Amount
+) -> dict[_Name, _Amount]:
+    return {name: max(one.get(name, nothing), other.get(name, nothing)) for name in {**one, **other}}

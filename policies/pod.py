@@ -199,10 +199,15 @@ class PodSpec(View, frozen=True):
     scheduler_name: str | None = None
 
 
+class PodStatus(View, frozen=True):
+    phase: str = ""
+
+
 class OwnerReference(View, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 
@@ -239,6 +244,7 @@ class ContainerPlace(msgspec.Struct, frozen=True):
 class Pod(View, frozen=True, dict=True):
     metadata: Metadata | None = None
     spec: PodSpec | None = None
+    status: PodStatus | None = None
 
     @property
     def body(self) -> PodSpec:
@@ -263,6 +269,11 @@ class Pod(View, frozen=True, dict=True):
                 for at, each in enumerate(spec.init_containers or ())
             ),
         )
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether all its containers have ended for good, so that nothing is held any more."""
+        return self.status is not None and self.status.phase in {"Succeeded", "Failed"}
 
     @property
     def is_gated(self) -> bool:

@@ -6,10 +6,12 @@ one `*`; the first pattern that fits a name decides.
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import sha256
 
 import msgspec
 
+from policies.classes import is_device_class
 from policies.pod import Container, ContainerPlace, Pod, QuantityText
 from policies.quantity import Quantity, QuantityError, parse_quantity
 
@@ -57,11 +59,24 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     measure: Measure
 
 
+class DeviceClassPattern(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """DeviceClasses (DRA) whose devices are GPUs, and the extended resource by which the same cards are asked for without DRA.
+
+    That resource tells whose cards they are; without it they may be anybody's.
+    """
+
+    pattern: str
+    resource: str | None = None
+
+
 class VocabularySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Spec of a GPUVocabulary document; what it names comes before the built-in patterns."""
 
     resources: tuple[ResourcePattern, ...] = ()
     fraction_annotations: tuple[AnnotationKey, ...] = ()
+    device_classes: tuple[DeviceClassPattern, ...] = ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, sentence) for every value that makes no sense."""
@@ -80,8 +95,21 @@ class VocabularySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
                     "fraction is for annotations: resources are whole numbers",
                 )
         for index, annotation in enumerate(self.fraction_annotations):
-            if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB}:
-                yield f"fractionAnnotations[{index}].measure", "must be fraction or memoryMiB"
+            if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
+                yield f"fractionAnnotations[{index}].measure", "must be fraction, memoryMiB or devices"
+        for index, device_class in enumerate(self.device_classes):
+            yield from _device_class_problems(f"deviceClasses[{index}]", device_class)
+
+
+def _device_class_problems(path: str, device_class: DeviceClassPattern) -> Iterator[tuple[str, str]]:
+    # A * stands for one or more characters, so a name must still be one with a letter in its place.
+    if device_class.pattern.count("*") > 1 or not is_device_class(device_class.pattern.replace("*", "x")):
+        yield (
+            f"{path}.pattern",
+            "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
+        )
+    if device_class.resource is not None and not all(device_class.resource.partition("/")):
+        yield f"{path}.resource", "must be a resource name such as example.com/gpu"
 
 
 class GPUResource(msgspec.Struct, frozen=True):
@@ -107,6 +135,7 @@ class Vocabulary:
         specs = tuple(specs)
         self._patterns = tuple(pattern for spec in specs for pattern in spec.resources)
         self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
+        self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         # Tenants choose the names, so what is remembered is bounded.
         self.resource = lru_cache(maxsize=1024)(self._resource)
 
@@ -115,13 +144,20 @@ class Vocabulary:
         if name.startswith(IMPLICIT_DEVICE_CLASS):
             return GPUResource(name, Measure.DEVICES)
         for candidate in self._patterns:
-            prefix, star, suffix = candidate.pattern.partition("*")
-            if not star:
-                if name == candidate.pattern:
-                    return _gpu_resource(name, candidate.measure, None)
-            elif len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):
-                return _gpu_resource(name, candidate.measure, name[len(prefix) : len(name) - len(suffix)])
+            found = _filling(candidate.pattern, name)
+            if found is not None:
+                return _gpu_resource(name, candidate.measure, found or None)
         return None
+
+    def device_class(self, name: str) -> DeviceClassPattern | None:
+        """Return the pattern that says that devices of this DeviceClass are GPUs; None where they are none."""
+        return next((each for each in self._device_classes if _filling(each.pattern, name) is not None), None)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex digest of the content, which is in an order: the first pattern that fits decides."""
+        content = (self._patterns, self.fraction_annotations, self._device_classes)
+        return sha256(msgspec.json.encode(content)).hexdigest()
 
     def named_resources(self, container: Container) -> Iterator[GPUResource]:
         """Yield every GPU resource that the container names in limits or requests, also with a zero, once each."""
@@ -166,7 +202,8 @@ class Vocabulary:
         """Return the annotation by which a fraction scheduler (KAI, Run:ai) is asked for a part of a GPU, and its value."""
         annotations = pod.annotations
         for key in self.fraction_annotations:
-            if key.key in annotations:
+            # A number of devices says only of how many the part is.
+            if key.key in annotations and not key.measure.is_count:
                 return key, annotations[key.key]
         return None
 
@@ -177,6 +214,16 @@ class Vocabulary:
             or bool(pod.body.resource_claims)
             or self.pod_fraction(pod) is not None
         )
+
+
+def _filling(pattern: str, name: str) -> str | None:
+    """Return what the `*` of the pattern stands for in the name, "" where it has none; None if it does not fit."""
+    prefix, star, suffix = pattern.partition("*")
+    if not star:
+        return "" if name == pattern else None
+    if len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):
+        return name[len(prefix) : len(name) - len(suffix)]
+    return None
 
 
 def _gpu_resource(name: str, measure: Measure, profile: str | None) -> GPUResource | None:

@@ -161,6 +161,24 @@ def test_unknown_fields_and_wrong_types_are_refused(fields: dict[str, Any], want
             id="label-value-twice",
         ),
         pytest.param(
+            {"deviceClasses": ["H100"]},
+            "spec.deviceClasses[0]",
+            '"H100" is not the name of a DeviceClass, such as h100.example.com',
+            id="device-class-name",
+        ),
+        pytest.param(
+            {"deviceClasses": ["h100.example.com", ".com"]},
+            "spec.deviceClasses[1]",
+            '".com" is not the name of a DeviceClass, such as h100.example.com',
+            id="device-class-without-its-first-part",
+        ),
+        pytest.param(
+            {"deviceClasses": ["h100", "h100"]},
+            "spec.deviceClasses[1]",
+            '"h100" stands there twice',
+            id="device-class-twice",
+        ),
+        pytest.param(
             {"migProfiles": {"1g-10gb": A100}},
             "spec.migProfiles[1g-10gb]",
             "is not a MIG profile, such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb",

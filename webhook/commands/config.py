@@ -198,6 +198,7 @@ def _print(screen: Screen, shown: dict[str, Any]) -> None:
     for vocabulary in shown["vocabulary"]:
         names = [f"{r['pattern']} ({r['measure']})" for r in vocabulary["resources"]]
         names += [f"annotation {a['key']} ({a['measure']})" for a in vocabulary["fractionAnnotations"]]
+        names += [f"device class {d['pattern']}" for d in vocabulary["deviceClasses"]]
         screen.paragraph(f"vocabulary {vocabulary['name']} ({vocabulary['from']}) adds {', '.join(names)}")
     screen.line(f"valid, version {shown['version']}", "green")
 

@@ -1,0 +1,160 @@
+"""Amounts by name: what a pod costs, what a namespace has used, what it may use. Exact, and never negative.
+
+Keys are flat: `gpus` (whole-GPU equivalents over everything), `classes/<class or family>` (the same, of that kind), and
+`resources/<resource name>` (plain counts). A key that is left out is zero. As text an amount is what `str(Fraction)` makes of
+it: "3", "2/7"; what people write may be a decimal, too.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+Vector = dict[str, Fraction]
+
+GPUS = "gpus"
+CLASSES = "classes/"
+RESOURCES = "resources/"
+
+NOTHING = Fraction(0)
+
+_MOST_DIGITS = 400
+"""Of one number. Sums of shares have long denominators: the least common multiple of those of 40 odd weights has 360 digits."""
+
+_AMOUNT = re.compile(
+    rf"[0-9]{{1,{_MOST_DIGITS}}}(\.[0-9]{{1,{_MOST_DIGITS}}}|/[0-9]{{1,{_MOST_DIGITS}}})?", re.ASCII
+)
+_LONGEST_SHOWN = 40
+
+
+class VectorError(ValueError):
+    """The data is no vector. `path` is where (`classes[nvidia-t4]`), the message a sentence that quotes the value."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path = path
+        super().__init__(message)
+
+
+class Excess(msgspec.Struct, frozen=True):
+    """One key of which there is more than there may be."""
+
+    key: str
+    amount: Fraction
+    hard: Fraction
+
+    @property
+    def over(self) -> Fraction:
+        return self.amount - self.hard
+
+
+def add(*vectors: Mapping[str, Fraction]) -> Vector:
+    """Return the sum."""
+    return total(vectors)
+
+
+def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
+    """Return the sum of any number of vectors."""
+    summed: Vector = {}
+    for vector in vectors:
+        for key, amount in vector.items():
+            summed[key] = summed.get(key, NOTHING) + amount
+    return without_zeros(summed)
+
+
+def maximum(*vectors: Mapping[str, Fraction]) -> Vector:
+    """Return for each key the largest amount."""
+    largest: Vector = {}
+    for vector in vectors:
+        for key, amount in vector.items():
+            largest[key] = max(largest.get(key, NOTHING), amount)
+    return without_zeros(largest)
+
+
+def positive_difference(after: Mapping[str, Fraction], before: Mapping[str, Fraction]) -> Vector:
+    """Return by how much `after` is more than `before`, key by key; what became less is left out."""
+    return {
+        key: amount - before.get(key, NOTHING)
+        for key, amount in after.items()
+        if amount > before.get(key, NOTHING)
+    }
+
+
+def exceeds(amounts: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> tuple[Excess, ...]:
+    """Return every key of `hard`, sorted, of which there is more than it allows. Keys that it lacks are unlimited."""
+    return tuple(
+        Excess(key, amounts.get(key, NOTHING), limit)
+        for key, limit in sorted(hard.items())
+        if amounts.get(key, NOTHING) > limit
+    )
+
+
+def without_zeros(vector: Mapping[str, Fraction]) -> Vector:
+    return {key: amount for key, amount in vector.items() if amount}
+
+
+def texts(vector: Mapping[str, Fraction]) -> dict[str, str]:
+    """Return the vector for JSON, sorted by key."""
+    return {key: str(amount) for key, amount in sorted(vector.items())}
+
+
+def shown(amount: Fraction) -> str:
+    """Return the amount for people: `3`, `0.5`, `2/7`, `1 2/7`."""
+    whole, rest = divmod(amount, 1)
+    if not rest:
+        return str(whole)
+    if 1000 % rest.denominator == 0:
+        return f"{whole}.{int(rest * 1000):03}".rstrip("0")
+    return f"{whole} {rest}" if whole else str(rest)
+
+
+def parse_amount(raw: Any) -> Fraction:
+    """Read an amount such as "3", "0.5" or "2/7": no sign, no exponent, no suffix. Raises ValueError with a sentence."""
+    if not isinstance(raw, str):
+        raise ValueError(f'must be text, such as "16", "0.5" or "2/7": quote {_quoted(raw)}')  # noqa: TRY004  one error for all
+    if not _AMOUNT.fullmatch(raw):
+        raise ValueError(f'{_quoted(raw)} is no amount: write "16", "0.5" or "2/7", not negative')
+    numerator, _, denominator = raw.partition("/")
+    if denominator and not int(denominator):
+        raise ValueError(f"{_quoted(raw)} divides by zero")
+    return Fraction(numerator) / int(denominator or "1")
+
+
+def parse_vector(raw: Any) -> Vector:
+    """Read a vector as `texts` writes it; zeros stay, because of what is granted a zero says something. Raises VectorError."""
+    if not isinstance(raw, Mapping):
+        raise VectorError("", "must be a map of amounts")
+    vector: Vector = {}
+    for key, amount in raw.items():
+        if not isinstance(key, str) or not _is_key(key):
+            raise VectorError(
+                str(key), f"{_quoted(key)} is neither gpus nor classes/<name> nor resources/<name>"
+            )
+        vector[key] = _parsed(key, amount)
+    return vector
+
+
+def flattened(gpus: Any, classes: Mapping[str, Any] | None, resources: Mapping[str, Any] | None) -> Vector:
+    """Return what a GPUQuota grants (its `hard`, None where it says nothing) as a vector; zeros stay. Raises VectorError."""
+    vector = {} if gpus is None else {GPUS: _parsed(GPUS, gpus)}
+    for prefix, members in ((CLASSES, classes), (RESOURCES, resources)):
+        for name, amount in (members or {}).items():
+            vector[prefix + name] = _parsed(f"{prefix.removesuffix('/')}[{name}]", amount)
+    return vector
+
+
+def _is_key(key: str) -> bool:
+    return key == GPUS or any(key.startswith(prefix) and key != prefix for prefix in (CLASSES, RESOURCES))
+
+
+def _parsed(path: str, raw: Any) -> Fraction:
+    try:
+        return parse_amount(raw)
+    except ValueError as error:
+        raise VectorError(path, str(error)) from None
+
+
+def _quoted(raw: Any) -> str:
+    text = str(raw)
+    return f'"{text}"' if len(text) <= _LONGEST_SHOWN else f'"{text[:_LONGEST_SHOWN]}…"'

@@ -1,0 +1,246 @@
+"""What we count of a pod, against what the API server's own ResourceQuota charges for the very same pod.
+
+Pods with init containers, sidecars, overhead (by RuntimeClass) and several GPU resources are created one after the other in
+namespaces that have a ResourceQuota of `requests.<resource>`; what each adds to the quota's `used` must be what we make of the
+pod as it was stored. The same for ResourceClaims and `<DeviceClass>.deviceclass.resource.k8s.io/devices`.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from policies.charge import Unpinned, charge_pod
+from policies.claims import charge_claim, decode_claim
+from policies.demand import pod_requests
+from policies.pod import decode_pod
+from policies.quantity import NANO, parse_quantity
+from policies.vector import RESOURCES
+from tests.builders import JSON, container
+from tests.controlplane import Client, ControlPlane
+from webhook.configuration.loader import load_directory
+
+SEED = 20260725
+PODS, CLAIMS, NAMESPACES = 2000, 200, 8
+QUOTA = "everything"
+GPUS = [
+    "nvidia.com/gpu",
+    "nvidia.com/mig-1g.10gb",
+    "amd.com/gpu",
+    "deviceclass.resource.kubernetes.io/gpu.nvidia.com",
+]
+ASKED = [*GPUS, "example.com/dongle"]
+"""The last one is no GPU: it costs us nothing, but its arithmetic is the same."""
+
+AMOUNTS = ["0", "1", "1", "2", "3", "8", "1000m", "4000m", "1e0", "+2", "16", "1k"]
+OVERHEADS: dict[str, JSON] = {
+    "with-a-gpu": {"nvidia.com/gpu": "1"},
+    "with-slices": {"nvidia.com/mig-1g.10gb": "2", "cpu": "250m"},
+    "with-cpu": {"cpu": "100m", "memory": "64Mi"},
+}
+
+
+DEVICE_CLASSES = ["gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com"]
+PER_CLASS = ".deviceclass.resource.k8s.io/devices"
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+
+
+class Counted(NamedTuple):
+    """A pod (or claim) as it was stored, and by how much it raised each `used` of the quota."""
+
+    stored: JSON
+    charged: dict[str, Fraction]
+
+
+def resources(choose: random.Random) -> JSON:
+    names = choose.sample(ASKED, choose.choice([0, 1, 1, 1, 2, 2, 3]))
+    asked = {name: choose.choice(AMOUNTS) for name in names}
+    # Defaulting copies a limit; a request of its own must be the same number.
+    both = {name: amount for name, amount in asked.items() if choose.random() < 0.3}
+    return {"limits": asked, "requests": both}
+
+
+def pods() -> Iterator[JSON]:
+    choose = random.Random(SEED)  # noqa: S311  the same pods in every run
+    for index in range(PODS):
+        spec: JSON = {
+            "containers": [
+                container(f"app-{n}", resources=resources(choose)) for n in range(choose.choice([1, 1, 2, 3]))
+            ],
+            "initContainers": [
+                container(
+                    f"init-{n}",
+                    resources=resources(choose),
+                    **({"restartPolicy": "Always"} if choose.random() < 0.5 else {}),
+                )
+                for n in range(choose.choice([0, 0, 1, 2, 3, 4]))
+            ],
+        }
+        if choose.random() < 0.3:
+            spec["runtimeClassName"] = choose.choice(list(OVERHEADS))
+        if choose.random() < 0.2:
+            spec["schedulingGates"] = [{"name": "example.com/later"}]
+        yield {"metadata": {"name": f"pod-{index}"}, "spec": spec}
+
+
+def namespace(number: int) -> str:
+    return f"demand-{number}"
+
+
+def claims_path(number: int) -> str:
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace(number)}/resourceclaims"
+
+
+def created(answer: tuple[int, Any]) -> Any:
+    assert answer[0] in {200, 201}, answer
+    return answer[1]
+
+
+@pytest.fixture(scope="module")
+def client(plane: ControlPlane) -> Iterator[Client]:
+    client = plane.client()
+    for name, overhead in OVERHEADS.items():
+        body = {"metadata": {"name": name}, "handler": "any", "overhead": {"podFixed": overhead}}
+        created(client.post("/apis/node.k8s.io/v1/runtimeclasses", body))
+    keys = [f"requests.{name}" for name in ASKED] + [name + PER_CLASS for name in DEVICE_CLASSES]
+    hard = dict.fromkeys(keys, "1000000")
+    for number in range(NAMESPACES):
+        created(client.post("/api/v1/namespaces", {"metadata": {"name": namespace(number)}}))
+        path = f"/api/v1/namespaces/{namespace(number)}/resourcequotas"
+        quota = created(client.post(path, {"metadata": {"name": QUOTA}, "spec": {"hard": hard}}))
+        # No controller runs here that would do it, and without a status the API server refuses every pod.
+        quota["status"] = {"hard": hard, "used": dict.fromkeys(hard, "0")}
+        created(client.put(f"{path}/{QUOTA}/status", quota))
+    yield client
+    for number in range(NAMESPACES):
+        client.delete(claims_path(number))
+        client.delete(f"/api/v1/namespaces/{namespace(number)}/pods", {"gracePeriodSeconds": 0})
+        client.delete(f"/api/v1/namespaces/{namespace(number)}")
+    for name in OVERHEADS:
+        client.delete(f"/apis/node.k8s.io/v1/runtimeclasses/{name}")
+
+
+def used(client: Client, number: int) -> dict[str, Fraction]:
+    quota = created(client.get(f"/api/v1/namespaces/{namespace(number)}/resourcequotas/{QUOTA}"))
+    return {
+        name.removeprefix("requests."): Fraction(parse_quantity(amount).nano, NANO)
+        for name, amount in quota["status"]["used"].items()
+    }
+
+
+def counted(client: Client, number: int, documents: list[JSON]) -> list[Counted]:
+    """Create the pods (or claims) one by one, and read after each what the quota says."""
+    found = []
+    before = used(client, number)
+    path = claims_path(number) if documents[0].get("kind") else f"/api/v1/namespaces/{namespace(number)}/pods"
+    for document in documents:
+        stored = created(client.post(path, document))
+        after = used(client, number)
+        found.append(Counted(stored, {name: amount - before[name] for name, amount in after.items()}))
+        before = after
+    return found
+
+
+def all_counted(client: Client, documents: list[JSON]) -> list[Counted]:
+    """Create everything, in all namespaces at once."""
+    shares = [documents[number::NAMESPACES] for number in range(NAMESPACES)]
+    with ThreadPoolExecutor(NAMESPACES) as threads:
+        each = threads.map(lambda number: counted(client, number, shares[number]), range(NAMESPACES))
+        return [item for items in each for item in items]
+
+
+def test_our_demand_is_what_the_api_servers_quota_charges(
+    client: Client, record_property: Callable[[str, Any], None]
+) -> None:
+    found = all_counted(client, list(pods()))
+
+    configuration = load_directory(None)
+    different = []
+    seen: Counter[str] = Counter()
+    for pod, charged in found:
+        view = decode_pod(msgspec.json.encode(pod))
+        charge = charge_pod(
+            view,
+            classes=configuration.classes,
+            vocabulary=configuration.vocabulary,
+            unpinned=Unpinned.TOTAL_ONLY,
+        )
+        demand = {name: Fraction(quantity.nano, NANO) for name, quantity in pod_requests(view).items()}
+        ours = {name: charge.vector.get(RESOURCES + name, Fraction(0)) for name in GPUS}
+        if any(demand.get(name, 0) != charged[name] for name in ASKED) or charge.denials:
+            different.append(f"demand {demand}, the quota {charged}: {pod['spec']}")
+        elif any(ours[name] != charged[name] for name in GPUS):
+            different.append(f"charge {ours}, the quota {charged}: {pod['spec']}")
+        seen.update(kind for kind, is_there in kinds(pod, charged).items() if is_there)
+
+    for name, count in sorted(seen.items()):
+        record_property(name, count)
+    print(f"{len(found)} pods:", dict(sorted(seen.items())))  # noqa: T201  the figures, shown by -rA
+    assert not different, f"{len(different)}:\n" + "\n".join(different[:20])
+    assert len(found) == PODS
+    assert min(seen.values()) >= 50, "some kind of pod is hardly there"
+    assert set(seen) == set(kinds(found[0].stored, found[0].charged))
+
+
+def kinds(pod: JSON, charged: dict[str, Fraction]) -> dict[str, bool]:
+    """Return what is special about the pod, so that nothing of it is missing from the 2,000."""
+    spec = pod["spec"]
+    init = spec.get("initContainers", [])
+    asked = [name for name in GPUS if charged[name]]
+    return {
+        "init containers": any("restartPolicy" not in each for each in init),
+        "sidecars": any("restartPolicy" in each for each in init),
+        "overhead of GPUs": any(name in GPUS for name in spec.get("overhead", {})),
+        "several GPU resources": len(asked) > 1,
+        "gated": "schedulingGates" in spec,
+        "no GPU": not asked,
+        **{name: charged[name] > 0 for name in ASKED},
+    }
+
+
+def claims() -> Iterator[JSON]:
+    choose = random.Random(SEED)  # noqa: S311  the same claims in every run
+
+    def devices() -> JSON:
+        counted = choose.choice([{}, {"allocationMode": "ExactCount", "count": choose.randint(1, 9)}])
+        every = {"allocationMode": "All"}
+        return {"deviceClassName": choose.choice(DEVICE_CLASSES), **choose.choice([counted, counted, every])}
+
+    for index in range(CLAIMS):
+        requests: list[JSON] = []
+        for number in range(choose.choice([1, 1, 2, 3])):
+            alternatives = [{"name": f"way-{way}", **devices()} for way in range(choose.choice([0, 0, 2, 3]))]
+            wanted = {"firstAvailable": alternatives} if alternatives else {"exactly": devices()}
+            requests.append({"name": f"request-{number}", **wanted})
+        yield {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": f"claim-{index}"},
+            "spec": {"devices": {"requests": requests}},
+        }
+
+
+def test_what_a_claim_costs_is_what_the_api_servers_quota_charges(client: Client) -> None:
+    configuration = load_directory(None)
+    different = []
+    seen: Counter[str] = Counter()
+    for claim, charged in all_counted(client, list(claims())):
+        charge = charge_claim(
+            decode_claim(msgspec.json.encode(claim)),
+            classes=configuration.classes,
+            vocabulary=configuration.vocabulary,
+            unpinned=Unpinned.TOTAL_ONLY,
+        )
+        theirs = {name: charged[name + PER_CLASS] for name in DEVICE_CLASSES}
+        ours = {name: charge.vector.get(RESOURCES + IMPLICIT + name, Fraction(0)) for name in DEVICE_CLASSES}
+        if ours != theirs or charge.denials:
+            different.append(f"charge {ours}, the quota {theirs}: {claim['spec']}")
+        seen.update(name for name, amount in theirs.items() if amount)
+
+    assert not different, f"{len(different)}:\n" + "\n".join(different[:20])
+    assert set(seen) == set(DEVICE_CLASSES)
