@@ -109,6 +109,11 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
             return Mode.AUDIT
         return binding.options.mode
 
+    def mode_of(self, rule_id: str, now: datetime) -> Mode:
+        """Return likewise how strictly the rule of that id holds."""
+        binding = next((binding for binding in self.bindings if binding.rule.id == rule_id), None)
+        return Mode.DISABLED if binding is None else self.mode(binding, now)
+
     def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
         return next((e for e in self.exemptions if e.holds(self.namespace, rule_id, now)), None)
 

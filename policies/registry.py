@@ -8,6 +8,7 @@ from policies.rule import Rule
 from policies.rules import (
     gpu_class,
     gpu_isolation,
+    gpu_quota,
     gpu_requests,
     gpu_toleration,
     model_warming,
@@ -23,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     shared_memory.RULE,
     model_warming.RULE,
     gpu_isolation.RULE,
+    gpu_quota.RULE,
 )
 RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
 

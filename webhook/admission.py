@@ -8,10 +8,13 @@ import msgspec
 
 from policies.pod import Pod, decode_pod
 from policies.policy import TemplateMode
+from policies.rule import Mode
+from policies.rules import gpu_quota
 from webhook import review, workloads
 from webhook.audit import AuditLog, audit_record
-from webhook.engine import Decision, Engine, Subject
+from webhook.engine import Decision, Engine, Judged, Subject, outcome_of
 from webhook.metrics import Metrics
+from webhook.quota.reservations import Bill, Reservations, bill_of_claim, bill_of_pod
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -29,18 +32,26 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    """Answers requests with the configuration in force at that moment."""
+    """Answers requests with the configuration in force at that moment. Without `reservations` no quota is asked."""
 
-    def __init__(self, engine: Callable[[], Engine], audit: AuditLog | None, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Callable[[], Engine],
+        audit: AuditLog | None,
+        metrics: Metrics,
+        reservations: Reservations | None = None,
+    ) -> None:
         self._engine = engine
         self._audit = audit
         self._metrics = metrics
+        self._reservations = reservations
 
     def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
         return self._answer("mutate", request, self._mutate)
 
-    def validate(self, request: AdmissionRequest) -> AdmissionResponse:
-        return self._answer("validate", request, self._validate)
+    def validate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
+        """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others."""
+        return self._answer("validate", request, lambda asked, now: self._validate(asked, now, deadline))
 
     def _answer(
         self, phase: str, request: AdmissionRequest, decide: Callable[[AdmissionRequest, datetime], Answer]
@@ -70,17 +81,24 @@ class Admission:
             return Answer(review.allowed(request.uid), [])
         return self._pod(request, now, patch=True)
 
-    def _validate(self, request: AdmissionRequest, now: datetime) -> Answer:
+    def _validate(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
+        if request.operation == "DELETE":
+            if self._reservations is not None and (_is_pod_itself(request) or _is_claim(request)):
+                self._reservations.release(request)
+            return Answer(review.allowed(request.uid), [])
         if _is_pod_itself(request) and request.operation in {"CREATE", "UPDATE"}:
-            return self._pod(request, now, patch=False)
+            return self._pod(request, now, patch=False, deadline=deadline)
+        if _is_claim(request) and request.operation == "CREATE":
+            return self._claim(request, now, deadline)
         kind = request.kind
         if not request.sub_resource and workloads.has_templates(kind.group, kind.kind):
             return self._templates(request, now)
         return Answer(review.allowed(request.uid), [])
 
-    def _pod(self, request: AdmissionRequest, now: datetime, *, patch: bool) -> Answer:
+    def _pod(self, request: AdmissionRequest, now: datetime, *, patch: bool, deadline: float = 0.0) -> Answer:
         try:
             pod = decode_pod(request.object)
+            before = decode_pod(request.old_object) if request.operation == "UPDATE" else None
         except msgspec.ValidationError as error:
             return Answer(review.unreadable_object(request.uid, str(error)), [])
         if is_mirror_pod(pod, request):
@@ -89,13 +107,45 @@ class Admission:
             pod=pod,
             namespace=request.namespace,
             made_by_daemonset=made_by_daemonset(pod, request),
-            is_update=request.operation == "UPDATE",
+            is_update=before is not None,
         )
         engine = self._engine()
-        decision = engine.mutate(subject, now) if patch else engine.validate(subject, now)
+        if patch:
+            decision = engine.mutate(subject, now)
+        else:
+            decision = engine.validate(subject, now)
+            bill = bill_of_pod(request, pod, before, engine.configuration)
+            decision = self._reserved(request, bill, decision, now, deadline)
         name = f"pod {request.namespace}/{request.name or _name_of(pod)}"
         decisions = [("", decision)]
         return Answer(review.decided(request.uid, decisions, subject=name, patch=patch), decisions)
+
+    def _claim(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
+        configuration = self._engine().configuration
+        try:
+            bill = bill_of_claim(request, configuration)
+        except msgspec.ValidationError as error:
+            return Answer(review.unreadable_object(request.uid, str(error)), [])
+        policy = configuration.policies.for_namespace(request.namespace)
+        decision = self._reserved(request, bill, Decision(policy=policy), now, deadline)
+        name = f"resourceclaim {request.namespace}/{request.name or _generated_name(request)}"
+        decisions = [("", decision)]
+        return Answer(review.decided(request.uid, decisions, subject=name, patch=False), decisions)
+
+    def _reserved(
+        self, request: AdmissionRequest, bill: Bill, decision: Decision, now: datetime, deadline: float
+    ) -> Decision:
+        """Ask the quota last, for what nothing else refuses; its findings become part of the decision."""
+        if self._reservations is None or not decision.allowed:
+            return decision
+        policy = decision.policy
+        options = policy.options_of(gpu_quota.RULE.id)
+        mode = policy.mode_of(gpu_quota.RULE.id, now)
+        if not isinstance(options, gpu_quota.GpuQuotaOptions) or mode is Mode.DISABLED:
+            return decision
+        findings = self._reservations.reserve(request, bill, options, now, deadline)
+        judged = (Judged(finding, outcome_of(finding.severity, mode)) for finding in findings)
+        return msgspec.structs.replace(decision, judged=(*decision.judged, *judged))
 
     def _templates(self, request: AdmissionRequest, now: datetime) -> Answer:
         kind = request.kind
@@ -154,6 +204,11 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
 
 def _is_pod_itself(request: AdmissionRequest) -> bool:
     return workloads.is_pod(request.kind.group, request.kind.kind) and not request.sub_resource
+
+
+def _is_claim(request: AdmissionRequest) -> bool:
+    kind = request.kind
+    return (kind.group, kind.kind, request.sub_resource) == ("resource.k8s.io", "ResourceClaim", "")
 
 
 def _name_of(pod: Pod) -> str:

@@ -24,6 +24,7 @@ from flask import Flask, Response, request
 
 from webhook import review
 from webhook.admission import Admission
+from webhook.deadline import deadline_of
 from webhook.metrics import Metrics
 from webhook.review import AdmissionRequest, AdmissionResponse, BadReviewError
 
@@ -49,7 +50,8 @@ def create_app(admission: Admission, metrics: Metrics, readiness: Readiness) -> 
 
     @app.post("/validate")
     def validate() -> Response:
-        return _review(admission.validate, metrics)
+        deadline = deadline_of(request.args.get("timeout"))
+        return _review(lambda review_of: admission.validate(review_of, deadline), metrics)
 
     @app.get("/healthz")
     def healthz() -> Response:

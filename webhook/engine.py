@@ -174,7 +174,7 @@ class _Run:
         return draft.changes[before:]
 
     def _judge(self, finding: Finding, mode: Mode) -> None:
-        judged = Judged(finding, _outcome(finding.severity, mode))
+        judged = Judged(finding, outcome_of(finding.severity, mode))
         if judged not in self.judged:
             self.judged.append(judged)
 
@@ -190,7 +190,8 @@ class _Run:
         )
 
 
-def _outcome(severity: Severity, mode: Mode) -> Outcome:
+def outcome_of(severity: Severity, mode: Mode) -> Outcome:
+    """Return what becomes of a finding of a rule in that mode."""
     if mode is Mode.AUDIT:
         return Outcome.LOGGED
     if mode is Mode.WARN or severity is Severity.WARNING:

@@ -5,6 +5,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 from flask import Flask
@@ -14,9 +15,16 @@ from certs.files import ensure_self_signed
 from webhook.admission import Admission
 from webhook.app import create_app
 from webhook.audit import AuditLog
+from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationSource, State
 from webhook.metrics import Metrics
+from webhook.quota.batches import Batches
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.memory_store import MemoryStore
+from webhook.quota.metrics import QuotaMetrics, RowCollector
+from webhook.quota.reservations import Reservations
 from webhook.server import lifecycle
 from webhook.server.application import run
 from webhook.server.lifecycle import StartupError
@@ -29,7 +37,17 @@ NO_AUDIT = "none"
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents.",
+    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; without a cluster GPUQuota, too.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="Keep quotas in the cluster that this file names.",
+)
+@click.option(
+    "--in-cluster",
+    is_flag=True,
+    help="Keep quotas in the cluster in which this runs, as its service account.",
 )
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
@@ -60,6 +78,8 @@ NO_AUDIT = "none"
 )
 def serve(
     config: Path | None,
+    kubeconfig: Path | None,
+    in_cluster: bool,
     tls_cert: Path | None,
     tls_key: Path | None,
     self_signed: Path | None,
@@ -76,6 +96,8 @@ def serve(
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if kubeconfig is not None and in_cluster:
+        raise click.UsageError("--kubeconfig names a cluster itself: leave --in-cluster out")
     certificate, key = _certificate(tls_cert, tls_key, self_signed, names)
     try:
         settings = ServerSettings(
@@ -90,10 +112,17 @@ def serve(
         )
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    run(lambda: build(config, audit_log), settings, registry=REGISTRY)
+    cluster = _Cluster(kubeconfig) if kubeconfig is not None or in_cluster else None
+    run(lambda: build(config, audit_log, cluster), settings, registry=REGISTRY)
 
 
-def build(config: Path | None, audit_target: str) -> Flask:
+class _Cluster(NamedTuple):
+    """The cluster that keeps the quotas: that of a kubeconfig, or the one around us."""
+
+    kubeconfig: Path | None
+
+
+def build(config: Path | None, audit_target: str, cluster: _Cluster | None = None) -> Flask:
     """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
@@ -110,8 +139,22 @@ def build(config: Path | None, audit_target: str) -> Flask:
     report(source.state)
     source.start()
     metrics.watch_certificate(lifecycle.certificate)
-    admission = Admission(lambda: source.engine, _audit(audit_target, metrics), metrics)
+    reservations = _reservations(source, cluster)
+    admission = Admission(lambda: source.engine, _audit(audit_target, metrics), metrics, reservations)
     return create_app(admission, metrics, lambda: _readiness(source))
+
+
+def _reservations(source: ConfigurationSource, cluster: _Cluster | None) -> Reservations:
+    metrics = QuotaMetrics(REGISTRY)
+    if cluster is None:
+        memory = MemoryStore(lambda: source.engine.configuration)
+        REGISTRY.register(RowCollector(memory.rows))
+        return Reservations(Batches(memory, metrics), metrics, release=memory.release)
+    try:
+        access = load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None)
+    except AccessError as error:
+        raise StartupError(f"no cluster to keep quotas in: {error}") from None
+    return Reservations(Batches(ClusterStore(ApiClient(access)), metrics), metrics)
 
 
 def _audit(target: str, metrics: Metrics) -> AuditLog | None:

@@ -1,7 +1,8 @@
 """Load a directory of documents into a `Configuration`, or say everything that is wrong with them.
 
 The built-in GPUClass and GPUVocabulary documents come first; a GPUClass of the same name replaces the built-in one, and a
-GPUVocabulary's patterns come before the built-in ones.
+GPUVocabulary's patterns come before the built-in ones. GPUQuota documents say what namespaces may hold, where no API
+server has them.
 """
 
 import re
@@ -14,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from policies import classes
+from policies import classes, quota
 from policies.classes import ClassCatalogue, GPUClass, GPUClassSpec
 from policies.policy import Exemption, Match, Policy, PolicySet, PolicySpec, TemplateMode
+from policies.quota import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from policies.vocabulary import Vocabulary, VocabularySpec
@@ -27,6 +29,7 @@ from webhook.yaml_documents import Parts, YamlDocument, YamlError, load_document
 API_VERSION = "gpu-admission.dev/v1alpha1"
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 FILE_LIMIT = 4 * 1024 * 1024
 
 
@@ -66,6 +69,7 @@ class _PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 class _Metadata(msgspec.Struct, frozen=True):
     name: str
+    namespace: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -101,6 +105,7 @@ class _Collected:
         self.policies: dict[str, Policy] = {}
         self.classes: dict[str, GPUClass] = {}
         self.vocabularies: dict[str, VocabularySpec] = {}
+        self.quotas: dict[str, QuotaSpec] = {}
         self.texts: list[str] = []
 
 
@@ -108,7 +113,7 @@ class Origins(msgspec.Struct, frozen=True, kw_only=True):
     """What documents of one's own added to the built-in ones: where each stands, and which classes they replace."""
 
     places: dict[tuple[str, str], str]
-    """(kind, name) → `file:line`."""
+    """(kind, name; of a GPUQuota its namespace) → `file:line`."""
     replaced_classes: frozenset[str]
     vocabularies: dict[str, VocabularySpec]
 
@@ -138,6 +143,7 @@ def load_with_origins(directory: Path | None) -> tuple[Configuration, Origins]:
         classes=merged,
         vocabulary=Vocabulary([*own.vocabularies.values(), *built_in.vocabularies.values()]),
         version=digest(*own.texts),
+        quotas=own.quotas,
     )
     origins = Origins(
         places={key: place.start for key, place in own.places.items()},
@@ -197,7 +203,12 @@ def _read_document(file: str, document: YamlDocument, collected: _Collected) -> 
     envelope = _envelope(document.data, problems)
     if envelope is not None:
         _refuse_second(envelope, place, collected, problems)
-        readers = {"GPUPolicy": _read_policy, "GPUClass": _read_class, "GPUVocabulary": _read_vocabulary}
+        readers = {
+            "GPUPolicy": _read_policy,
+            "GPUClass": _read_class,
+            "GPUVocabulary": _read_vocabulary,
+            "GPUQuota": _read_quota,
+        }
         readers[envelope.kind](envelope, collected, problems)
     collected.problems.extend(place.problem(problem) for problem in problems)
 
@@ -211,7 +222,7 @@ def _title(data: Any) -> str:
 
 
 def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
-    kinds = ("GPUClass", "GPUPolicy", "GPUVocabulary")
+    kinds = ("GPUClass", "GPUPolicy", "GPUQuota", "GPUVocabulary")
     if isinstance(data, dict) and data.get("apiVersion") != API_VERSION:
         problems.append(Problem(("apiVersion",), f'must be {API_VERSION}, not "{data.get("apiVersion")}"'))
         return None
@@ -223,15 +234,39 @@ def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
     if envelope is not None and not NAME.fullmatch(envelope.metadata.name):
         problems.append(Problem(("metadata", "name"), "must be lower case letters, digits, - and ."))
         return None
+    if envelope is not None and not _is_well_placed(envelope, problems):
+        return None
     return envelope
+
+
+def _is_well_placed(envelope: _Document, problems: list[Problem]) -> bool:
+    """Check namespace and name by kind: a namespace has one quota, and nothing else has a namespace."""
+    kind, metadata, before = envelope.kind, envelope.metadata, len(problems)
+    if kind != "GPUQuota":
+        if metadata.namespace is not None:
+            problems.append(Problem(("metadata", "namespace"), f"a {kind} has none; leave it out"))
+    else:
+        if metadata.namespace is None:
+            problems.append(Problem(("metadata", "namespace"), "is required"))
+        elif not NAMESPACE.fullmatch(metadata.namespace):
+            problems.append(
+                Problem(("metadata", "namespace"), "must be lower case letters, digits and -, at most 63")
+            )
+        if metadata.name != quota.NAME:
+            problems.append(
+                Problem(("metadata", "name"), f"must be {quota.NAME}: a namespace has one GPUQuota")
+            )
+    return len(problems) == before
 
 
 def _refuse_second(
     envelope: _Document, place: _Place, collected: _Collected, problems: list[Problem]
 ) -> None:
-    first = collected.places.setdefault((envelope.kind, envelope.metadata.name), place)
+    namespace, name = envelope.metadata.namespace, envelope.metadata.name
+    first = collected.places.setdefault((envelope.kind, namespace or name), place)
     if first is not place:
-        problems.append(Problem(("metadata", "name"), f"there is another one of this name in {first.start}"))
+        at, what = ("namespace", "for this namespace") if namespace else ("name", "of this name")
+        problems.append(Problem(("metadata", at), f"there is another one {what} in {first.start}"))
 
 
 def _read_class(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
@@ -249,6 +284,14 @@ def _read_vocabulary(document: _Document, collected: _Collected, problems: list[
         return
     problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
     collected.vocabularies[document.metadata.name] = spec
+
+
+def _read_quota(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
+    spec = decode(QuotaSpec, document.spec, ("spec",), problems)
+    if spec is None:
+        return
+    problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
+    collected.quotas[document.metadata.namespace or ""] = spec
 
 
 def _read_policy(document: _Document, collected: _Collected, problems: list[Problem]) -> None:
@@ -322,3 +365,10 @@ def _check_references(collected: _Collected, catalogue: ClassCatalogue) -> None:
                 place.problem(Problem(("spec", "rules", rule_id, *parts_of(path)), message))
                 for path, message in options.class_problems(catalogue)
             )
+    for namespace, spec in collected.quotas.items():
+        place = collected.places["GPUQuota", namespace]
+        for name in spec.hard.classes:
+            if not catalogue.resolve(name):
+                near = catalogue.nearest(name)
+                message = "is neither a class nor a family" + (f"; did you mean {near}?" if near else "")
+                collected.problems.append(place.problem(Problem(("spec", "hard", "classes", name), message)))

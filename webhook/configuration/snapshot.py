@@ -1,21 +1,27 @@
 """One consistent version of everything that is configured."""
 
+from collections.abc import Mapping
 from hashlib import sha256
 
 import msgspec
 
 from policies.classes import ClassCatalogue
 from policies.policy import PolicySet
+from policies.quota import QuotaSpec
 from policies.vocabulary import Vocabulary
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """Policies, classes and vocabulary that belong together; `version` is a digest of the documents they came from."""
+    """Policies, classes and vocabulary that belong together; `version` is a digest of the documents they came from.
+
+    `quotas` are by namespace, and hold where no API server has them.
+    """
 
     policies: PolicySet
     classes: ClassCatalogue
     vocabulary: Vocabulary
     version: str
+    quotas: Mapping[str, QuotaSpec] = {}
 
 
 def digest(*texts: str) -> str:

@@ -1,0 +1,140 @@
+"""What the API server itself refuses of a GPUQuota, and what kubectl shows of one."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import JSON
+from tests.cluster.quota.quotas import QUOTAS, gpu_quota
+from tests.controlplane import ControlPlane
+from webhook.quota.documents import decode_quota, quota_path
+
+NAMESPACE = "crd"
+STRICT = {"fieldValidation": "Strict"}
+AMOUNT = 'must be an amount such as "16", "0.5" or "2/7", not negative'
+
+
+@pytest.fixture(scope="module", autouse=True)
+def namespace(quota_plane: ControlPlane) -> None:
+    quota_plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param(
+            {"hard": {"gpus": "sixteen"}}, f'spec.hard.gpus: Invalid value: "sixteen": {AMOUNT}', id="word"
+        ),
+        pytest.param({"hard": {"gpus": "-1"}}, f'"-1": {AMOUNT}', id="negative"),
+        pytest.param({"hard": {"gpus": "1/0"}}, f'"1/0": {AMOUNT}', id="division-by-zero"),
+        pytest.param({"hard": {"gpus": "1Gi"}}, f'"1Gi": {AMOUNT}', id="suffix"),
+        pytest.param({"hard": {"gpus": ""}}, f'"": {AMOUNT}', id="empty"),
+        pytest.param({"hard": {"gpus": 16}}, "spec.hard.gpus: Invalid value: ", id="number-not-text"),
+        pytest.param({"hard": {"gpus": "9" * 41}}, "may not be more than 40 bytes", id="endless-amount"),
+        pytest.param({"hard": {"classes": {"nvidia-t4": "x"}}}, f'"x": {AMOUNT}', id="amount-of-a-class"),
+        pytest.param(
+            {"hard": {"classes": {"NVIDIA T4": "1"}}}, "a key must be the name of a class", id="class-name"
+        ),
+        pytest.param(
+            {"hard": {"resources": {"gpu": "1"}}}, "a key must be a resource name", id="resource-name"
+        ),
+        pytest.param(
+            {"hard": {"resources": {"requests.nvidia.com/gpu": "1"}}},
+            "without requests. or limits.",
+            id="resource-as-in-a-resourcequota",
+        ),
+        pytest.param({"hard": {}, "unpinned": "Cheapest"}, "supported values: ", id="unpinned-value"),
+        pytest.param({}, "spec.hard: Required value", id="no-hard"),
+        pytest.param({"hard": {"gpu": "1"}}, 'unknown field "spec.hard.gpu"', id="misspelt-key"),
+    ],
+)
+def test_the_api_server_refuses_a_bad_spec(quota_plane: ControlPlane, spec: JSON, want: str) -> None:
+    document = {**gpu_quota(NAMESPACE), "spec": spec}
+    status, answer = quota_plane.client().post(QUOTAS.format(NAMESPACE), document, STRICT)
+    assert status in {400, 422}, answer
+    assert want in answer["message"]
+
+
+@pytest.mark.parametrize(
+    "hard",
+    [
+        pytest.param({"gpus": "0"}, id="nothing-at-all"),
+        pytest.param({"gpus": "0.5"}, id="decimal"),
+        pytest.param({"gpus": "02/07"}, id="fraction"),
+        pytest.param(
+            {"classes": {"nvidia-a100-80gb": "1"}, "resources": {"nvidia.com/mig-1g.10gb": "14"}},
+            id="no-total",
+        ),
+        pytest.param({}, id="only-counted"),
+    ],
+)
+def test_what_the_api_server_takes_can_be_read(quota_plane: ControlPlane, hard: JSON) -> None:
+    client = quota_plane.client()
+    status, answer = client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=hard), STRICT)
+    assert status == 201, answer
+    client.delete(quota_path(NAMESPACE))
+    row = decode_quota(msgspec.json.encode(answer)).versioned.row
+    assert sorted(row.hard) == sorted(_flat(hard))
+    assert row.used is None
+    assert row.unpinned.value == "TotalOnly"
+
+
+def _flat(hard: dict[str, Any]) -> list[str]:
+    return [
+        *(["gpus"] if "gpus" in hard else []),
+        *(f"classes/{name}" for name in hard.get("classes", {})),
+        *(f"resources/{name}" for name in hard.get("resources", {})),
+    ]
+
+
+def test_a_namespace_has_one_quota(quota_plane: ControlPlane) -> None:
+    status, answer = quota_plane.client().post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, name="second"))
+    assert status == 422
+    assert "a namespace has one GPUQuota, and its name must be default" in answer["message"]
+
+
+def test_kubectl_shows_used_reserved_and_hard(quota_plane: ControlPlane) -> None:
+    client = quota_plane.client()
+    client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard={"gpus": "16"}))
+    path = quota_path(NAMESPACE)
+    status = {"status": {"used": {"gpus": "13"}, "reserved": {"gpus": "2"}}}
+    assert client.patch(f"{path}/status", status)[0] == 200
+    shown = quota_plane.kubectl("get", "gpuquotas", "-n", NAMESPACE).stdout.splitlines()
+    client.delete(path)
+    assert shown[0].split() == ["NAME", "USED", "RESERVED", "HARD", "READY", "AGE"]
+    assert shown[1].split()[:4] == ["default", "13", "2", "16"]
+
+
+def test_a_write_to_the_object_leaves_the_status_alone(quota_plane: ControlPlane) -> None:
+    client = quota_plane.client()
+    client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE))
+    path = quota_path(NAMESPACE)
+    client.patch(path, {"status": {"used": {"gpus": "0"}}})
+    _, answer = client.get(path)
+    client.delete(path)
+    assert "status" not in answer
+
+
+def test_who_may_edit_a_namespace_may_not_write_its_quota(quota_plane: ControlPlane) -> None:
+    client = quota_plane.client()
+    client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE))
+    role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings"
+    client.post(
+        role,
+        {
+            "metadata": {"name": "engineers"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "engineer"}],
+        },
+    )
+    engineer = quota_plane.client("engineer")
+    path = quota_path(NAMESPACE)
+    answers = [
+        engineer.patch(path, {"spec": {"hard": {"gpus": "100"}}})[0],
+        engineer.patch(f"{path}/status", {"status": {"used": {"gpus": "0"}}})[0],
+        engineer.delete(path)[0],
+    ]
+    client.delete(f"{role}/engineers")
+    client.delete(path)
+    assert answers == [403, 403, 403]

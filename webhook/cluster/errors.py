@@ -1,0 +1,95 @@
+"""What can go wrong with a call to the API server, each kind a type, so that callers name what they can handle.
+
+`of_response` turns an answer that is not a success into one of them. The message is the API server's own sentence.
+"""
+# ruff: noqa: N818  # named for the reasons of the API (NotFound, Conflict), as every Kubernetes client names them
+
+from http import HTTPStatus
+
+import msgspec
+
+
+class ApiError(Exception):
+    """The API server refused or could not be asked. `code` is the HTTP status, 0 where there was none."""
+
+    def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+
+
+class Unreachable(ApiError):
+    """No answer: connection refused, cut or timed out. A write may have happened all the same."""
+
+
+class BadRequest(ApiError):
+    """400: what was sent is malformed."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are unknown or have expired."""
+
+
+class Forbidden(ApiError):
+    """403: these credentials may not do this, or admission said no."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such API on this server."""
+
+
+class Conflict(ApiError):
+    """409: the object has changed since the resourceVersion that the write was based on."""
+
+
+class AlreadyExists(ApiError):
+    """409 of a POST: there is an object of that name."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion (or the continue token) is older than what the API server remembers; list again."""
+
+
+class Invalid(ApiError):
+    """422: validation refused the object."""
+
+
+class Unavailable(ApiError):
+    """429 or 5xx: the API server is overloaded, starting, or failing; `retry_after` is its wish in seconds, or 0."""
+
+    def __init__(self, message: str, *, code: int = 0, reason: str = "", retry_after: int = 0) -> None:
+        super().__init__(message, code=code, reason=reason)
+        self.retry_after = retry_after
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    HTTPStatus.BAD_REQUEST: BadRequest,
+    HTTPStatus.UNAUTHORIZED: Unauthorized,
+    HTTPStatus.FORBIDDEN: Forbidden,
+    HTTPStatus.NOT_FOUND: NotFound,
+    HTTPStatus.CONFLICT: Conflict,
+    HTTPStatus.GONE: Gone,
+    HTTPStatus.UNPROCESSABLE_ENTITY: Invalid,
+}
+_STATUS = msgspec.json.Decoder(_Status)
+
+
+def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
+    """Return the error that an answer of this code means; `body` is a Status where the API server made it."""
+    try:
+        status = _STATUS.decode(body)
+    except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text
+        status = _Status(message=body[:200].decode(errors="replace").strip())
+    message = status.message or f"HTTP {code}"
+    if code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        seconds = int(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 0
+        return Unavailable(message, code=code, reason=status.reason, retry_after=seconds)
+    kind = _BY_CODE.get(code, ApiError)
+    if kind is Conflict and status.reason == "AlreadyExists":
+        kind = AlreadyExists
+    return kind(message, code=code, reason=status.reason)

@@ -1,0 +1,69 @@
+"""Rows in the status of the GPUQuota `default` of each namespace, swapped by resourceVersion.
+
+Made for many threads and processes: whoever writes first wins, everybody else reads again.
+"""
+
+from typing import Protocol
+
+from policies.ledger.entries import LIMIT
+from policies.ledger.row import Row
+from webhook.cluster import errors
+from webhook.quota.documents import GROUP, PLURAL, DocumentError, decode_quota, encode_status, quota_path
+from webhook.quota.store import Conflict, Gone, LedgerError, Versioned
+
+_NAMED = f'{PLURAL}.{GROUP} "'
+"""How the API server begins to say that one object is not there, as against the whole kind."""
+
+
+class Api(Protocol):
+    """The two calls that a row needs, of `webhook.cluster.api.ApiClient`."""
+
+    def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
+
+    def put(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes: ...
+
+
+class ClusterStore:
+    """A `Store` on the API server."""
+
+    entries_limit = LIMIT
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def read(self, namespace: str, seconds: float) -> Versioned | None:
+        """Read from etcd itself: a GET without a resourceVersion is never served from a cache."""
+        try:
+            return _decoded(self._api.get(quota_path(namespace), timeout=seconds))
+        except errors.NotFound as error:
+            # An API server that has just started does not know the kind yet, and that must not mean "no quota".
+            if _NAMED in str(error):
+                return None
+            raise LedgerError(
+                f"the API server does not know the kind {PLURAL}.{GROUP}: {error}", transient=True
+            ) from None
+        except errors.ApiError as error:
+            raise _ledger_error("read", error) from None
+
+    def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+        path = f"{quota_path(namespace)}/status"
+        try:
+            return _decoded(self._api.put(path, encode_status(namespace, before, row), timeout=seconds))
+        except errors.Conflict as error:
+            raise Conflict(str(error)) from None
+        except errors.NotFound as error:
+            raise Gone(str(error)) from None
+        except errors.ApiError as error:
+            raise _ledger_error("written", error) from None
+
+
+def _decoded(document: bytes) -> Versioned:
+    try:
+        return decode_quota(document).versioned
+    except DocumentError as error:
+        raise LedgerError(str(error), transient=False) from None
+
+
+def _ledger_error(done: str, error: errors.ApiError) -> LedgerError:
+    transient = isinstance(error, errors.Unreachable | errors.Unavailable)
+    return LedgerError(f"the GPUQuota could not be {done}: {error}", transient=transient)

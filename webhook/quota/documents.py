@@ -1,0 +1,125 @@
+"""GPUQuota objects of the API server: JSON to row, row to JSON.
+
+A status that cannot be read raises `DocumentError`: it must not count as an empty one.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from policies.ledger.entries import Entries
+from policies.ledger.row import Condition, Holder, Revisions, Row
+from policies.quota import NAME, QuotaSpec
+from policies.vector import parse_vector, texts
+from webhook.quota.store import Versioned
+
+GROUP = "gpu-admission.dev"
+VERSION = "v1alpha1"
+PLURAL = "gpuquotas"
+KIND = "GPUQuota"
+
+
+class DocumentError(ValueError):
+    """The object is no GPUQuota that could be used; the message says where."""
+
+
+def quota_path(namespace: str, name: str = NAME) -> str:
+    """Return where the API server has the quota of a namespace."""
+    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
+
+
+class QuotaObject(msgspec.Struct, frozen=True):
+    """A GPUQuota as it was read; its row is that of its namespace."""
+
+    namespace: str
+    versioned: Versioned
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    generation: int = 0
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """The status on the wire. Revisions are text there, as everywhere in Kubernetes."""
+
+    used: dict[str, str] | None = None
+    reserved: dict[str, str] | None = None
+    entries: str = ""
+    revisions: dict[str, str] = {}
+    class_catalogue: str | None = None
+    observed_generation: int = 0
+    holders: Mapping[str, tuple[Holder, ...]] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: msgspec.Raw
+    status: _Status = _Status()
+
+
+_OBJECT = msgspec.json.Decoder(_Object)
+_SPEC = msgspec.json.Decoder(QuotaSpec)
+
+
+def decode_quota(document: bytes | msgspec.Raw) -> QuotaObject:
+    """Return the quota in JSON. Raises DocumentError."""
+    try:
+        read = _OBJECT.decode(document)
+        spec, status, metadata = _SPEC.decode(read.spec), read.status, read.metadata
+        row = Row(
+            quota_uid=metadata.uid,
+            generation=metadata.generation,
+            hard=spec.amounts,
+            unpinned=spec.unpinned,
+            used=None if status.used is None else parse_vector(status.used),
+            entries=Entries.parse(status.entries),
+            revisions=_revisions(status.revisions),
+            class_catalogue=status.class_catalogue,
+            observed_generation=status.observed_generation,
+            holders=status.holders,
+            conditions=status.conditions,
+        )
+    except ValueError as error:  # of msgspec, amounts, entries and numbers alike
+        raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
+    return QuotaObject(metadata.namespace, Versioned(row, metadata.resource_version))
+
+
+def encode_status(namespace: str, before: Versioned, row: Row) -> bytes:
+    """Return the body that replaces the status of the object `before`, and of no other version of it."""
+    status = _Status(
+        used=None if row.used is None else texts(row.used),
+        reserved=texts(row.entries.demand),
+        entries=row.entries.text,
+        revisions={
+            "pods": str(row.revisions.pods),
+            "resourceClaims": str(row.revisions.resource_claims),
+            "nodes": str(row.revisions.nodes),
+        },
+        class_catalogue=row.class_catalogue,
+        observed_generation=row.observed_generation,
+        holders=row.holders,
+        conditions=row.conditions,
+    )
+    # No spec: a write to the status leaves everything else as it is stored.
+    metadata = {
+        "name": NAME,
+        "namespace": namespace,
+        "uid": row.quota_uid,
+        "resourceVersion": before.version,
+    }
+    return msgspec.json.encode(
+        {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
+    )
+
+
+def _revisions(raw: Mapping[str, str]) -> Revisions:
+    return Revisions(
+        pods=int(raw.get("pods", "0")),
+        resource_claims=int(raw.get("resourceClaims", "0")),
+        nodes=int(raw.get("nodes", "0")),
+    )

@@ -1,0 +1,76 @@
+"""Metrics of the quota ledger. Namespaces and dimensions with a quota are an administrator's to make: their number is bounded."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from policies.ledger.row import Row
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class QuotaMetrics:
+    """What serve does with the ledger."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.decisions = Counter(
+            "gpu_admission_quota_decisions",
+            "Requests decided by the quota, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.batch_size = Histogram(
+            "gpu_admission_quota_batch_size",
+            "Requests decided on one state of a row.",
+            buckets=BATCHES,
+            registry=registry,
+        )
+        self.conflicts = Counter(
+            "gpu_admission_quota_conflicts",
+            "Writes that found the row changed and were decided again.",
+            registry=registry,
+        )
+        self.errors = Counter(
+            "gpu_admission_quota_ledger_errors",
+            "Reads and writes of a row that failed.",
+            registry=registry,
+        )
+        self.write_seconds = Histogram(
+            "gpu_admission_quota_write_seconds",
+            "Time of one write of a row.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+
+
+class RowCollector(Collector):
+    """What is used, reserved and granted, read when it is asked for: from a watch, or from memory."""
+
+    def __init__(self, rows: Callable[[], Mapping[str, Row]]) -> None:
+        self._rows = rows
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        labels = ("namespace", "dimension")
+        used = GaugeMetricFamily("gpu_admission_quota_used", "What live objects use.", labels=labels)
+        reserved = GaugeMetricFamily(
+            "gpu_admission_quota_reserved",
+            "What creations and changes hold that are not stored yet.",
+            labels=labels,
+        )
+        hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=labels)
+        entries = GaugeMetricFamily(
+            "gpu_admission_quota_entries", "Creations and changes in flight.", labels=("namespace",)
+        )
+        for namespace, row in self._rows().items():
+            held = row.entries.demand
+            entries.add_metric((namespace,), len(row.entries))
+            for key in sorted({*row.hard, *(row.used or {}), *held}):
+                if row.used is not None:
+                    used.add_metric((namespace, key), float(row.used.get(key, 0)))
+                reserved.add_metric((namespace, key), float(held.get(key, 0)))
+                if key in row.hard:
+                    hard.add_metric((namespace, key), float(row.hard[key]))
+        yield from (used, reserved, hard, entries)
