@@ -6,38 +6,28 @@ passes validation, and the quota limits nothing, in silence.
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
+from policies.finding import Finding, Severity
 from policies.vocabulary import Vocabulary
+
+ID = "resource-quota"
+"""Stands where a rule's id does; it is no rule of a policy, since ResourceQuotas are the administrators' own."""
 
 REQUESTS, LIMITS = "requests.", "limits."
 
 
-class SilentKey(msgspec.Struct, frozen=True):
-    """A key of `spec.hard` that does nothing, and the one that was meant."""
-
-    key: str
-    meant: str
-    has_meant: bool
-    """Whether the quota has that one as well: then this one only misleads."""
-
-    @property
-    def path(self) -> str:
-        return f"spec.hard[{self.key}]"
-
-    @property
-    def message(self) -> str:
-        advice = (
-            f"{self.meant} is there as well, so remove this one" if self.has_meant else f"write {self.meant}"
-        )
-        return f"the API server never enforces {self.key}: {advice}"
-
-
-def silent_keys(hard: Iterable[str], vocabulary: Vocabulary) -> Iterator[SilentKey]:
-    """Yield the keys of a ResourceQuota's `spec.hard` that name a GPU resource and limit nothing, sorted."""
+def resource_quota_findings(hard: Iterable[str], vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Yield a warning for every key of `spec.hard` that names a GPU resource and limits nothing, in the order of the keys."""
     keys = frozenset(hard)
     for key in sorted(keys):
         resource = key.removeprefix(LIMITS)
-        if not key.startswith(REQUESTS) and "/" in resource and vocabulary.resource(resource) is not None:
-            meant = REQUESTS + resource
-            yield SilentKey(key, meant, meant in keys)
+        if key.startswith(REQUESTS) or "/" not in resource or vocabulary.resource(resource) is None:
+            continue
+        meant = REQUESTS + resource
+        remedy = f"{meant} is there as well: remove this one" if meant in keys else f"write {meant}"
+        yield Finding(
+            rule=ID,
+            severity=Severity.WARNING,
+            path=f"spec.hard[{key}]",
+            message="limits nothing: of a GPU resource the API server counts only what is requested",
+            remedy=remedy,
+        )

@@ -10,9 +10,9 @@ from policies.pod import Pod, decode_pod
 from policies.policy import TemplateMode
 from policies.rule import Mode
 from policies.rules import gpu_quota
-from webhook import review, workloads
+from webhook import resource_quotas, review, workloads
 from webhook.audit import AuditLog, audit_record
-from webhook.engine import Decision, Engine, Judged, Subject, outcome_of
+from webhook.engine import Decision, Engine, Judged, Outcome, Subject, outcome_of
 from webhook.metrics import Metrics
 from webhook.quota.reservations import Bill, Reservations, bill_of_claim, bill_of_pod
 from webhook.review import AdmissionRequest, AdmissionResponse
@@ -93,6 +93,8 @@ class Admission:
         kind = request.kind
         if not request.sub_resource and workloads.has_templates(kind.group, kind.kind):
             return self._templates(request, now)
+        if not request.sub_resource and resource_quotas.is_resource_quota(kind.group, kind.kind):
+            return self._resource_quota(request)
         return Answer(review.allowed(request.uid), [])
 
     def _pod(self, request: AdmissionRequest, now: datetime, *, patch: bool, deadline: float = 0.0) -> Answer:
@@ -146,6 +148,15 @@ class Admission:
         findings = self._reservations.reserve(request, bill, options, now, deadline)
         judged = (Judged(finding, outcome_of(finding.severity, mode)) for finding in findings)
         return msgspec.structs.replace(decision, judged=(*decision.judged, *judged))
+
+    def _resource_quota(self, request: AdmissionRequest) -> Answer:
+        configuration = self._engine().configuration
+        found = resource_quotas.findings(request.object, configuration.vocabulary)
+        decision = Decision(
+            policy=configuration.policies.for_namespace(request.namespace),
+            judged=tuple(Judged(finding, Outcome.WARNED) for finding in found),
+        )
+        return Answer(review.advised(request.uid, [("", decision)]), [("", decision)])
 
     def _templates(self, request: AdmissionRequest, now: datetime) -> Answer:
         kind = request.kind

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from policies.pod import Pod, decode_pod
-from webhook import workloads
+from webhook import resource_quotas, workloads
 from webhook.configuration.decoding import Problem, decode, dotted
 from webhook.yaml_documents import Parts, YamlDocument, YamlError, load_documents
 
@@ -80,8 +80,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether we know where this kind has its pods."""
-        return self.is_pod or workloads.has_templates(self.group, self.kind)
+        """Whether we know where this kind has its pods, or what else to look at in it."""
+        return (
+            self.is_pod
+            or workloads.has_templates(self.group, self.kind)
+            or resource_quotas.is_resource_quota(self.group, self.kind)
+        )
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.document.line_of((*self.at, *parts))

@@ -12,8 +12,10 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+from policies.finding import Finding
 from policies.pod import decode_pod
 from policies.policy import EffectivePolicy, Exemption
+from webhook import resource_quotas
 from webhook.engine import Decision, Engine, Judged, Outcome, RuleChange, Subject
 from webhook.manifests import Manifest, ManifestPod
 from webhook.review import plain_operations
@@ -44,10 +46,11 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What becomes of an object, and of each pod in it."""
+    """What becomes of an object, and of each pod in it; `warnings` are about the object itself."""
 
     manifest: Manifest
     pods: tuple[PodAnswer, ...]
+    warnings: tuple[Finding, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -76,7 +79,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def answer(manifest: Manifest, engine: Engine, now: datetime) -> Answer:
-    return Answer(manifest, tuple(_answer_pod(manifest, pod, engine, now) for pod in manifest.pods))
+    warnings: tuple[Finding, ...] = ()
+    if resource_quotas.is_resource_quota(manifest.group, manifest.kind):
+        document = msgspec.json.encode(manifest.data)
+        warnings = resource_quotas.findings(document, engine.configuration.vocabulary)
+    pods = tuple(_answer_pod(manifest, pod, engine, now) for pod in manifest.pods)
+    return Answer(manifest, pods, warnings)
 
 
 def _answer_pod(manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime) -> PodAnswer:

@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 
 from tests.controlplane import ControlPlane, ControlPlaneUnavailable, locate
+from tests.controlplane.gpuquota import install_quota_kind
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
@@ -33,6 +34,13 @@ def pytest_runtest_setup() -> None:
 def plane() -> Iterator[ControlPlane]:
     """Serve the API alone: what is created stays as it is. `engineer`, of ml-engineers, may do nothing."""
     yield from _running(ControlPlane)
+
+
+@pytest.fixture(scope="session")
+def quotas(plane: ControlPlane) -> ControlPlane:
+    """Serve GPUQuotas as well."""
+    install_quota_kind(plane.client())
+    return plane
 
 
 @pytest.fixture(scope="session")

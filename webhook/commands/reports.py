@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from policies.finding import Finding
 from policies.policy import TemplateMode
 from webhook.commands.output import Screen, counted
 from webhook.configuration.decoding import parts_of
@@ -45,6 +46,11 @@ def _object_text(screen: Screen, answer: Answer) -> None:
     for pod, judged in answer.findings():
         line = f"{place(manifest, pod, judged)}: {PREFIXES[judged.outcome]}{judged.finding.sentence(pod.source.prefix)}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[judged.outcome])
+    for warning in answer.warnings:
+        line = (
+            f"{manifest.file}:{_line_in(manifest, warning)}: {PREFIXES[Outcome.WARNED]}{warning.sentence()}"
+        )
+        screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[Outcome.WARNED])
     if verdict is Verdict.REFUSED and not manifest.is_pod:
         screen.paragraph(refusal_of_workload(answer), indent=COLUMN)
     for pod in answer.pods:
@@ -148,8 +154,8 @@ def print_json(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -
 def document(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -> dict[str, Any]:
     """Return what `-o json` prints.
 
-    - `objects[]`: file, line, apiVersion, kind, namespace, name, verdict (refused, changed, ok, skipped), and `pods[]`,
-      one for a Pod and one per pod template of a workload;
+    - `objects[]`: file, line, apiVersion, kind, namespace, name, verdict (refused, changed, ok, skipped), `findings[]`
+      about the object itself (a ResourceQuota's keys), and `pods[]`, one for a Pod and one per pod template of a workload;
     - a pod: path ("" or "spec.template"), policy, exemption, `findings[]` (outcome denied, warned or logged; rule, path
       from the object, line, container, value, message, remedy), `changes[]` (rule, what, operations as in RFC 6902,
       relative to the pod);
@@ -180,6 +186,17 @@ def _object_document(answer: Answer) -> dict[str, Any]:
         "namespace": manifest.namespace,
         "name": manifest.name,
         "verdict": answer.verdict.value,
+        "findings": [
+            {
+                "outcome": Outcome.WARNED.value,
+                "rule": warning.rule,
+                "path": warning.path,
+                "line": _line_in(manifest, warning),
+                "message": warning.message,
+                "remedy": warning.remedy,
+            }
+            for warning in answer.warnings
+        ],
         "pods": [_pod_document(manifest, pod) for pod in answer.pods],
     }
 
@@ -217,6 +234,10 @@ def _pod_document(manifest: Manifest, pod: PodAnswer) -> dict[str, Any]:
             for change in pod.changes
         ],
     }
+
+
+def _line_in(manifest: Manifest, finding: Finding) -> int:
+    return manifest.line_of(parts_of(finding.path))
 
 
 def line_of(manifest: Manifest, pod: PodAnswer, judged: Judged) -> int:

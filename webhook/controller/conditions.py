@@ -59,7 +59,9 @@ def _condition(row: Row, kind: str, status: str, reason: str, message: str) -> C
 
 def _at(condition: Condition, before: Condition | None, now: datetime) -> Condition:
     kept = before is not None and before.status == condition.status
-    time = before.last_transition_time if before and kept else now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = (
+        before.last_transition_time if before and kept else now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    )
     return msgspec.structs.replace(condition, last_transition_time=time)
 
 

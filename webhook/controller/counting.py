@@ -9,15 +9,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from time import monotonic
 
 import msgspec
 
-from policies.charge import Unpinned
+from policies.charge import Unpinned, catalogue_digest
 from policies.ledger.row import HOLDERS_SHOWN, Holder, Revisions, Row
 from policies.ledger.settle import Listing, Stored
 from policies.vector import NOTHING
-from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.watch import Mirror, Pace, View
 from webhook.configuration.snapshot import Configuration
@@ -44,7 +42,7 @@ class Counting:
         *,
         pace: Pace | None = None,
     ) -> None:
-        self.catalogue = configuration.classes.digest
+        self.catalogue = catalogue_of(configuration)
         self._changed = changed
         self._pods = PodReader(configuration.classes, configuration.vocabulary)
         self._claims = ClaimReader(configuration.classes, configuration.vocabulary)
@@ -117,9 +115,9 @@ class Counting:
             charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
             objects[pod.uid] = Stored(charge.vector, pod.is_terminal)
             holders[pod.uid] = pod.holder
-        live = {pod.uid: pod for pod in pods.items if not pod.is_terminal}
+        charged = {pod.uid: pod for pod in pods.items if not pod.is_terminal and objects[pod.uid].demand}
         for claim in claims.items:
-            objects[claim.uid] = Stored(self._claims.charge(claim, live))
+            objects[claim.uid] = Stored(self._claims.charge(claim, unpinned, charged))
             holders[claim.uid] = claim.holder
         return objects, holders
 
@@ -135,6 +133,11 @@ class Counting:
         if node is not None:
             for namespace in {pod.namespace for pod in self.pods.all() if pod.node_name == node.name}:
                 self._changed(namespace)
+
+
+def catalogue_of(configuration: Configuration) -> str:
+    """Return the digest of what charges depend on."""
+    return catalogue_digest(configuration.classes, configuration.vocabulary)
 
 
 def largest_holders(
@@ -158,11 +161,3 @@ def largest_holders(
         for key, by_holder in held.items()
         if by_holder
     }
-
-
-def wait_synced(counting: Counting, seconds: float) -> bool:
-    """Return whether all first lists were taken in within that time."""
-    until = monotonic() + seconds
-    return all(mirror.wait(max(0.0, until - monotonic())) for mirror in counting.mirrors.values())
-
-

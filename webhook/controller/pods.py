@@ -32,7 +32,10 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """A stored pod. `holder` is who is told to hold its GPUs: its controller (`Job/train`) or itself."""
+    """A stored pod. `holder` is who is told to hold its GPUs: its controller (`Job/train`) or itself.
+
+    `extended_claim` names the ResourceClaim that the scheduler made for what the pod asks for by a resource name.
+    """
 
     uid: str
     namespace: str
@@ -41,10 +44,16 @@ class PodRecord(msgspec.Struct, frozen=True):
     node_name: str
     is_terminal: bool
     blueprint: Blueprint
+    extended_claim: str = ""
 
 
-class _Status(msgspec.Struct):
+class _ExtendedClaim(msgspec.Struct, rename="camel"):
+    resource_claim_name: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
     phase: str = ""
+    extended_resource_claim_status: _ExtendedClaim | None = None
 
 
 class _Body(msgspec.Struct):
@@ -62,7 +71,6 @@ class PodReader:
         self.classes = classes
         self.vocabulary = vocabulary
         self._blueprints: WeakValueDictionary[bytes, Blueprint] = WeakValueDictionary()
-        self._holders: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def record(self, raw: msgspec.Raw) -> PodRecord | None:
@@ -71,15 +79,17 @@ class PodReader:
         if not self.vocabulary.pod_asks(pod):
             return None
         body = _BODY.decode(raw)
-        metadata = body.metadata
+        metadata, status = body.metadata, body.status or _Status()
+        extended = status.extended_resource_claim_status
         return PodRecord(
             uid=metadata.uid or "",
             namespace=metadata.namespace or "",
             name=metadata.name or "",
             holder=holder(metadata, "Pod"),
             node_name=pod.body.node_name or "",
-            is_terminal=body.status is not None and body.status.phase in TERMINAL_PHASES,
+            is_terminal=status.phase in TERMINAL_PHASES,
             blueprint=self._blueprint(pod),
+            extended_claim=extended.resource_claim_name if extended else "",
         )
 
     def charge(self, record: PodRecord, unpinned: Unpinned, labels: Labels | None) -> Charge:

@@ -1,0 +1,145 @@
+"""Controllers for tests: in this process with short bounds, or as the real command."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+import urllib3
+from prometheus_client import CollectorRegistry
+
+from policies.vector import GPUS
+from tests.controlplane.gpuquota import Namespace, api_client
+from tests.controlplane.plane import ControlPlane
+from webhook.cluster.api import ApiClient
+from webhook.cluster.leader import Leader, LeasePace
+from webhook.cluster.watch import Pace
+from webhook.configuration.loader import load_directory
+from webhook.configuration.snapshot import Configuration
+from webhook.controller.controller import Controller
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.sights import Sights
+
+ROOT = Path(__file__).parents[2]
+QUICK_LEASE = LeasePace(lease=2, renew=1.5, retry=0.2)
+T = TypeVar("T")
+
+
+def eventually(check: Callable[[], T], *, seconds: float = 15) -> T:
+    """Return what `check` returns as soon as it is truthy, else its last answer."""
+    deadline = time.monotonic() + seconds
+    while not (answer := check()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return answer
+
+
+def gpus(team: Namespace) -> Fraction | None:
+    """Return what of the GPUs is used, None before they were counted."""
+    used = team.used()
+    return None if used is None else used.get(GPUS, Fraction(0))
+
+
+def uses(team: Namespace, amount: int, *, seconds: float = 5) -> bool:
+    return eventually(lambda: gpus(team) == amount, seconds=seconds)
+
+
+class Running:
+    """A controller in threads of this process, for the length of a `with` block. Controllers of one lease compete."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        *,
+        lease: str | None = None,
+        expiry: float = 40.0,
+        no_quota: float = 0.2,
+        recount_seconds: float = 300.0,
+        pace: Pace | None = None,
+        api: ApiClient | None = None,
+        configuration: Configuration | None = None,
+    ) -> None:
+        self.metrics = ControllerMetrics(CollectorRegistry())
+        api = api or api_client(plane)
+        self.leader = Leader(
+            api, "default", lease or f"test-{uuid4()}", f"candidate-{uuid4()}", pace=QUICK_LEASE
+        )
+        self.controller = Controller(
+            api,
+            configuration or load_directory(None),
+            self.leader,
+            self.metrics,
+            recount_seconds=recount_seconds,
+            sights=Sights(expiry=expiry, no_quota=no_quota),
+            pace=pace,
+        )
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self.controller.run, args=(self._stopping,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert eventually(lambda: not self.controller.unready()), self.controller.unready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+class Command:
+    """`gpu-admission controller` as a process of its own; it ends with the plane at the latest."""
+
+    def __init__(self, plane: ControlPlane, name: str, *arguments: str) -> None:
+        self.name = name
+        self._plane = plane
+        self._arguments = arguments
+        self.kubeconfig = plane.kubeconfig()
+        self.port = 0
+
+    def start(self) -> None:
+        """Start the process and return once it is ready."""
+        self._plane.processes.start(
+            self.name,
+            [
+                *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "controller"),
+                *("--kubeconfig", self.kubeconfig, "--host", "127.0.0.1", "--port", "0"),
+                *self._arguments,
+            ],
+        )
+        assert eventually(self._started, seconds=30), self.log()
+        assert eventually(lambda: self.get("/readyz")[0] == 200, seconds=30), self.log()
+
+    @property
+    def pid(self) -> int:
+        return self._plane.pids[self.name]
+
+    def get(self, path: str) -> tuple[int, str]:
+        with urllib3.PoolManager(retries=False, timeout=5) as pool:
+            answer = pool.request("GET", f"http://127.0.0.1:{self.port}{path}")
+            return answer.status, answer.data.decode()
+
+    def metric(self, name: str) -> list[str]:
+        return [line for line in self.get("/metrics")[1].splitlines() if line.startswith(name)]
+
+    def log(self) -> str:
+        return self._plane.logs(self.name)
+
+    def exit_status(self) -> Any:
+        return self._plane.processes.exit_status(self.name)
+
+    def _started(self) -> bool:
+        marker = "metrics on port "
+        lines = [line for line in self.log().splitlines() if marker in line]
+        if lines:
+            self.port = int(lines[-1].rpartition(marker)[2])
+        return bool(lines)

@@ -1,0 +1,83 @@
+"""A TCP proxy between a client and the API server that can cut connections, fall silent, and stop at a large request."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+CHUNK = 65536
+
+
+class Proxy:
+    """Forwards to `target` (host, port) for the length of a `with` block. TLS passes through untouched.
+
+    `hold` is asked about every chunk that a client sends, and may take its time: what it holds back, the server does not see.
+    """
+
+    def __init__(self, target: tuple[str, int], hold: Callable[[bytes], object] = lambda _: None) -> None:
+        self._target = target
+        self._hold = hold
+        self._speaks = threading.Event()
+        self._speaks.set()
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.accepted = 0
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._speaks.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not wake who accepts
+        self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """End every connection as a crash of the network would be seen: at once, with a reset."""
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def fall_silent(self) -> None:
+        """Let the connections that there are stand and forward nothing any more: half-open. New ones work."""
+        before, self._speaks = self._speaks, threading.Event()
+        self._speaks.set()
+        before.clear()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            server = socket.create_connection(self._target)
+            self._open |= {client, server}
+            speaks = self._speaks
+            for source, sink, hold in ((client, server, self._hold), (server, client, lambda _: None)):
+                threading.Thread(target=self._forward, args=(source, sink, speaks, hold), daemon=True).start()
+
+    def _forward(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        speaks: threading.Event,
+        hold: Callable[[bytes], object],
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(CHUNK):
+                hold(chunk)
+                speaks.wait()
+                sink.sendall(chunk)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+        self._open.discard(source)
+        source.close()  # the sink is the source of the other direction

@@ -1,0 +1,172 @@
+"""The controller on a real API server: it counts what is stored, gives back what ends, and gives up what never came."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+
+from policies.ledger.decide import Reservation
+from policies.vector import GPUS
+from tests.cluster.controllers import Running, eventually, gpus, uses
+from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane.gpuquota import Namespace
+
+
+@pytest.fixture(scope="module")
+def running(quotas: ControlPlane) -> Iterator[Running]:
+    with Running(quotas, expiry=2.0) as controller:
+        yield controller
+
+
+@pytest.fixture
+def team(running: Running, quotas: ControlPlane) -> Namespace:  # noqa: ARG001 - the controller has to run
+    return Namespace(quotas)
+
+
+def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
+    team.pod("first", 2)
+    team.pod("second", 1)
+    team.quota({"gpus": "8"})
+
+    assert uses(team, 3)
+    row = team.row()
+    assert row.uncounted == ()
+    assert {condition.type: condition.status for condition in row.conditions} == {
+        "Ready": "True",
+        "Exceeded": "False",
+        "Stale": "False",
+    }
+
+
+@pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])
+def test_what_ends_is_given_back_within_seconds(team: Namespace, end: str) -> None:
+    team.quota({"gpus": "8"})
+    team.pod("stays", 1)
+    team.pod("ends", 4)
+    assert uses(team, 5)
+
+    if end == "deleted":
+        team.delete_pod("ends")
+    else:
+        team.set_phase("ends", end)
+
+    assert uses(team, 1, seconds=3)
+
+
+def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, running: Running) -> None:
+    team.quota({"gpus": "8"})
+    assert uses(team, 0)
+    uid = team.pod("trainer", 2)
+    assert uses(team, 2)
+
+    team.reserve(Reservation.creation(uid, {GPUS: Fraction(2)}, running.controller.counting.catalogue))
+
+    assert eventually(lambda: not team.row().entries)
+    assert gpus(team) == 2
+
+
+def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, running: Running) -> None:
+    team.quota({"gpus": "8"})
+    assert uses(team, 0)
+    team.reserve(Reservation.creation("never", {GPUS: Fraction(2)}, running.controller.counting.catalogue))
+
+    assert len(team.row().entries) == 1
+    assert eventually(lambda: not team.row().entries, seconds=6)
+    assert gpus(team) == 0
+
+
+def test_a_bound_pod_counts_for_the_class_of_its_node(team: Namespace, quotas: ControlPlane) -> None:
+    create_gpu_node(quotas.client(), f"node-of-{team.name}", labels={"accelerator": "nvidia-a100-80gb"})
+    team.quota({"gpus": "8", "classes": {"nvidia-a100": "8", "nvidia-a100-80gb": "8"}})
+    team.pod("trainer", 2)
+    assert uses(team, 2)
+    assert "classes/nvidia-a100" in team.row().hard
+    assert (team.used() or {})["classes/nvidia-a100"] == 0
+
+    team.bind("trainer", f"node-of-{team.name}")
+
+    assert eventually(lambda: (team.used() or {})["classes/nvidia-a100-80gb"] == 2)
+    assert (team.used() or {})["classes/nvidia-a100"] == 2
+
+
+def test_a_gated_pod_counts(team: Namespace) -> None:
+    team.quota({"gpus": "8"})
+    team.pod("waits", 3, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+
+    assert uses(team, 3)
+
+
+def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
+    team.quota({"gpus": "8"})
+    team.pod("trainer", 5)
+    assert uses(team, 5)
+
+    team.change_quota({"hard": {"gpus": "3"}})
+
+    exceeded = eventually(
+        lambda: [c for c in team.row().conditions if (c.type, c.status) == ("Exceeded", "True")]
+    )
+    assert [condition.message for condition in exceeded] == ["gpus: 5 used of 3, 2 too many"]
+    assert team.row().observed_generation == team.row().generation
+
+
+def test_a_new_dimension_is_counted_before_it_grants(team: Namespace) -> None:
+    team.quota({"gpus": "8"})
+    team.pod("trainer", 5)
+    assert uses(team, 5)
+
+    team.change_quota({"hard": {"gpus": "8", "resources": {"nvidia.com/gpu": "6"}}})
+
+    assert eventually(lambda: not team.row().uncounted)
+    assert (team.used() or {})["resources/nvidia.com/gpu"] == 5
+
+
+def test_a_replaced_quota_is_counted_anew(team: Namespace) -> None:
+    first = team.quota({"gpus": "8"})
+    team.pod("trainer", 5)
+    assert uses(team, 5)
+
+    team.delete_quota()
+    second = team.quota({"gpus": "8"})
+
+    assert first != second
+    assert team.row().used is None or team.row().quota_uid == second
+    assert uses(team, 5)
+
+
+def test_holders_are_the_owners_of_pods(team: Namespace) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "0", "controller": True}
+    team.quota({"gpus": "16"})
+    for index in range(3):
+        team.pod(f"train-{index}", 2, metadata={"ownerReferences": [owner]})
+    team.pod("alone", 1)
+
+    assert uses(team, 7)
+    held = eventually(lambda: [(h.name, h.amount) for h in team.row().holders.get(GPUS, ())])
+    assert held == [("Job/train", "6"), ("Pod/alone", "1")]
+
+
+def test_a_shared_claim_is_charged_once_until_it_is_deleted(team: Namespace) -> None:
+    claim = {
+        "metadata": {"name": "shared"},
+        "spec": {
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]
+            }
+        },
+    }
+    path = f"/apis/resource.k8s.io/v1/namespaces/{team.name}/resourceclaims"
+    team.quota({"gpus": "8"})
+    assert team.client.post(path, claim)[0] == 201
+    for index in range(3):
+        uses_claim = [{"name": "gpu", "resourceClaimName": "shared"}]
+        team.pod(f"shares-{index}", 0, resourceClaims=uses_claim)
+    assert uses(team, 2)
+
+    for index in range(3):
+        team.delete_pod(f"shares-{index}")
+    team.pod("marker", 1)  # so that the deletions have been counted once this one has
+    assert uses(team, 3)
+    assert team.client.delete(f"{path}/shared")[0] == 200
+
+    assert uses(team, 1)

@@ -1,0 +1,159 @@
+"""The controller when things break: connections cut or half-open, the API server restarted, the leader stopped or killed."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from policies.ledger.decide import Reservation
+from policies.vector import GPUS
+from tests.cluster.controllers import Command, Running, eventually, gpus, uses
+from tests.cluster.proxy import Proxy
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace, install_quota_kind
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
+from webhook.cluster.watch import Pace
+
+QUICK = Pace(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
+A_WRITE = 2000
+"""Bytes: with reservations in it a row is larger than this on the wire, and every other request is smaller."""
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Serve the API of a plane that may be restarted."""
+    with ControlPlane() as own:
+        install_quota_kind(own.client())
+        yield own
+
+
+def through(plane: ControlPlane, proxy: Proxy, folder: Path) -> Path:
+    """Return a kubeconfig that leads through the proxy."""
+    config = json.loads(plane.kubeconfig().read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
+    path = folder / "proxied.kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def address(plane: ControlPlane) -> tuple[str, int]:
+    url = urlsplit(plane.url)
+    return url.hostname or "", url.port or 0
+
+
+@pytest.mark.parametrize("fault", ["cut", "fall_silent"])
+def test_a_dead_connection_is_replaced(plane: ControlPlane, tmp_path: Path, fault: str) -> None:
+    team = Namespace(plane)
+    with Proxy(address(plane)) as proxy:
+        api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=2.0)
+        with Running(plane, api=api, pace=QUICK) as running:
+            team.quota({"gpus": "8"})
+            team.pod("before", 2)
+            assert uses(team, 2)
+            lists = running.controller.counting.pods.relists
+
+            getattr(proxy, fault)()
+            team.pod("after", 1)
+
+            assert uses(team, 3, seconds=15)
+            assert running.controller.counting.pods.failures >= 1
+            # The watch goes on where it was: what was missed is asked for, not everything.
+            assert running.controller.counting.pods.relists == lists
+
+
+def test_a_restarted_api_server_has_forgotten_and_is_listed_anew(plane: ControlPlane) -> None:
+    team = Namespace(plane)
+    with Running(plane, pace=QUICK) as running:
+        team.quota({"gpus": "8"})
+        team.pod("before", 2)
+        assert uses(team, 2)
+        # What else is written moves the cluster's revision on, past anything that this watch has seen.
+        for index in range(20):
+            plane.client().post(
+                "/api/v1/namespaces/default/configmaps", {"metadata": {"name": f"{team.name}-{index}"}}
+            )
+        lists = running.controller.counting.pods.relists
+
+        plane.restart("kube-apiserver")
+        team.pod("after", 1)
+
+        assert uses(team, 3, seconds=40)
+        assert (
+            running.controller.counting.pods.relists > lists
+        )  # 410 Gone: its cache is younger than our revision
+
+
+def test_the_leader_stopped_between_read_and_swap_changes_nothing(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """C0 lists; a pod is stored; C1 counts it and takes its entry out; C0 goes on with its old list."""
+    team = Namespace(plane)
+    stopped, released = threading.Event(), threading.Event()
+    armed = threading.Event()
+    first = Command(plane, f"first-{team.name}", "--lease", "first")
+
+    def hold(chunk: bytes) -> None:
+        if len(chunk) > A_WRITE and armed.is_set() and not stopped.is_set():
+            os.kill(first.pid, signal.SIGSTOP)
+            stopped.set()
+        if stopped.is_set():
+            released.wait(60)
+
+    with Proxy(address(plane), hold) as proxy:
+        first.kubeconfig = through(plane, proxy, tmp_path)
+        first.start()
+        team.quota({"gpus": "100"})
+        team.pod("early", 1)
+        assert uses(team, 1, seconds=15)
+        catalogue = str(team.row().class_catalogue)
+        team.reserve(
+            *(
+                Reservation.creation(f"{index:08}-in-flight", {GPUS: Fraction(1)}, catalogue)
+                for index in range(60)
+            )
+        )
+
+        armed.set()
+        team.pod("noticed", 1)  # counting it, the first one comes to its swap
+        assert stopped.wait(15)
+        uid = team.pod("late", 1)
+        team.reserve(Reservation.creation(uid, {GPUS: Fraction(1)}, catalogue))
+        with Running(plane, lease="second"):
+            assert uses(team, 3)
+            assert uid not in team.row().entries
+        os.kill(first.pid, signal.SIGCONT)
+        released.set()
+
+        assert eventually(lambda: first.metric('gpu_admission_quota_counts_refused_total{reason="older"}'))
+        team.pod("last", 1)
+        assert uses(team, 4)
+    plane.processes.kill(first.name)
+
+
+def test_a_killed_leader_is_followed_by_another(plane: ControlPlane) -> None:
+    team = Namespace(plane)
+    killed = Command(plane, f"killed-{team.name}", "--lease", "killed")
+    killed.start()
+    team.quota({"gpus": "8"})
+    team.pod("trainer", 5)
+    assert uses(team, 5, seconds=15)
+
+    plane.processes.kill(killed.name)
+    team.delete_pod("trainer")
+    follower = Command(plane, f"follower-{team.name}", "--lease", "killed")
+    follower.start()
+
+    # 15 s until the Lease of the dead one has run out.
+    assert uses(team, 0, seconds=40), follower.log()
+    assert follower.metric("gpu_admission_controller_leader") == ["gpu_admission_controller_leader 1.0"]
+    assert gpus(team) == 0
+    plane.processes.terminate(follower.name, grace=10)
+    assert follower.exit_status() == 0
+    assert follower.log().rstrip().endswith("stopped")

@@ -1,0 +1,74 @@
+"""Controllers that come and go: what they wait for, what they find when they are back, who takes over."""
+
+import time
+from fractions import Fraction
+from pathlib import Path
+
+from tests.cluster.controllers import Running, eventually, gpus, uses
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace
+from webhook.configuration.loader import load_directory
+
+
+def test_no_quota_is_counted_before_replicas_can_know_of_it(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+    with Running(quotas, no_quota=1.5):
+        created = time.monotonic()
+        team.quota({"gpus": "8"})
+        assert eventually(lambda: team.used() is not None)
+
+    assert time.monotonic() - created >= 1.5
+
+
+def test_what_was_deleted_while_no_controller_ran_is_given_back(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+    with Running(quotas):
+        team.quota({"gpus": "8"})
+        team.pod("stays", 1)
+        team.pod("goes", 4)
+        assert uses(team, 5)
+    team.delete_pod("goes")
+    assert gpus(team) == 5
+
+    with Running(quotas):
+        assert uses(team, 1)
+
+
+def test_another_catalogue_counts_everything_anew(quotas: ControlPlane, tmp_path: Path) -> None:
+    (tmp_path / "classes.yaml").write_text(
+        """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUClass
+metadata: {name: shared-t4}
+spec: {memoryGiB: 16, nodeLabels: [{key: pool, values: [shared]}], equivalents: {nvidia.com/gpu: "1/4"}}
+"""
+    )
+    team = Namespace(quotas)
+    with Running(quotas) as running:
+        team.quota({"gpus": "8"})
+        team.pod("small", 2, nodeSelector={"pool": "shared"})
+        assert uses(team, 2)
+        before = team.row().class_catalogue
+
+        running.controller.configure(load_directory(tmp_path))
+
+        assert eventually(lambda: gpus(team) == Fraction(1, 2))
+        assert team.row().class_catalogue != before
+
+
+def test_the_next_one_takes_over_when_the_leader_goes(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+    with Running(quotas, lease="handover") as first:
+        assert eventually(lambda: first.leader.leads)
+        with Running(quotas, lease="handover") as second:
+            team.quota({"gpus": "8"})
+            team.pod("trainer", 5)
+            assert uses(team, 5)
+            assert not second.leader.leads
+            assert second.leader.holder == first.leader.identity
+
+            first.stop()
+            team.delete_pod("trainer")
+
+            assert uses(team, 0)
+            assert second.leader.leads

@@ -1,0 +1,145 @@
+"""The kind GPUQuota on a test control plane, and quotas, pods and reservations as tests write them."""
+
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from policies.ledger.decide import Reservation, decide
+from policies.ledger.row import Row
+from policies.vector import Vector
+from tests.controlplane.client import Client
+from tests.controlplane.plane import ControlPlane
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, quota_path
+from webhook.quota.store import Conflict
+
+OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"{PLURAL}.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "names": {"kind": KIND, "plural": PLURAL, "singular": "gpuquota"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": VERSION,
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "properties": {"spec": OPEN, "status": OPEN}}
+                },
+            }
+        ],
+    },
+}
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_numbers = itertools.count(1)
+
+
+def api_client(plane: ControlPlane, **timeouts: float) -> ApiClient:
+    return ApiClient(load_access(str(plane.kubeconfig())), **timeouts)  # type: ignore[arg-type] # seconds only
+
+
+def install_quota_kind(client: Client) -> None:
+    """Make the API server serve GPUQuotas; return when it does."""
+    status, answer = client.post(CRDS, CRD)
+    assert status in {201, 409}, answer
+    deadline = time.monotonic() + 20
+    while client.get(f"/apis/{GROUP}/{VERSION}/{PLURAL}")[0] != 200:
+        assert time.monotonic() < deadline, "the API server does not serve GPUQuotas"
+        time.sleep(0.05)
+
+
+class Namespace:
+    """A namespace of its own for a test, with the verbs that tests need."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.client = plane.client()
+        self.name = f"team-{next(_numbers)}"
+        self.store = ClusterStore(api_client(plane))
+        self._created("/api/v1/namespaces", {"metadata": {"name": self.name}})
+
+    def quota(self, hard: Mapping[str, Any], **spec: Any) -> str:
+        """Create the quota and return its uid."""
+        body = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "metadata": {"name": "default"},
+            "spec": {"hard": hard, **spec},
+        }
+        uid: str = self._created(quota_path(self.name).rpartition("/")[0], body)["metadata"]["uid"]
+        return uid
+
+    def change_quota(self, spec: Mapping[str, Any]) -> None:
+        status, answer = self.client.patch(quota_path(self.name), {"spec": spec})
+        assert status == 200, answer
+
+    def delete_quota(self) -> None:
+        assert self.client.delete(quota_path(self.name))[0] == 200
+
+    def pod(self, name: str, gpus: int = 1, *, metadata: Any = None, **spec: Any) -> str:
+        """Create a pod and return its uid; with no webhook around, nobody reserves for it."""
+        container = {
+            "name": "train",
+            "image": "trainer",
+            "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+        }
+        body = {
+            "metadata": {"name": name, **(metadata or {})},
+            "spec": {
+                "containers": [container],
+                "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+                **spec,
+            },
+        }
+        uid: str = self._created(self.path("pods"), body)["metadata"]["uid"]
+        return uid
+
+    def set_phase(self, name: str, phase: str) -> None:
+        status, answer = self.client.patch(self.path("pods", name) + "/status", {"status": {"phase": phase}})
+        assert status == 200, answer
+
+    def delete_pod(self, name: str) -> None:
+        status, answer = self.client.delete(self.path("pods", name), {"gracePeriodSeconds": 0})
+        assert status == 200, answer
+
+    def bind(self, name: str, node: str) -> None:
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        status, answer = self.client.post(self.path("pods", name) + "/binding", binding)
+        assert status == 201, answer
+
+    def path(self, plural: str, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.name}/{plural}" + (f"/{name}" if name else "")
+
+    def row(self) -> Row:
+        versioned = self.store.read(self.name, 10)
+        assert versioned is not None
+        return versioned.row
+
+    def used(self) -> Vector | None:
+        return self.row().used
+
+    def reserve(self, *reservations: Reservation) -> None:
+        """Do what serve does at /validate."""
+        while True:
+            before = self.store.read(self.name, 10)
+            assert before is not None
+            decided = decide(before.row, reservations)
+            if decided.row is before.row:
+                return
+            try:
+                self.store.swap(self.name, before, decided.row, 10)
+            except Conflict:
+                continue
+            return
+
+    def _created(self, path: str, body: Mapping[str, Any]) -> Any:
+        status, answer = self.client.post(path, body)
+        assert status == 201, answer
+        return answer

@@ -1,0 +1,141 @@
+"""`gpu-admission controller`: the composition root of what keeps the quotas' rows true."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from uuid import uuid4
+
+import click
+from prometheus_client import REGISTRY, disable_created_metrics
+
+from webhook.cluster import errors
+from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.api import ApiClient
+from webhook.cluster.leader import Leader
+from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.source import ConfigurationSource
+from webhook.controller.controller import Controller
+from webhook.controller.endpoint import Endpoint
+from webhook.controller.metrics import ControllerMetrics, QuotaCollector
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+LEASE = "gpu-admission-controller"
+FAILED = 1
+START_SECONDS = 5.0
+"""Between attempts to reach the API server at the start."""
+
+log = logging.getLogger("gpu_admission.controller")
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents: the same as that of `serve`.",
+)
+@click.option("--kubeconfig", help="Left out: a pod's service account, else what kubectl would use.")
+@click.option("--context", "context_name", help="Context of the kubeconfig.")
+@click.option("--namespace", help="Where the Lease of the leader is; left out: the pod's own namespace.")
+@click.option("--lease", default=LEASE, show_default=True, help="Name of the Lease.")
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address of /metrics, /healthz, /readyz.")  # noqa: S104 - a pod's address
+@click.option("--port", default=9444, show_default=True, help="Its port (plain HTTP).")
+@click.option(
+    "--recount-seconds",
+    default=300.0,
+    show_default=True,
+    type=click.FloatRange(min=5.0),
+    help="How often every namespace is counted from a list made for it.",
+)
+def controller(
+    config: Path | None,
+    kubeconfig: str | None,
+    context_name: str | None,
+    namespace: str | None,
+    lease: str,
+    host: str,
+    port: int,
+    recount_seconds: float,
+) -> None:
+    """Count what is stored against the GPUQuotas, and give up reservations that came to nothing, until SIGTERM."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of every connection beyond its pool
+    disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
+    stopping, reloaded = threading.Event(), threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    try:
+        api = ApiClient(load_access(kubeconfig, context_name))
+        source = ConfigurationSource(config, lambda _: reloaded.set())
+    except (AccessError, ConfigurationError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(FAILED)
+    metrics = ControllerMetrics(REGISTRY)
+    leader = Leader(api, namespace or own_namespace(), lease, f"{socket.gethostname()}_{uuid4()}")
+    running = _made(api, source, leader, metrics, recount_seconds, stopping)
+    if running is None:
+        return
+    REGISTRY.register(QuotaCollector(running.rows, running.mirrors))
+    try:
+        endpoint = Endpoint(host, port, registry=REGISTRY, healthy=running.unhealthy, ready=running.unready)
+    except OSError as error:
+        click.echo(f"error: {host}:{port}: {error.strerror}", err=True)
+        sys.exit(FAILED)
+    endpoint.start()
+    source.start()
+    threading.Thread(
+        target=_follow, args=(source, reloaded, running, stopping), name="reconfigure", daemon=True
+    ).start()
+    log.info("started as %s; metrics on port %d", leader.identity, endpoint.port)
+    running.run(stopping)
+    source.stop()
+    log.info("stopped")
+
+
+def own_namespace() -> str:
+    """Return the namespace of the pod that this is; `default` outside a cluster."""
+    try:
+        return NAMESPACE_FILE.read_text(encoding="utf-8").strip() or "default"
+    except OSError:
+        return os.environ.get("POD_NAMESPACE") or "default"
+
+
+def _made(
+    api: ApiClient,
+    source: ConfigurationSource,
+    leader: Leader,
+    metrics: ControllerMetrics,
+    recount_seconds: float,
+    stopping: threading.Event,
+) -> Controller | None:
+    """Return the controller as soon as the API server answers; None if `stopping` comes first."""
+    while not stopping.is_set():
+        try:
+            return Controller(
+                api, source.engine.configuration, leader, metrics, recount_seconds=recount_seconds
+            )
+        except errors.ApiError as error:
+            log.warning("waiting for the API server: %s", error)
+            stopping.wait(START_SECONDS)
+    return None
+
+
+def _follow(
+    source: ConfigurationSource, reloaded: threading.Event, running: Controller, stopping: threading.Event
+) -> None:
+    """Count by every new configuration that is in force."""
+    while not stopping.is_set():
+        if not reloaded.wait(1.0):
+            continue
+        reloaded.clear()
+        try:
+            running.configure(source.engine.configuration)
+        except errors.ApiError as error:
+            log.warning("the new configuration waits for the API server: %s", error)
+            reloaded.set()
+            stopping.wait(START_SECONDS)

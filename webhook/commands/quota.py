@@ -1,0 +1,107 @@
+"""`gpu-admission quota`: what each namespace may use, uses, and has promised to creations in flight; and who holds it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from policies.charge import Unpinned
+from policies.vector import GPUS, NOTHING
+from webhook.cluster import errors
+from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.api import ApiClient
+from webhook.commands.quota_report import HolderOfQuota, QuotaReport, print_json, print_text
+from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.configuration.snapshot import Configuration
+from webhook.controller.claims import ClaimReader, claims_resource
+from webhook.controller.nodes import NODES, node_reader
+from webhook.controller.pods import PODS, Labels, PodReader
+from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
+
+FAILED = 1
+NO_QUOTA = "there is no GPUQuota"
+
+
+@click.command()
+@click.option(
+    "-n", "--namespace", default="", help="One namespace, with the pods and claims that hold its quota."
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Directory of GPUClass and GPUVocabulary documents, to charge pods as the webhook does.",
+)
+@click.option("--kubeconfig", help="Left out: what kubectl would use.")
+@click.option("--context", "context_name", help="Context of the kubeconfig.")
+def quota(
+    namespace: str, output: str, config: Path | None, kubeconfig: str | None, context_name: str | None
+) -> None:
+    """Show used, reserved and granted GPUs per namespace."""
+    try:
+        configuration = load_directory(config)
+        api = ApiClient(load_access(kubeconfig, context_name))
+        reports = list(_reports(api, configuration, namespace))
+    except (ConfigurationError, AccessError, errors.ApiError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(FAILED)
+    if not reports:
+        click.echo(f"{NO_QUOTA} in namespace {namespace}" if namespace else NO_QUOTA, err=True)
+        sys.exit(FAILED)
+    (print_json if output == "json" else print_text)(reports)
+
+
+def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> Iterator[QuotaReport]:
+    try:
+        listed = api.list(QUOTAS.path(namespace), quota_record)
+    except errors.NotFound:
+        raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
+    for record in sorted(listed.items, key=lambda record: record.namespace):
+        objects = _objects(api, configuration, record) if namespace else None
+        yield QuotaReport(record.namespace, record.row, record.problem, objects)
+
+
+def _objects(
+    api: ApiClient, configuration: Configuration, record: QuotaRecord
+) -> tuple[HolderOfQuota, ...] | None:
+    """Return who holds the quota, most GPUs first."""
+    if record.row is None:
+        return None
+    found = _holders(api, configuration, record.namespace, record.row.unpinned)
+    return tuple(
+        sorted(
+            (held for held in found if held.demand),
+            key=lambda held: (-held.demand.get(GPUS, NOTHING), held.name),
+        )
+    )
+
+
+def _holders(
+    api: ApiClient, configuration: Configuration, namespace: str, unpinned: Unpinned
+) -> Iterator[HolderOfQuota]:
+    labels = _node_labels(api, configuration)
+    pods = PodReader(configuration.classes, configuration.vocabulary)
+    charged = {}
+    for pod in api.list(PODS.path(namespace), pods.record).items:
+        if pod.is_terminal:
+            continue
+        demand = pods.charge(pod, unpinned, labels.get(pod.node_name)).vector
+        if demand:
+            charged[pod.uid] = pod
+        yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
+    resource = claims_resource(api)
+    if resource is not None:
+        claims = ClaimReader(configuration.classes, configuration.vocabulary)
+        for claim in api.list(resource.path(namespace), claims.record).items:
+            demand = claims.charge(claim, unpinned, charged)
+            yield HolderOfQuota("ResourceClaim", claim.name, "", demand)
+
+
+def _node_labels(api: ApiClient, configuration: Configuration) -> dict[str, Labels]:
+    """Return the labels of the nodes by name; none where the user may not see nodes: then pods count as they are pinned."""
+    try:
+        nodes = api.list(NODES.path(), node_reader(configuration.classes.label_keys)).items
+    except errors.Forbidden:
+        return {}
+    return {node.name: node.labels for node in nodes}
