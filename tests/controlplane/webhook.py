@@ -140,6 +140,11 @@ class Webhook:
                     counts[sample.labels["phase"]] += int(sample.value)
         return counts
 
+    def total(self, name: str) -> float:
+        """Return a metric summed over its labels."""
+        families = text_string_to_metric_families(self.metrics())
+        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane."""
         return manifests(self.address, self._certificates / "ca.crt")
