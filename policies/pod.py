@@ -5,12 +5,19 @@ may send as `null` are optional here. What a rule only copies (probe handlers, `
 """
 
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+# More than any real pod has. Mutating webhooks see a pod before its validation, so anybody who may create pods decides how long
+# its lists and names are, up to 3 MiB of them; within these bounds a pod costs milliseconds.
+ResourceName = Annotated[str, msgspec.Meta(max_length=253 + 1 + 63)]
+ContainerName = Annotated[str, msgspec.Meta(max_length=253)]
+_FEW = msgspec.Meta(max_length=64)
+_MANY = msgspec.Meta(max_length=500)
+
 QuantityText = str | int | float | None
-ResourceList = dict[str, QuantityText]
+ResourceList = Annotated[dict[ResourceName, QuantityText], _FEW]
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -104,7 +111,7 @@ class EnvFromSource(View, frozen=True):
 
 
 class Container(View, frozen=True):
-    name: str = ""
+    name: ContainerName = ""
     image: str | None = None
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
@@ -183,8 +190,8 @@ class PodResourceClaim(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
-    containers: tuple[Container, ...] | None = None
-    init_containers: tuple[Container, ...] | None = None
+    containers: Annotated[tuple[Container, ...], _MANY] | None = None
+    init_containers: Annotated[tuple[Container, ...], _MANY] | None = None
     ephemeral_containers: tuple[Container, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None

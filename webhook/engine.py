@@ -18,6 +18,9 @@ from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.rule import Context, Mode, Phase
 from webhook.configuration.snapshot import Configuration
 
+MOST_FINDINGS = 100
+"""Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""
+
 
 class Outcome(Enum):
     """What became of a finding once its rule's mode was taken into account."""
@@ -121,7 +124,7 @@ class _Run:
         self.rules = [(binding, mode) for binding, mode in modes if mode is not Mode.DISABLED]
         self.exemption = self._exemption(now) if len(self.rules) < len(self.policy.bindings) else None
         self.draft = PodDraft(subject.pod)
-        self.judged: list[Judged] = []
+        self.judged: dict[Outcome, dict[Judged, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
         self.context = Context(
             phase=phase,
@@ -141,6 +144,8 @@ class _Run:
         if binding.rule.check is not None:
             for finding in binding.rule.check(self.draft.pod, binding.options, self.context):
                 self._judge(finding, mode)
+                if len(self.judged[outcome_of(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
+                    break
 
     def mutate(self, binding: Binding, mode: Mode) -> None:
         """Apply an enforced rule to the draft; of one that only warns or audits, tell what it would have done."""
@@ -175,15 +180,16 @@ class _Run:
 
     def _judge(self, finding: Finding, mode: Mode) -> None:
         judged = Judged(finding, outcome_of(finding.severity, mode))
-        if judged not in self.judged:
-            self.judged.append(judged)
+        found = self.judged[judged.outcome]
+        if len(found) < MOST_FINDINGS:
+            found[judged] = None
 
     def decision(self, *, record: bool) -> Decision:
         if record and self.changes:
             self.draft.set_annotation(INJECTED, injected_text(self.draft.pod, self.changes))
         return Decision(
             policy=self.policy,
-            judged=tuple(self.judged),
+            judged=tuple(judged for found in self.judged.values() for judged in found),
             changes=tuple(self.changes),
             note=self.draft.changes[-1] if record and self.changes else None,
             exemption=self.exemption,

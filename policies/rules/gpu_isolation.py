@@ -90,16 +90,15 @@ def exposed_containers(pod: Pod, context: Context) -> Iterator[Finding]:
 
 def mounted_devices(pod: Pod) -> Iterator[Finding]:
     """Deny GPU devices of the node that are mounted as files, past every count."""
+    mounting: dict[str, dict[str, None]] = {}
+    for place in pod.places:
+        for mount in place.container.volume_mounts or ():
+            mounting.setdefault(mount.name, {})[place.container.name] = None
     for index, volume in enumerate(pod.body.volumes or ()):
         if volume.host_path is None or not holds_gpu_devices(volume.host_path.path):
             continue
-        mounting = [
-            place.container.name
-            for place in pod.places
-            if any(mount.name == volume.name for mount in place.container.volume_mounts or ())
-        ]
-        if mounting:
-            names = ", ".join(f'"{name}"' for name in mounting)
+        if volume.name in mounting:
+            names = ", ".join(f'"{name}"' for name in mounting[volume.name])
             yield Finding(
                 rule=ID,
                 path=f"spec.volumes[{index}].hostPath.path",

@@ -123,8 +123,7 @@ def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
 
 
 def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
-    # One at a time: each change makes the places that were looked up before it out of date.
-    while options.complete_limits and (missing := next(requests_without_limit(draft.pod, context), None)):
+    for missing in list(requests_without_limit(draft.pod, context)) if options.complete_limits else ():
         draft.set_resource(missing.place, "limits", missing.resource.name, missing.raw)
     yield from ()
 
@@ -261,15 +260,20 @@ def total_findings(
     pod: Pod, options: Options, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
+    if options.max_per_pod is None and not has_slices(pod, context):
+        return  # there is no such thing as too much
     try:
         totals = gpu_requests(pod, context.vocabulary)
     except QuantityError:
         return  # reported where it is written
+    askers: dict[GPUResource, list[ContainerPlace]] = {}
+    for asked in context.vocabulary.requests(pod):
+        askers.setdefault(asked.resource, []).append(asked.place)
     for resource, total in totals.items():
         if not resource.measure.is_count or not total.is_whole:
             continue
-        askers = [asked for asked in context.vocabulary.requests(pod) if asked.resource == resource]
-        single = askers[0].place if len(askers) == 1 else None
+        places = askers.get(resource, [])
+        single = places[0] if len(places) == 1 else None
         most = options.max_per_pod
         reported = (
             single and options.max_per_container is not None and total.value > options.max_per_container
@@ -285,6 +289,10 @@ def total_findings(
         complaint = availability.too_many_slices(resource, total.value, options.gpus_per_node)
         if complaint is not None:
             yield total_finding(single, resource, total, complaint.message, complaint.remedy)
+
+
+def has_slices(pod: Pod, context: Context) -> bool:
+    return any(asked.resource.measure is Measure.SLICES for asked in context.vocabulary.requests(pod))
 
 
 def total_finding(

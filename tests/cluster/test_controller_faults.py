@@ -1,5 +1,6 @@
 """The controller when things break: connections cut or half-open, the API server restarted, the leader stopped or killed."""
 
+import contextlib
 import json
 import os
 import signal
@@ -16,10 +17,11 @@ from policies.vector import GPUS
 from tests.cluster.controllers import Command, Running, eventually, gpus, uses
 from tests.cluster.proxy import Proxy
 from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import Namespace, install_quota_kind
+from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kind
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
-from webhook.cluster.watch import Pace
+from webhook.cluster.watch import Mirror, Pace
+from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
 
 QUICK = Pace(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
 A_WRITE = 2000
@@ -46,6 +48,23 @@ def through(plane: ControlPlane, proxy: Proxy, folder: Path) -> Path:
 def address(plane: ControlPlane) -> tuple[str, int]:
     url = urlsplit(plane.url)
     return url.hostname or "", url.port or 0
+
+
+@contextlib.contextmanager
+def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
+    """Collect what is used in every revision of the row from now on."""
+    seen: list[Fraction] = []
+
+    def changed(_: QuotaRecord | None, after: QuotaRecord | None) -> None:
+        if after is not None and after.namespace == team.name and after.row is not None:
+            seen.append((after.row.used or {}).get(GPUS, Fraction(0)))
+
+    stopping = threading.Event()
+    mirror = Mirror(api_client(plane), QUOTAS, quota_record, changed)
+    threading.Thread(target=mirror.run, args=(stopping,), daemon=True).start()
+    assert mirror.wait(10)
+    yield seen
+    stopping.set()
 
 
 @pytest.mark.parametrize("fault", ["cut", "fall_silent"])
@@ -128,12 +147,15 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         with Running(plane, lease="second"):
             assert uses(team, 3)
             assert uid not in team.row().entries
-        os.kill(first.pid, signal.SIGCONT)
-        released.set()
-
-        assert eventually(lambda: first.metric('gpu_admission_quota_counts_refused_total{reason="older"}'))
-        team.pod("last", 1)
-        assert uses(team, 4)
+        with every_use(plane, team) as uses_written:
+            os.kill(first.pid, signal.SIGCONT)
+            released.set()
+            assert eventually(
+                lambda: first.metric('gpu_admission_quota_counts_refused_total{reason="older"}')
+            )
+            team.pod("last", 1)
+            assert uses(team, 4)
+        assert min(uses_written) == 3  # never less than what is stored, not for one revision
     plane.processes.kill(first.name)
 
 

@@ -35,37 +35,264 @@ def raw(text: str | bytes) -> msgspec.Raw:
     return msgspec.Raw(text if isinstance(text, bytes) else text.encode())
 
 
-NUMBERS = ["0", "-1", "1e3", "0.5", "1e308", "1e400", "-0", "9223372036854775808", "-9223372036854775809", "9" * 400, "1" + "0" * 4000]
-QUANTITIES = ["", " ", "0", "1", "2", "-1", "0.5", "1500m", "9", "1e19", "1e400", "1e999999999", "1e-999999999", "1e4294967296", "NaN"]
-QUANTITIES += ["Infinity", "0x10", "1_0", "١", "½", "1 Gi", "1Ki", "16Ei", "+", ".", "1" * 300, "0." + "0" * 300 + "1", "\x00", "1\n"]
-TEXTS = ["", " ", "\x00", "\n", "a\r\nb", "\x1b[31m", "\u202e", "\u2028", "\ud7ff\ue000", "\U0010ffff", "é" * 300, "/", "~", "~1", "..", "../../etc/passwd"]
-TEXTS += ["a" * 300, "a" * 70_000, "%s%n{0}", "${HOME}", "`id`", '"', "\\", "'; rm -rf /; '", "-", "--", "[]", "null", "*", "nvidia.com/gpu", "spec"]
-URIS = ["s3://", "s3://b", "s3://b/k", "s3://user:secret@b/k?x=1#y", "gs://b/../..", "hf://o/m", "hf://o/m@r", "hf://", "hf://o/m/x/y", "hf://o/m@" + "r" * 300]
-URIS += ["https://", "https://h/m", "https://u:p@h:99999999/m?token=x", "https://[::1", "https://[::1]/m", "https://h:port/m", "https://h\x00/m", "https://h/\n"]
-URIS += ["http://169.254.169.254/latest", "file:///etc/passwd", "ftp://h/m", "pvc://c/p", "pvc://", "S3://B/K", "//h/m", "://", "https://ｈ/m", "https://xn--/m", "s3://b/%zz"]
-VALUES = ["0.5", "1.5", "-1", "0", "half", "2000", "2Gi", "7B", "70e9", "1e999", "nan", "inf", "bf16", "int4", "training", "serving", "90", "86401", "9" * 30]
-VALUES += ["nvidia-a100-80gb", "nvidia-a100", "nvidia-a1000", "amd-mi300x", "١٢", "1_000", "/models", "relative", "/", "/dev/shm", "/etc/../..", "models", "Models!"]  # noqa: S108  a mount
-RESOURCES = ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-", "nvidia.com/mig-9g.9gb.shared", "nvidia.com/gpumem", "amd.com/gpu"]
-RESOURCES += ["nvidia.com/" + "g" * 70_000, "gpu.intel.com/i915", "deviceclass.resource.kubernetes.io/x", "requests.nvidia.com/gpu", "/", "nvidia.com/gpu/", "google.com/tpu", "cpu"]
+NUMBERS = [
+    "0",
+    "-1",
+    "1e3",
+    "0.5",
+    "1e308",
+    "1e400",
+    "-0",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "9" * 400,
+    "1" + "0" * 4000,
+]
+QUANTITIES = [
+    "",
+    " ",
+    "0",
+    "1",
+    "2",
+    "-1",
+    "0.5",
+    "1500m",
+    "9",
+    "1e19",
+    "1e400",
+    "1e999999999",
+    "1e-999999999",
+    "1e4294967296",
+    "NaN",
+]
+QUANTITIES += [
+    "Infinity",
+    "0x10",
+    "1_0",
+    "١",
+    "½",
+    "1 Gi",
+    "1Ki",
+    "16Ei",
+    "+",
+    ".",
+    "1" * 300,
+    "0." + "0" * 300 + "1",
+    "\x00",
+    "1\n",
+]
+TEXTS = [
+    "",
+    " ",
+    "\x00",
+    "\n",
+    "a\r\nb",
+    "\x1b[31m",
+    "\u202e",
+    "\u2028",
+    "\ud7ff\ue000",
+    "\U0010ffff",
+    "é" * 300,
+    "/",
+    "~",
+    "~1",
+    "..",
+    "../../etc/passwd",
+]
+TEXTS += [
+    "a" * 300,
+    "a" * 70_000,
+    "%s%n{0}",
+    "${HOME}",
+    "`id`",
+    '"',
+    "\\",
+    "'; rm -rf /; '",
+    "-",
+    "--",
+    "[]",
+    "null",
+    "*",
+    "nvidia.com/gpu",
+    "spec",
+]
+URIS = [
+    "s3://",
+    "s3://b",
+    "s3://b/k",
+    "s3://user:secret@b/k?x=1#y",
+    "gs://b/../..",
+    "hf://o/m",
+    "hf://o/m@r",
+    "hf://",
+    "hf://o/m/x/y",
+    "hf://o/m@" + "r" * 300,
+]
+URIS += [
+    "https://",
+    "https://h/m",
+    "https://u:p@h:99999999/m?token=x",
+    "https://[::1",
+    "https://[::1]/m",
+    "https://h:port/m",
+    "https://h\x00/m",
+    "https://h/\n",
+]
+URIS += [
+    "http://169.254.169.254/latest",
+    "file:///etc/passwd",
+    "ftp://h/m",
+    "pvc://c/p",
+    "pvc://",
+    "S3://B/K",
+    "//h/m",
+    "://",
+    "https://ｈ/m",
+    "https://xn--/m",
+    "s3://b/%zz",
+]
+VALUES = [
+    "0.5",
+    "1.5",
+    "-1",
+    "0",
+    "half",
+    "2000",
+    "2Gi",
+    "7B",
+    "70e9",
+    "1e999",
+    "nan",
+    "inf",
+    "bf16",
+    "int4",
+    "training",
+    "serving",
+    "90",
+    "86401",
+    "9" * 30,
+]
+VALUES += [
+    "nvidia-a100-80gb",
+    "nvidia-a100",
+    "nvidia-a1000",
+    "amd-mi300x",
+    "١٢",
+    "1_000",
+    "/models",
+    "relative",
+    "/",
+    "/dev/shm",
+    "/etc/../..",
+    "models",
+    "Models!",
+]  # noqa: S108  a mount
+RESOURCES = [
+    "nvidia.com/gpu",
+    "nvidia.com/gpu.shared",
+    "nvidia.com/mig-1g.10gb",
+    "nvidia.com/mig-",
+    "nvidia.com/mig-9g.9gb.shared",
+    "nvidia.com/gpumem",
+    "amd.com/gpu",
+]
+RESOURCES += [
+    "nvidia.com/" + "g" * 70_000,
+    "gpu.intel.com/i915",
+    "deviceclass.resource.kubernetes.io/x",
+    "requests.nvidia.com/gpu",
+    "/",
+    "nvidia.com/gpu/",
+    "google.com/tpu",
+    "cpu",
+]
 QUANTITIES += ["1", "1", "2", "2", "1000m", "500m"]
 VARIABLES = ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "", "A=B", "\x00", "HF_TOKEN", "é"]
-ANNOTATIONS = [value for name, value in vars(annotations).items() if name.startswith(("GPU_", "MODEL_", "INJECTED"))]
-ANNOTATIONS += ["gpu-fraction", "gpu-memory", "kubernetes.io/config.mirror", "gpu-admission.dev/", "gpu-admission.dev/unknown", "a/b/c", "~0~1"]
+ANNOTATIONS = [
+    value for name, value in vars(annotations).items() if name.startswith(("GPU_", "MODEL_", "INJECTED"))
+]
+ANNOTATIONS += [
+    "gpu-fraction",
+    "gpu-memory",
+    "kubernetes.io/config.mirror",
+    "gpu-admission.dev/",
+    "gpu-admission.dev/unknown",
+    "a/b/c",
+    "~0~1",
+]
 LABELS = ["accelerator", "nvidia.com/gpu.product", "", "~1", "a" * 300]
-TYPES: list[Any] = [None, True, False, 0, -1, 1.5, "", "x", [], {}, [None], [[]], [{}], {"": None}, {"name": 7}, ["x", 1, {}]]
-LITERALS = ['"\\ud800"', '"\\udfff\\ud800"', '"\\u0000"', '"a\\u000ab"', "1e400", "-1e400", "0e99999999999999999999"]
-BROKEN = [b"{", b"}", b'"', b",", b"\x00", b"\\", b"null", b"01", b"+1", b"NaN", b"'x'", b'"\t"', b"{,}", b"[1,]", b"[" * 5000]
+TYPES: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1.5,
+    "",
+    "x",
+    [],
+    {},
+    [None],
+    [[]],
+    [{}],
+    {"": None},
+    {"name": 7},
+    ["x", 1, {}],
+]
+LITERALS = [
+    '"\\ud800"',
+    '"\\udfff\\ud800"',
+    '"\\u0000"',
+    '"a\\u000ab"',
+    "1e400",
+    "-1e400",
+    "0e99999999999999999999",
+]
+BROKEN = [
+    b"{",
+    b"}",
+    b'"',
+    b",",
+    b"\x00",
+    b"\\",
+    b"null",
+    b"01",
+    b"+1",
+    b"NaN",
+    b"'x'",
+    b'"\t"',
+    b"{,}",
+    b"[1,]",
+    b"[" * 5000,
+]
 
-PROBE = {"httpGet": {"path": "/", "port": 80}, "initialDelaySeconds": 5, "periodSeconds": 10, "failureThreshold": 3}
-ENVIRONMENT = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
-TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "accelerator", "operator": "In", "values": ["nvidia-a100"]}]}, {}]}
+PROBE = {
+    "httpGet": {"path": "/", "port": 80},
+    "initialDelaySeconds": 5,
+    "periodSeconds": 10,
+    "failureThreshold": 3,
+}
+ENVIRONMENT = [
+    {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+    {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+]
+TERMS = {
+    "nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "accelerator", "operator": "In", "values": ["nvidia-a100"]}]},
+        {},
+    ]
+}
 
 
 def seeds() -> list[JSON]:
     """Return the objects that the bodies start from, all of them valid."""
     rich = pod(
         gpu_container(
-            resources={"limits": {"nvidia.com/gpu": 2, "cpu": "4"}, "requests": {"nvidia.com/gpu": 2}, "claims": [{"name": "c"}]},
+            resources={
+                "limits": {"nvidia.com/gpu": 2, "cpu": "4"},
+                "requests": {"nvidia.com/gpu": 2},
+                "claims": [{"name": "c"}],
+            },
             env=ENVIRONMENT,
             volumeMounts=[{"name": "data", "mountPath": "/data"}],
             readinessProbe=PROBE,
@@ -73,26 +300,55 @@ def seeds() -> list[JSON]:
             securityContext={"privileged": False, "capabilities": {"drop": ["ALL"]}},
         ),
         container("sidecar", readinessProbe=PROBE, startupProbe=PROBE),
-        annotations={annotations.GPU_CLASS: "nvidia-a100-80gb", annotations.MODEL_LOAD_SECONDS: "90", "team": "ml"},
+        annotations={
+            annotations.GPU_CLASS: "nvidia-a100-80gb",
+            annotations.MODEL_LOAD_SECONDS: "90",
+            "team": "ml",
+        },
         initContainers=[container("init"), gpu_container("1", "proxy", restartPolicy="Always")],
-        volumes=[{"name": "data", "emptyDir": {}}, {"name": "nv", "hostPath": {"path": "/dev/nvidia0"}}, {"name": "s", "secret": {"secretName": "s"}}],
-        tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": None}],
+        volumes=[
+            {"name": "data", "emptyDir": {}},
+            {"name": "nv", "hostPath": {"path": "/dev/nvidia0"}},
+            {"name": "s", "secret": {"secretName": "s"}},
+        ],
+        tolerations=[
+            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": None}
+        ],
         affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": TERMS}},
         nodeSelector={"zone": "a"},
         overhead={"nvidia.com/gpu": "0"},
         securityContext={"runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
     )
-    rich["metadata"] |= {"labels": {"app": "x"}, "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "controller": True}]}
+    rich["metadata"] |= {
+        "labels": {"app": "x"},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "controller": True}],
+    }
     models = [
-        pod(gpu_container("4", readinessProbe=PROBE, livenessProbe=PROBE), annotations={annotations.MODEL_URI: uri, annotations.MODEL_PATH: "/models"})
+        pod(
+            gpu_container("4", readinessProbe=PROBE, livenessProbe=PROBE),
+            annotations={annotations.MODEL_URI: uri, annotations.MODEL_PATH: "/models"},
+        )
         for uri in ("hf://org/model", "s3://bucket/model", "https://models.example/m.bin")
     ]
     estimated = pod(
         gpu_container("1"),
-        annotations={annotations.MODEL_PARAMS: "7B", annotations.MODEL_PRECISION: "bf16", annotations.MODEL_PHASE: "serving", annotations.MODEL_BATCH: "1"},
+        annotations={
+            annotations.MODEL_PARAMS: "7B",
+            annotations.MODEL_PRECISION: "bf16",
+            annotations.MODEL_PHASE: "serving",
+            annotations.MODEL_BATCH: "1",
+        },
     )
-    plain = [pod(gpu_container()), pod(gpu_container("2", resource="nvidia.com/mig-1g.10gb")), pod(annotations={"gpu-fraction": "0.5"}), pod()]
-    claiming = pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}])
+    plain = [
+        pod(gpu_container()),
+        pod(gpu_container("2", resource="nvidia.com/mig-1g.10gb")),
+        pod(annotations={"gpu-fraction": "0.5"}),
+        pod(),
+    ]
+    claiming = pod(
+        container(resources={"claims": [{"name": "gpu"}]}),
+        resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}],
+    )
     return [rich, rich, *models, estimated, *plain, claiming]
 
 
@@ -106,14 +362,25 @@ def reviews() -> list[bytes]:
         template = {"metadata": document["metadata"], "spec": document["spec"]}
         group, kind = WORKLOADS[number % len(WORKLOADS)]
         found.append(review(group, kind, workload(kind, template)))
-    for group, kind in (("", "Node"), ("kubeflow.org", "PyTorchJob"), ("gpu-admission.dev", "GPUPolicy"), ("", "")):
+    for group, kind in (
+        ("", "Node"),
+        ("kubeflow.org", "PyTorchJob"),
+        ("gpu-admission.dev", "GPUPolicy"),
+        ("", ""),
+    ):
         found.append(review(group, kind, seeds()[0]))
     found.append(review("", "Pod", None, operation="DELETE", oldObject=seeds()[0]))
     found.append(review("", "Pod", seeds()[0], operation="CONNECT", subResource="exec"))
     return found
 
 
-WORKLOADS = [("apps", "Deployment"), ("batch", "Job"), ("batch", "CronJob"), ("", "PodTemplate"), ("apps", "DaemonSet")]
+WORKLOADS = [
+    ("apps", "Deployment"),
+    ("batch", "Job"),
+    ("batch", "CronJob"),
+    ("", "PodTemplate"),
+    ("apps", "DaemonSet"),
+]
 
 
 def workload(kind: str, template: JSON) -> JSON:
@@ -129,9 +396,23 @@ def workload(kind: str, template: JSON) -> JSON:
 
 def review(group: str, kind: str, document: JSON | None, **tweaks: Any) -> bytes:
     user = {"username": "system:node:n", "groups": ["system:nodes"]}
-    request = {"uid": UID, "kind": {"group": group, "version": "v1", "kind": kind}, "operation": "CREATE", "namespace": "ml"}
-    request |= {"name": "", "userInfo": user, "object": document, "oldObject": None, "dryRun": False, **tweaks}
-    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    request = {
+        "uid": UID,
+        "kind": {"group": group, "version": "v1", "kind": kind},
+        "operation": "CREATE",
+        "namespace": "ml",
+    }
+    request |= {
+        "name": "",
+        "userInfo": user,
+        "object": document,
+        "oldObject": None,
+        "dryRun": False,
+        **tweaks,
+    }
+    return msgspec.json.encode(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    )
 
 
 # ---- mutation
@@ -194,7 +475,9 @@ NAMED: dict[str, tuple[list[str], list[Any]]] = {
 
 def change(choose: random.Random, parent: Any, key: Any) -> None:
     old = parent[key]
-    match choose.choice(["type", "text", "number", "quantity", "remove", "nest", "double", "literal", "repeat", "swap"]):
+    match choose.choice(
+        ["type", "text", "number", "quantity", "remove", "nest", "double", "literal", "repeat", "swap"]
+    ):
         case "type":
             parent[key] = raw(msgspec.json.encode(choose.choice(TYPES)))
         case "text":
@@ -239,7 +522,11 @@ def damage(choose: random.Random, data: bytes) -> bytes:
         case "delete":
             return data[:place] + data[place + choose.choice([1, 2, 50]) :]
         case "invalid":
-            return data[:place] + choose.choice([b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"]) + data[place:]
+            return (
+                data[:place]
+                + choose.choice([b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"])
+                + data[place:]
+            )
         case "surrogate":
             return data.replace(b'":"', b'":"\\ud800', choose.choice([1, 5, -1]))
         case _:

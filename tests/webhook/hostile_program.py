@@ -82,7 +82,13 @@ class Trial:
             self.complain(self.defects.places[-1], body.data)
         try:
             self.outcomes[self.outcome(body, status, content_type, answer)] += 1
-        except (AssertionError, ValueError, KeyError, jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+        except (
+            AssertionError,
+            ValueError,
+            KeyError,
+            jsonpatch.JsonPatchException,
+            jsonpatch.JsonPointerException,
+        ) as error:
             self.complain(f"{type(error).__name__} {error}"[:500], body.data)
 
     def post(self, path: str, data: bytes) -> tuple[int, str, bytes]:
@@ -130,7 +136,9 @@ class Trial:
 
     def check_texts(self, response: Any) -> None:
         warnings = response.get("warnings", [])
-        assert all(text and text.isprintable() and len(text) <= 256 for text in warnings), "a warning that gets lost"
+        assert all(text and text.isprintable() and len(text) <= 256 for text in warnings), (
+            "a warning that gets lost"
+        )
         assert sum(map(len, warnings)) <= 4096, "more warnings than there is room for"
         assert all("/" not in key and len(key) <= 63 for key in response.get("auditAnnotations", {}))
         if "status" in response:

@@ -13,6 +13,7 @@ from webhook import review
 from webhook.admission import Admission, is_mirror_pod, made_by_daemonset
 from webhook.audit import AuditLog
 from webhook.configuration.loader import load_directory
+from webhook.deadline import deadline_of
 from webhook.engine import Engine
 from webhook.metrics import Metrics
 from webhook.review import AdmissionRequest, AdmissionResponse
@@ -134,7 +135,7 @@ DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
 
 
 def test_a_workload_is_never_patched(admission: Admission) -> None:
-    response = admission.validate(request(deployment("1"), kind=DEPLOYMENT))
+    response = admission.validate(request(deployment("1"), kind=DEPLOYMENT), deadline_of(None))
 
     assert (response.allowed, response.patch) == (True, None)
 
@@ -142,7 +143,7 @@ def test_a_workload_is_never_patched(admission: Admission) -> None:
 def test_a_template_that_cannot_be_read_is_let_through_with_a_warning(admission: Admission) -> None:
     broken = {"spec": {"template": {"spec": {"containers": "none"}}}}
 
-    response = admission.validate(request(broken, kind=DEPLOYMENT))
+    response = admission.validate(request(broken, kind=DEPLOYMENT), deadline_of(None))
 
     assert response.allowed is True
     assert response.warnings is not None

@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.builders import JSON, gpu_container, pod
 from webhook.admission import Admission
-from webhook.app import BODY_LIMIT, create_app
+from webhook.app import create_app
+from webhook.endpoints import BODY_LIMIT
 from webhook.configuration.loader import load_directory
 from webhook.engine import Engine
 from webhook.metrics import Metrics
@@ -80,7 +81,7 @@ def client(metrics: Metrics) -> FlaskClient:
             "at `$.request.uid`",
             id="uid-is-a-number",
         ),
-        pytest.param(b"{}", "text/plain", 415, "must be application/json, not text/plain", id="not-json"),
+        pytest.param(b"{}", "text/plain", 415, "must be application/json, not 'text/plain'", id="not-json"),
         pytest.param(b'{"a":' * 100_000, "application/json", 400, "no JSON", id="nested-without-end"),
     ],
 )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -80,9 +80,10 @@ class _Decoder:
         return self._one(options[0], data, at) if len(options) == 1 else self._leaf(kind, data, at)
 
     def _one(self, kind: Any, data: Any, at: Parts) -> Any:
-        origin, arguments = get_origin(kind), get_args(kind)
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            return self._struct(kind, data, at)
+        plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        origin, arguments = get_origin(plain), get_args(plain)
+        if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+            return self._struct(plain, data, at)
         if origin is tuple and arguments[-1] is Ellipsis:
             items = self._of(list, data, at)
             return tuple(self.value(arguments[0], item, (*at, index)) for index, item in enumerate(items))
@@ -92,7 +93,7 @@ class _Decoder:
                 self._key(key, at): self.value(arguments[1], item, (*at, str(key)))
                 for key, item in members.items()
             }
-        return data if kind is msgspec.Raw else self._leaf(kind, data, at)
+        return data if plain is msgspec.Raw else self._leaf(kind, data, at)
 
     def _of(self, kind: type[T], data: Any, at: Parts) -> T:
         if isinstance(data, kind):

@@ -82,7 +82,7 @@ class MemoryStore:
                 observed_generation=row.generation + 1,
                 hard=hard,
                 unpinned=spec.unpinned,
-                used=dict.fromkeys(hard, NOTHING),
+                used={**dict.fromkeys(hard, NOTHING), **(row.used or {})},
                 class_catalogue=catalogue,
             ),
         )

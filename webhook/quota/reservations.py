@@ -91,6 +91,9 @@ class Reservations:
         deadline: float,
     ) -> list[Finding]:
         """Reserve what the bill says until `deadline` (`monotonic`); return what stands in the way or is worth knowing."""
+        if self._batches.has_no_quota(request.namespace) and not options.required:
+            self._metrics.decisions.labels("no quota").inc()
+            return []
         if bill.is_free:
             return []
         decide = self._batches.try_out if request.dry_run else self._batches.reserve

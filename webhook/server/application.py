@@ -39,12 +39,14 @@ def run(
     *,
     on_drain: Callable[[], None] = lambda: None,
     registry: CollectorRegistry = REGISTRY,
+    at_once: frozenset[bytes] = frozenset(),
 ) -> NoReturn:
     """
     Serve until told to stop; leaves by SystemExit: 0 after a stop, 2 when it could not start.
 
     The factory is called in the worker, where threads may be started; it may raise StartupError.
-    `on_drain` is called there too, when draining begins.
+    `on_drain` is called there too, when draining begins. `at_once` are the paths whose requests wait for nothing
+    but the processor: they are answered without being handed to a thread.
     """
     try:
         certificate = ServingCertificate(settings.certificate, settings.key)
@@ -66,6 +68,7 @@ def run(
         metrics_listener=metrics_listener,
         on_drain=on_drain,
         registry=registry,
+        at_once=at_once,
     )
     master = os.getpid()
     try:
@@ -90,6 +93,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         metrics_listener: socket.socket,
         on_drain: Callable[[], None],
         registry: CollectorRegistry,
+        at_once: frozenset[bytes],
     ) -> None:
         self.application_factory = application_factory
         self.settings = settings
@@ -98,6 +102,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         self.metrics_listener = metrics_listener
         self.on_drain = on_drain
         self.registry = registry
+        self.at_once = at_once
         super().__init__()
 
     def load_config(self) -> None:

@@ -1,0 +1,153 @@
+"""A server that speaks TLS and answers as a test says: for what the real API server does only once in a blue moon."""
+
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from tests.controlplane.pki import Authority
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
+
+
+class Request(msgspec.Struct):
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+
+class Answer(msgspec.Struct):
+    """With `stream`, every piece is sent as a chunk; `wait` keeps the connection open and silent at the end.
+
+    `cut` closes the connection instead of answering.
+    """
+
+    body: bytes = b"{}"
+    status: int = 200
+    headers: dict[str, str] = {}
+    stream: list[bytes] | None = None
+    wait: threading.Event | None = None
+    cut: bool = False
+
+
+def status(code: int, message: str, reason: str = "") -> Answer:
+    body = {"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code}
+    return Answer(json.dumps(body).encode(), code)
+
+
+def page(names: list[str], revision: str, more: str = "") -> Answer:
+    metadata = {"resourceVersion": revision, "continue": more}
+    items = [
+        {"metadata": {"name": name, "uid": name, "namespace": "team", "resourceVersion": revision}}
+        for name in names
+    ]
+    return Answer(json.dumps({"metadata": metadata, "items": items}).encode())
+
+
+def event(kind: str, name: str, revision: str, **fields: Any) -> bytes:
+    metadata = {"name": name, "uid": name, "namespace": "team", "resourceVersion": revision, **fields}
+    return json.dumps({"type": kind, "object": {"metadata": metadata}}).encode() + b"\n"
+
+
+class ApiServer:
+    """Asks `answer` about every request, for the length of a `with` block; `requests` are all there were."""
+
+    def __init__(self, folder: Path, answer: Callable[[Request], Answer]) -> None:
+        self.answer = answer
+        self.requests: list[Request] = []
+        self.folder = folder
+        authority = Authority("scripted API server")
+        (folder / "ca.pem").write_bytes(authority.certificate)
+        (folder / "server.pem").write_bytes(authority.issue(names=["localhost"], addresses=["127.0.0.1"]))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "server.pem")
+        outer = self
+
+        class Handler(_Handler):
+            server_of = outer
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Clients that go away are what is being tested."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def kubeconfig(self, **user: str) -> Path:
+        cluster = {
+            "server": f"https://127.0.0.1:{self._server.server_port}",
+            "certificate-authority": str(self.folder / "ca.pem"),
+        }
+        path = self.folder / "kubeconfig"
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "test", "cluster": cluster}],
+                    "users": [{"name": "me", "user": user or {"token": "secret"}}],
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": "me"}}],
+                    "current-context": "test",
+                }
+            )
+        )
+        return path
+
+    def client(self, read_seconds: float = 5.0) -> ApiClient:
+        return ApiClient(load_access(str(self.kubeconfig())), read_seconds=read_seconds)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_of: ApiServer
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        request = Request(self.command, url.path, dict(parse_qsl(url.query)), dict(self.headers), body)
+        self.server_of.requests.append(request)
+        answer = self.server_of.answer(request)
+        if answer.cut:
+            self.close_connection = True
+            return
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if answer.stream is None:
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+            return
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in answer.stream:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        if answer.wait is not None:
+            answer.wait.wait(20)
+        self.wfile.write(b"0\r\n\r\n")
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - http.server's names
+
+    def log_message(self, *_arguments: Any) -> None:
+        """Say nothing."""

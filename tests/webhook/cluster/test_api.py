@@ -1,0 +1,150 @@
+"""The client against a server that misbehaves as API servers do."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, page, status
+from webhook.cluster import errors
+from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.api import ApiClient
+
+
+class _Named(msgspec.Struct):
+    metadata: dict[str, str]
+
+
+def name_of(raw: msgspec.Raw) -> str | None:
+    name = msgspec.json.decode(raw, type=_Named).metadata["name"]
+    return None if name == "skipped" else name
+
+
+def in_turn(*answers: Answer) -> Iterator[Answer]:
+    yield from answers
+
+
+def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
+    answers = in_turn(page(["a", "skipped"], "7", "next"), page(["b"], "7"))
+    with ApiServer(tmp_path, lambda _: next(answers)) as server:
+        listed = server.client().list("/api/v1/pods", name_of, page=2)
+
+    assert (listed.items, listed.resource_version) == (["a", "b"], "7")
+    assert [request.query for request in server.requests] == [
+        {"limit": "2"},  # no resourceVersion: the newest
+        {"limit": "2", "continue": "next"},
+    ]
+
+
+def test_an_expired_list_begins_again_and_never_uses_the_inconsistent_token(tmp_path: Path) -> None:
+    expired = Answer(
+        b'{"kind":"Status","code":410,"reason":"Expired","metadata":{"continue":"inconsistent"},"message":"too old"}',
+        410,
+    )
+    answers = in_turn(page(["a"], "7", "next"), expired, page(["a"], "9", "then"), page(["c"], "9"))
+    with ApiServer(tmp_path, lambda _: next(answers)) as server:
+        listed = server.client().list("/api/v1/pods", name_of)
+
+    assert (listed.items, listed.resource_version) == (["a", "c"], "9")
+    assert [request.query.get("continue") for request in server.requests] == [None, "next", None, "then"]
+
+
+def test_pages_of_two_revisions_are_no_list(tmp_path: Path) -> None:
+    answers = in_turn(page(["a"], "7", "next"), page(["b"], "8"), page(["a", "b"], "8"))
+    with ApiServer(tmp_path, lambda _: next(answers)) as server:
+        listed = server.client().list("/api/v1/pods", name_of)
+
+    assert (listed.items, listed.resource_version) == (["a", "b"], "8")
+
+
+def test_a_list_that_keeps_expiring_is_given_up(tmp_path: Path) -> None:
+    def answer(request: Request) -> Answer:
+        return status(410, "too old", "Expired") if "continue" in request.query else page(["a"], "7", "next")
+
+    with ApiServer(tmp_path, answer) as server, pytest.raises(errors.Gone, match="expired 3 times"):
+        server.client().list("/api/v1/pods", name_of)
+
+
+@pytest.mark.parametrize(
+    "body", [pytest.param(b"<html>", id="no-json"), pytest.param(b'{"items":3}', id="no-list")]
+)
+def test_what_is_no_list_is_an_error_with_its_path(tmp_path: Path, body: bytes) -> None:
+    with (
+        ApiServer(tmp_path, lambda _: Answer(body)) as server,
+        pytest.raises(errors.ApiError, match="the list of /api/v1/pods cannot be read"),
+    ):
+        server.client().list("/api/v1/pods", name_of)
+
+
+def test_silence_ends_a_call(tmp_path: Path) -> None:
+    ended = threading.Event()
+    with ApiServer(tmp_path, lambda _: Answer(stream=[], wait=ended)) as server:
+        client = server.client()
+        with pytest.raises(errors.Unreachable, match="GET /version"):
+            client.get("/version", timeout=0.3)
+        ended.set()
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, lambda _: Answer()) as server:
+        client = server.client()
+
+    with pytest.raises(errors.Unreachable, match="refused"):
+        client.get("/version")
+
+
+@pytest.mark.parametrize(
+    ("method", "calls"),
+    [
+        pytest.param("get", 2, id="reading-again-changes-nothing"),
+        pytest.param("put", 1, id="a-write-may-have-happened"),
+    ],
+)
+def test_a_connection_that_was_closed_just_now(tmp_path: Path, method: str, calls: int) -> None:
+    with ApiServer(tmp_path, lambda _: Answer(cut=True)) as server:
+        client = server.client()
+        with pytest.raises(errors.Unreachable):
+            client.get("/x") if method == "get" else client.put("/x", b"{}")
+
+    assert len(server.requests) == calls
+
+
+def test_refused_credentials_are_read_again_once(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    def answer(request: Request) -> Answer:
+        return Answer(b"in") if request.headers["Authorization"] == "Bearer new" else status(401, "who?")
+
+    with ApiServer(tmp_path, answer) as server:
+        client = ApiClient(load_access(str(server.kubeconfig(tokenFile=str(token)))))
+        client._reloaded_at -= 60
+        token.write_text("new")
+
+        assert client.get("/version") == b"in"
+        token.write_text("revoked")
+        assert client.get("/version") == b"in"
+
+    assert [request.headers["Authorization"] for request in server.requests] == [
+        "Bearer old",
+        "Bearer new",
+        "Bearer new",
+    ]
+
+
+def test_credentials_that_stay_refused_are_not_tried_for_ever(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, lambda _: status(401, "who?")) as server:
+        client = server.client()
+        client._reloaded_at -= 60
+        for _ in range(3):
+            with pytest.raises(errors.Unauthorized, match=r"who\?"):
+                client.get("/version")
+
+    assert len(server.requests) == 4
+
+
+def test_no_kubeconfig_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(AccessError, match="No configuration found"):
+        load_access(str(tmp_path / "none"))

@@ -1,0 +1,67 @@
+from datetime import UTC, datetime
+from fractions import Fraction
+
+import msgspec
+import pytest
+
+from policies.charge import Unpinned
+from policies.ledger.row import Row
+from webhook.controller.conditions import conditions
+
+NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
+HARD = {"gpus": Fraction(8), "classes/nvidia-t4": Fraction(1, 2)}
+ROW = Row(quota_uid="q", generation=3, hard=HARD, unpinned=Unpinned.TOTAL_ONLY)
+
+
+def counted(**used: Fraction) -> Row:
+    return msgspec.structs.replace(ROW, used={**dict.fromkeys(HARD, Fraction(0)), **used})
+
+
+@pytest.mark.parametrize(
+    ("row", "stale", "want"),
+    [
+        pytest.param(ROW, "", {"Ready": "False", "Exceeded": "False", "Stale": "False"}, id="not-counted"),
+        pytest.param(
+            counted(gpus=Fraction(8)),
+            "",
+            {"Ready": "True", "Exceeded": "False", "Stale": "False"},
+            id="exactly-full",
+        ),
+        pytest.param(
+            counted(gpus=Fraction(9)),
+            "",
+            {"Ready": "True", "Exceeded": "True", "Stale": "False"},
+            id="exceeded",
+        ),
+        pytest.param(
+            counted(),
+            "pods not heard of for 200 s",
+            {"Ready": "True", "Exceeded": "False", "Stale": "True"},
+            id="stale",
+        ),
+    ],
+)
+def test_statuses(row: Row, stale: str, want: dict[str, str]) -> None:
+    found = conditions(row, stale=stale, now=NOON)
+
+    assert {condition.type: condition.status for condition in found} == want
+    assert {condition.observed_generation for condition in found} == {3}
+
+
+def test_exceeded_says_by_how_much() -> None:
+    row = counted(**{"gpus": Fraction(19, 2), "classes/nvidia-t4": Fraction(11, 14)})
+    exceeded = {condition.type: condition for condition in conditions(row, stale="", now=NOON)}["Exceeded"]
+
+    assert exceeded.message == (
+        "classes/nvidia-t4: 11/14 used of 0.5, 2/7 too many; gpus: 9.5 used of 8, 1.5 too many"
+    )
+
+
+def test_the_time_is_that_of_the_last_change_of_status() -> None:
+    first = conditions(counted(gpus=Fraction(9)), stale="", now=NOON)
+    row = msgspec.structs.replace(counted(gpus=Fraction(10)), conditions=first)
+    second = {condition.type: condition for condition in conditions(row, stale="x", now=LATER)}
+
+    assert second["Exceeded"].last_transition_time == "2027-01-01T12:00:00Z"
+    assert "10 used" in second["Exceeded"].message
+    assert second["Stale"].last_transition_time == "2027-01-01T13:00:00Z"

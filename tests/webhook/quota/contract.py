@@ -1,0 +1,64 @@
+"""What every store has to do; each has a test module that runs these on it."""
+
+import pytest
+
+from policies.ledger.decide import Reservation, decide
+from tests.webhook.quota.world import NAMESPACE, SECONDS, Ledger, vector
+from webhook.quota.store import Conflict, Versioned
+
+
+class StoreContract:
+    """Subclasses give the fixture `ledger`: an initialised one that grants four GPUs."""
+
+    def test_a_namespace_without_a_quota_reads_as_none(self, ledger: Ledger) -> None:
+        assert ledger.store.read("elsewhere", SECONDS) is None
+
+    def test_what_was_swapped_in_is_read(self, ledger: Ledger) -> None:
+        after = reserve(ledger, read(ledger), "pod1")
+        assert read(ledger) == after
+        assert [entry.id for entry in after.row.entries] == ["pod1"]
+
+    def test_equal_rows_have_equal_versions(self, ledger: Ledger) -> None:
+        assert read(ledger) == read(ledger)
+
+    def test_the_second_of_two_swaps_on_one_version_conflicts(self, ledger: Ledger) -> None:
+        before = read(ledger)
+        reserve(ledger, before, "pod1")
+        with pytest.raises(Conflict):
+            reserve(ledger, before, "pod2")
+        assert [entry.id for entry in read(ledger).row.entries] == ["pod1"]
+
+    def test_a_changed_grant_conflicts_with_a_decision_on_the_old_one(self, ledger: Ledger) -> None:
+        before = read(ledger)
+        ledger.grant(vector(gpus=1))
+        with pytest.raises(Conflict):
+            reserve(ledger, before, "pod1")
+        assert read(ledger).row.hard == vector(gpus=1)
+
+    def test_a_changed_grant_keeps_what_is_promised(self, ledger: Ledger) -> None:
+        reserve(ledger, read(ledger), "pod1")
+        generation = read(ledger).row.generation
+        ledger.grant(vector(gpus=1))
+        row = read(ledger).row
+        assert [entry.id for entry in row.entries] == ["pod1"]
+        assert row.generation > generation
+
+    def test_changes_come_back_with_their_targets(self, ledger: Ledger) -> None:
+        before = read(ledger)
+        change = Reservation.change("pod1", "r1", vector(gpus="1/2"), vector(gpus="5/7"), ledger.catalogue)
+        decided = decide(before.row, [change])
+        ledger.store.swap(NAMESPACE, before, decided.row, SECONDS)
+        (entry,) = read(ledger).row.entries
+        assert (entry.id, entry.demand, entry.target) == ("pod1/r1", vector(gpus="3/14"), vector(gpus="5/7"))
+
+
+def read(ledger: Ledger) -> Versioned:
+    before = ledger.store.read(NAMESPACE, SECONDS)
+    assert before is not None
+    return before
+
+
+def reserve(ledger: Ledger, before: Versioned, uid: str) -> Versioned:
+    decided = decide(before.row, [Reservation.creation(uid, vector(gpus=1), ledger.catalogue)])
+    assert decided.verdicts[0].allowed
+    return ledger.store.swap(NAMESPACE, before, decided.row, SECONDS)

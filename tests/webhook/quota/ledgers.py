@@ -1,0 +1,49 @@
+"""The stores, each with an administrator."""
+
+import msgspec
+
+from policies.charge import catalogue_digest
+from policies.policy import PolicySet
+from policies.quota import Hard, QuotaSpec
+from policies.vector import CLASSES as CLASSES_PREFIX
+from policies.vector import GPUS, Vector
+from tests.builders import CLASSES, VOCABULARY
+from tests.webhook.quota.world import NAMESPACE
+from webhook.configuration.snapshot import Configuration
+from webhook.quota.memory_store import MemoryStore
+
+
+def hard_texts(hard: Vector) -> dict[str, object]:
+    """Return what people would write for these amounts."""
+    classes = {
+        key.removeprefix(CLASSES_PREFIX): str(amount)
+        for key, amount in hard.items()
+        if key.startswith(CLASSES_PREFIX)
+    }
+    return {"gpus": str(hard[GPUS]) if GPUS in hard else None, "classes": classes}
+
+
+def configuration(**quotas: QuotaSpec) -> Configuration:
+    return Configuration(
+        policies=PolicySet([]), classes=CLASSES, vocabulary=VOCABULARY, version="test", quotas=quotas
+    )
+
+
+def spec(hard: Vector) -> QuotaSpec:
+    return QuotaSpec(hard=msgspec.convert(hard_texts(hard), Hard))
+
+
+class MemoryLedger:
+    """A MemoryStore whose configuration is loaded anew at every grant."""
+
+    catalogue = catalogue_digest(CLASSES, VOCABULARY)
+
+    def __init__(self, hard: Vector) -> None:
+        self.grant(hard)
+        self.store = MemoryStore(lambda: self.configuration)
+
+    def grant(self, hard: Vector) -> None:
+        self.configuration = configuration(**{NAMESPACE: spec(hard)})
+
+    def replace(self, hard: Vector) -> None:
+        raise NotImplementedError("in memory there is nothing to replace")

@@ -1,0 +1,337 @@
+"""The quota as the API server meets it: reviews in, answers out, with the memory store behind."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from policies.ledger.row import Row
+from tests.builders import JSON, gpu_container, pod
+from webhook import review
+from webhook.admission import Admission
+from webhook.app import create_app
+from webhook.configuration.loader import load_directory
+from webhook.engine import Engine
+from webhook.metrics import Metrics
+from webhook.quota.batches import Batches
+from webhook.quota.memory_store import MemoryStore
+from webhook.quota.metrics import QuotaMetrics, RowCollector
+from webhook.quota.reservations import Reservations
+from webhook.quota.store import LedgerError, Versioned
+from webhook.review import AdmissionRequest, AdmissionResponse
+
+QUOTA = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUQuota
+metadata: {name: default, namespace: team}
+spec:
+  hard: {gpus: "2", classes: {nvidia-t4: "1"}}
+"""
+POLICY = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec: {rules: {gpu-toleration: {mode: disabled}, gpu-quota: RULE}}
+"""
+POD = {"group": "", "version": "v1", "kind": "Pod"}
+CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
+
+
+class BrokenStore:
+    entries_limit = 1
+
+    def read(self, namespace: str, seconds: float) -> Versioned | None:  # noqa: ARG002 - the signature of a store
+        raise LedgerError("the GPUQuota could not be read: connection refused", transient=False)
+
+    def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+        raise NotImplementedError
+
+
+class Served:
+    """Admission with the configuration in a directory."""
+
+    def __init__(self, directory: Path, *, broken: bool = False) -> None:
+        self.engine = Engine(load_directory(directory))
+        self.registry = CollectorRegistry()
+        self.store = MemoryStore(lambda: self.engine.configuration)
+        metrics = QuotaMetrics(self.registry)
+        batches = Batches(BrokenStore() if broken else self.store, metrics)
+        self.reservations = Reservations(batches, metrics, release=self.store.release)
+        self.metrics = Metrics(self.registry)
+        self.admission = Admission(lambda: self.engine, None, self.metrics, self.reservations)
+
+    def validate(self, document: JSON | None, **tweaks: Any) -> AdmissionResponse:
+        return self.admission.validate(request(document, **tweaks), monotonic() + 2)
+
+    def held(self) -> list[str]:
+        row = self.store.rows()["team"]
+        return [entry.id for entry in row.entries]
+
+
+def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
+    fields = {
+        "uid": "review",
+        "kind": POD,
+        "operation": "CREATE",
+        "namespace": "team",
+        "object": document,
+        **tweaks,
+    }
+    envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return review.decode_request(msgspec.json.encode(envelope))
+
+
+def gpu_pod(uid: str, gpus: int = 1, **tweaks: Any) -> JSON:
+    resources = {kind: {"nvidia.com/gpu": str(gpus)} for kind in ("limits", "requests")}
+    document = pod(gpu_container(resources=resources), **tweaks)
+    return {**document, "metadata": {**document["metadata"], "uid": uid}}
+
+
+def claim(uid: str, device_class: str = "gpu.nvidia.com", count: int = 1, **metadata: Any) -> JSON:
+    asked = {"deviceClassName": device_class, "count": count, "allocationMode": "ExactCount"}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "cards", "uid": uid, **metadata},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}},
+    }
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[..., Served]:
+    def make(rule: str = "{}", *, quota: str = QUOTA, broken: bool = False) -> Served:
+        (tmp_path / "policy.yaml").write_text(POLICY.replace("RULE", rule) + "---" + quota)
+        return Served(tmp_path, broken=broken)
+
+    return make
+
+
+def message(response: AdmissionResponse) -> str:
+    assert response.status is not None
+    return response.status.message
+
+
+def test_what_fits_is_reserved_and_what_does_not_is_refused(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert served.validate(gpu_pod("one")).allowed
+    assert served.validate(gpu_pod("two")).allowed
+    refused = served.validate(gpu_pod("three"))
+    assert refused.status is not None
+    assert (refused.status.code, refused.status.reason) == (403, "Forbidden")
+    assert message(refused) == (
+        "pod team/trainer: GPUQuota team/default has no room: asked for 1 GPUs, free 0 of 2, used 0, held by "
+        "creations in flight 2; wait until others finish, or ask the platform team for more (spec.hard.gpus) "
+        "[gpu-quota]"
+    )
+    assert served.held() == ["one", "two"]
+
+
+def test_a_class_is_named_with_what_decided_it(serve: Callable[..., Served]) -> None:
+    served = serve()
+    on_t4 = {"nodeSelector": {"accelerator": "nvidia-t4"}}
+    refused = served.validate(gpu_pod("one", 2, **on_t4))
+    told = message(refused)
+    assert "asked for 2 nvidia-t4, free 1 of 1, used 0" in told
+    assert "charged to nvidia-t4: " in told
+    assert "(spec.hard.classes[nvidia-t4])" in told
+
+
+def test_a_repeated_call_charges_nothing(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert all(served.validate(gpu_pod("one", 2)).allowed for _ in range(3))
+    assert served.held() == ["one"]
+
+
+def test_a_dry_run_is_decided_and_never_written(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert served.validate(gpu_pod("one", 2), dryRun=True).allowed
+    assert not served.validate(gpu_pod("one", 3), dryRun=True).allowed
+    assert served.held() == []
+
+
+def test_mutation_reserves_nothing(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert served.admission.mutate(request(gpu_pod("one"))).allowed
+    assert served.held() == []
+
+
+def test_what_another_rule_refuses_holds_nothing(serve: Callable[..., Served]) -> None:
+    served = serve()
+    refused = served.validate(gpu_pod("one", -1))
+    assert not refused.allowed
+    assert "[gpu-requests]" in message(refused)
+    assert served.held() == []
+
+
+def test_a_pod_without_gpus_is_not_asked_about(serve: Callable[..., Served]) -> None:
+    served = serve(broken=True)
+    assert served.validate(pod()).allowed
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed", "warned"),
+    [
+        pytest.param("{mode: enforce}", False, False, id="enforce"),
+        pytest.param("{mode: warn}", True, True, id="warn"),
+        pytest.param("{mode: audit}", True, False, id="audit"),
+        pytest.param("{mode: disabled}", True, False, id="disabled"),
+    ],
+)
+def test_modes(serve: Callable[..., Served], rule: str, allowed: bool, warned: bool) -> None:
+    served = serve(rule)
+    assert served.validate(gpu_pod("fits")).allowed
+    answer = served.validate(gpu_pod("too-much", 2))
+    assert answer.allowed is allowed
+    assert bool(answer.warnings) is warned
+    assert served.held() == ([] if "disabled" in rule else ["fits"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "want"),
+    [
+        pytest.param("{}", None, id="let-in"),
+        pytest.param(
+            "{required: true}",
+            "namespace elsewhere has no GPUQuota, and its policy requires one for whatever asks for a GPU; ask the "
+            "platform team for a GPUQuota named default [gpu-quota]",
+            id="required",
+        ),
+    ],
+)
+def test_without_a_quota(serve: Callable[..., Served], rule: str, want: str | None) -> None:
+    answer = serve(rule).validate(gpu_pod("one"), namespace="elsewhere")
+    assert answer.allowed is (want is None)
+    if want is not None:
+        assert message(answer) == f"pod elsewhere/trainer: {want}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed", "want"),
+    [
+        pytest.param(
+            "{}",
+            False,
+            "the quota could not be asked: the GPUQuota could not be read: connection refused",
+            id="deny",
+        ),
+        pytest.param(
+            "{onLedgerError: allow}",
+            True,
+            "let in without its quota, which could not be asked: the GPUQuota could not be read: connection refused",
+            id="allow",
+        ),
+    ],
+)
+def test_a_ledger_that_cannot_be_asked(
+    serve: Callable[..., Served], rule: str, allowed: bool, want: str
+) -> None:
+    served = serve(rule, broken=True)
+    answer = served.validate(gpu_pod("one"))
+    assert answer.allowed is allowed
+    assert want in ((answer.warnings or ("",))[0] if allowed else message(answer))
+    assert (
+        served.registry.get_sample_value("gpu_admission_quota_decisions_total", {"reason": "ledger error"})
+        == 1
+    )
+
+
+def test_a_deleted_pod_gives_back(serve: Callable[..., Served]) -> None:
+    served = serve()
+    served.validate(gpu_pod("one", 2))
+    gone = {"operation": "DELETE", "oldObject": gpu_pod("one", 2)}
+    assert served.validate(None, dryRun=True, **gone).allowed
+    assert served.held() == ["one"]
+    assert served.validate(None, **gone).allowed
+    assert served.held() == []
+
+
+def test_of_a_changed_pod_only_what_grows_is_charged(serve: Callable[..., Served]) -> None:
+    served = serve()
+    gated = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+    before, pinned = gpu_pod("one", **gated), gpu_pod("one", nodeSelector={"accelerator": "nvidia-t4"})
+    assert served.validate(before).allowed
+    assert served.validate(pinned, operation="UPDATE", oldObject=before, uid="r1").allowed
+    row = served.store.rows()["team"]
+    (change,) = [entry for entry in row.entries if entry.is_change]
+    assert change.id == "one/r1"
+    assert set(change.demand) == {"classes/nvidia-t4"}
+    too_much = served.validate(
+        gpu_pod("two", nodeSelector={"accelerator": "nvidia-t4"}),
+        operation="UPDATE",
+        oldObject=gpu_pod("two"),
+        uid="r2",
+    )
+    assert not too_much.allowed
+    assert served.validate(before, operation="UPDATE", oldObject=pinned, uid="r3").allowed
+    assert served.held() == ["one", "one/r1"]
+
+
+def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert served.validate(claim("claim1"), kind=CLAIM).allowed
+    assert served.validate(claim("claim1"), kind=CLAIM).allowed
+    refused = served.validate(claim("claim2", count=2), kind=CLAIM, name="cards")
+    assert "resourceclaim team/cards: GPUQuota team/default has no room: asked for 2 GPUs" in message(refused)
+    assert served.validate(claim("claim3", "nic.example.com", 8), kind=CLAIM).allowed
+    assert served.held() == ["claim1"]
+
+
+def test_the_schedulers_claim_is_charged_with_its_pod(serve: Callable[..., Served]) -> None:
+    served = serve()
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": "one", "controller": True}
+    made = claim(
+        "claim1",
+        annotations={"resource.kubernetes.io/extended-resource-claim": "true"},
+        ownerReferences=[owner],
+    )
+    assert served.validate(made, kind=CLAIM, userInfo={"username": "system:kube-scheduler"}).allowed
+    assert served.held() == []
+    assert served.validate(made, kind=CLAIM, userInfo={"username": "mallory"}).allowed
+    assert served.held() == ["claim1"]
+
+
+def test_an_old_pod_that_cannot_be_read_is_refused(serve: Callable[..., Served]) -> None:
+    broken = {"spec": {"containers": "none"}}
+    answer = serve().validate(gpu_pod("one"), operation="UPDATE", oldObject=broken)
+    assert answer.status is not None
+    assert answer.status.code == 400
+
+
+def test_metrics_show_the_rows(serve: Callable[..., Served]) -> None:
+    served = serve()
+    served.registry.register(RowCollector(served.store.rows))
+    served.validate(gpu_pod("one"))
+    text = generate_latest(served.registry).decode()
+    for line in (
+        'gpu_admission_quota_hard{dimension="gpus",namespace="team"} 2.0',
+        'gpu_admission_quota_reserved{dimension="gpus",namespace="team"} 1.0',
+        'gpu_admission_quota_used{dimension="gpus",namespace="team"} 0.0',
+        'gpu_admission_quota_entries{namespace="team"} 1.0',
+        'gpu_admission_quota_decisions_total{reason="reserved"} 1.0',
+    ):
+        assert line in text.splitlines()
+
+
+def test_over_http_the_api_servers_timeout_is_kept(serve: Callable[..., Served]) -> None:
+    served = serve()
+    app = create_app(served.admission, served.metrics, lambda: (True, {}))
+    body = msgspec.json.encode(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "r",
+                "kind": POD,
+                "operation": "CREATE",
+                "namespace": "team",
+                "object": gpu_pod("one"),
+            },
+        }
+    )
+    answer = app.test_client().post("/validate?timeout=5s", data=body, content_type="application/json")
+    assert answer.get_json()["response"]["allowed"] is True
+    assert served.held() == ["one"]

@@ -1,0 +1,24 @@
+"""The protocol under arbitrary histories: alone, and in memory."""
+
+from collections.abc import Callable
+
+import pytest
+
+from policies.vector import Vector
+from tests.webhook.quota.ledgers import MemoryLedger
+from tests.webhook.quota.machine import machine, run_settings
+from tests.webhook.quota.world import Ledger, PlainLedger
+from hypothesis.stateful import run_state_machine_as_test
+
+
+@pytest.mark.parametrize(
+    ("make_ledger", "replaceable"),
+    [
+        pytest.param(PlainLedger, True, id="protocol-alone"),
+        pytest.param(MemoryLedger, False, id="memory-store"),
+    ],
+)
+def test_no_history_breaks_it(make_ledger: Callable[[Vector], Ledger], replaceable: bool) -> None:
+    run_state_machine_as_test(
+        machine(make_ledger, replaceable=replaceable), settings=run_settings(examples=200, steps=40)
+    )

@@ -1,0 +1,438 @@
+"""Each rule of the protocol, and what happens without it.
+
+Every case is one history. With the rule nothing is broken at its end; with the rule taken out the oracle must object, or the
+case would prove nothing.
+"""
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import msgspec
+import pytest
+
+from policies.ledger import settle as settling
+from policies.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
+from policies.ledger.entries import Entries, Entry
+from policies.ledger.row import Revisions, Row
+from policies.ledger.settle import Settled, Stored
+from policies.vector import NOTHING
+from tests.webhook.quota.world import Controller, Held, PlainLedger, World, vector
+from webhook.quota.store import Versioned
+
+
+def world(**hard: int) -> World:
+    """Return a world with an initialised quota."""
+    granted = vector(**hard)
+    return World(PlainLedger(granted), granted).initialised()
+
+
+def row_of(world: World) -> Versioned:
+    return world.read()
+
+
+def plain(world: World) -> PlainLedger:
+    ledger = world.ledger
+    assert isinstance(ledger, PlainLedger)
+    return ledger
+
+
+def stored_pod(world: World, **demand: int | str) -> str:
+    """Admit and store a pod and settle it; return its uid."""
+    flight = world.request(**demand)
+    assert world.admit(flight)
+    world.be_stored(flight)
+    assert isinstance(world.settle(world.list(Controller())), Settled)
+    return flight.uid
+
+
+def two_replicas_decide_on_one_row(*, rule: bool) -> World:
+    """swap by resourceVersion in serve"""
+    around = world(gpus=1)
+    plain(around).store.blind = not rule
+    first, second, before = around.request(gpus=1), around.request(gpus=1), row_of(around)
+    around.admit(first, before)
+    around.admit(second, before)
+    return around
+
+
+def serve_reserves_while_a_controller_counts(*, rule: bool) -> World:
+    """swap by resourceVersion in the controller"""
+    around = world(gpus=1)
+    plain(around).store.blind = not rule
+    held, before = around.list(Controller()), row_of(around)
+    around.admit(around.request(gpus=1))
+    around.settle(held, before)
+    return around
+
+
+def hard_is_lowered_under_a_decision(*, rule: bool) -> World:
+    """`hard` read in the same row"""
+    around = world(gpus=2)
+    before = row_of(around)
+    around.grant(vector(gpus=0))
+    if not rule:
+        now = row_of(around)
+        before = Versioned(msgspec.structs.replace(now.row, hard=before.row.hard), now.version)
+    around.admit(around.request(gpus=1), before)
+    return around
+
+
+def an_old_list_comes_late(*, rule: bool) -> World:
+    """fence by list revision"""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    old = around.list(Controller())
+    around.be_stored(flight)
+    around.settle(around.list(Controller()))
+    with patch.object(Revisions, "reaches", Revisions.reaches if rule else lambda *_: True):
+        around.settle(old)
+    return around
+
+
+def nothing_moves_while_an_entry_waits(*, rule: bool) -> World:
+    """fence with ≥, not >"""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    around.fail(flight)
+
+    def strictly(self: Revisions, other: Revisions) -> bool:
+        return self.pods > other.pods
+
+    with patch.object(Revisions, "reaches", Revisions.reaches if rule else strictly):
+        around.come_to_rest()
+    return around
+
+
+def an_old_list_of_claims_with_a_new_one_of_pods(*, rule: bool) -> World:
+    """fence on every collection that is counted"""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    flight.id = "claim1"
+    around.admit(flight)
+    old = around.list(Controller())
+    around.be_stored(flight)
+    around.settle(around.list(Controller()))
+
+    def pods_only(self: Revisions, other: Revisions) -> bool:
+        return self.pods >= other.pods
+
+    with patch.object(Revisions, "reaches", Revisions.reaches if rule else pods_only):
+        around.settle(old)
+    return around
+
+
+def nodes_are_fenced_too(*, rule: bool) -> World:
+    """fence on nodes: the class of a bound pod comes from them"""
+    around = world(a=1)
+    uid = stored_pod(around, gpus=1)
+    old = around.list(Controller())
+    around.pods[uid] = Stored(vector(gpus=1, a=1))  # its node's labels have become known
+    around.revisions = msgspec.structs.replace(around.revisions, nodes=2)
+    around.settle(around.list(Controller()))
+
+    def without_nodes(self: Revisions, other: Revisions) -> bool:
+        return self.pods >= other.pods and self.resource_claims >= other.resource_claims
+
+    with patch.object(Revisions, "reaches", Revisions.reaches if rule else without_nodes):
+        around.settle(old)
+    return around
+
+
+def an_entry_goes_before_it_is_counted(*, rule: bool) -> World:
+    """entry removed only together with `used`"""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    around.be_stored(flight)
+    if rule:
+        around.settle(around.list(Controller()))
+    else:
+        row = row_of(around).row
+        plain(around).store.put(msgspec.structs.replace(row, entries=row.entries.without([flight.id])))
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_foreign_clock_says_expired(*, rule: bool) -> World:
+    """expiry by own sight"""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    held = around.list(Controller())  # has seen the entry just now
+    if not rule:
+        held = Held(held.listing, frozenset({flight.id}), waited=True)
+    around.settle(held)
+    around.admit(around.request(gpus=1))
+    around.be_stored(flight)
+    return around
+
+
+def a_list_from_before_the_bound(*, rule: bool) -> World:
+    """expiry by a list begun after maturity"""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    controller = Controller()
+    around.observe(controller)
+    held = around.list(controller)
+    around.be_stored(flight)  # the list misses it
+    around.now += EXPIRY_SECONDS + 1
+    if not rule:
+        held = Held(held.listing, controller.matured(around.now), waited=True)
+    around.settle(held)
+    around.check()
+    return around
+
+
+def a_create_fails_after_it_was_allowed(*, rule: bool) -> World:
+    """expiry at all"""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    around.fail(flight)
+    with patch.object(settling, "_given_up", settling._given_up if rule else lambda *_: ()):
+        around.come_to_rest()
+    return around
+
+
+def a_quota_for_what_runs_already(*, rule: bool) -> World:
+    """uninitialised denies"""
+    granted = vector(gpus=1)
+    around = World(PlainLedger(granted), granted)
+    around.pods["pod0"] = Stored(vector(gpus=1))
+    if not rule:
+        row = row_of(around).row
+        zeros = dict.fromkeys(row.hard, NOTHING)
+        plain(around).store.put(
+            msgspec.structs.replace(row, used=zeros, class_catalogue=around.ledger.catalogue)
+        )
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_list_from_before_the_quota(*, rule: bool) -> World:
+    """initialise from a list begun after reading this uid"""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    old = around.list(Controller())
+    around.be_stored(flight)
+    around.replace(vector(gpus=1))
+    listing = old.listing
+    if not rule:
+        listing = msgspec.structs.replace(listing, quota_uid=row_of(around).row.quota_uid)
+    around.settle(Held(listing, old.matured, waited=True))
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
+    """no initialisation before D"""
+    granted = vector(gpus=1)
+    around = World(PlainLedger(granted), granted)
+    held = around.list(Controller())
+    if not rule:
+        held = Held(held.listing, held.matured, waited=True)
+    initialised = isinstance(around.settle(held), Settled)
+    uncharged = around.request(gpus=1)  # by an answer that is no older than D: at this time still possible
+    around.admitted(uncharged, new=initialised)
+    uncharged.promised = initialised  # else its admission began before the promise
+    around.now += NO_QUOTA_SECONDS
+    around.be_stored(uncharged)
+    around.settle(around.list(Controller()))
+    return around
+
+
+def a_class_is_added_that_used_lacks(*, rule: bool) -> World:
+    """missing key of `used` denies"""
+    around = world(gpus=9)
+    around.pods["pod0"] = Stored(vector(gpus=1, a=1))  # let in before classes were counted
+    around.grant(vector(gpus=9, a=1))
+    if not rule:
+        row = row_of(around).row
+        plain(around).store.put(msgspec.structs.replace(row, used={**(row.used or {}), **vector(a=0)}))
+    around.admit(around.request(gpus=1, a=1))
+    return around
+
+
+def an_entry_knows_only_what_was_granted(*, rule: bool) -> World:
+    """entries carry the full vector"""
+    around = world(gpus=9)
+    flight = around.request(gpus=1, a=1)
+    if rule:
+        around.admit(flight)
+    else:
+        row = row_of(around).row
+        cut = Entries.of(Entry(flight.id, vector(gpus=1)))
+        plain(around).store.put(msgspec.structs.replace(row, entries=cut))
+        around.flights[flight.id] = flight
+    around.grant(vector(gpus=9, a=1))
+    controller = Controller()
+    around.observe(controller)
+    around.now += NO_QUOTA_SECONDS
+    around.settle(around.list(controller))
+    around.admit(around.request(gpus=1, a=1))
+    return around
+
+
+def two_changes_of_one_pod(*, rule: bool) -> World:
+    """change entry keyed uid/request.uid"""
+    around = world(gpus=9, a=1, b=1)
+    uid = stored_pod(around, gpus=1)
+    first, second = around.change(uid, gpus=1, a=1), around.change(uid, gpus=1, b=1)
+    if not rule:
+        first.id = second.id = f"{uid}/"
+    around.admit(first)
+    around.fail(first)
+    around.admit(second)
+    return around
+
+
+def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
+    """change entry stays while the pod is listed unchanged"""
+    around = world(gpus=9, a=1)
+    uid = stored_pod(around, gpus=1)
+    around.admit(around.change(uid, gpus=1, a=1))
+
+    def listed(entry: Entry, objects: dict[str, Stored]) -> bool:
+        return entry.object_uid in objects
+
+    with patch.object(settling, "_is_shown", settling._is_shown if rule else listed):
+        around.settle(around.list(Controller()))
+    return around
+
+
+def a_change_grows_what_the_pod_had(*, rule: bool) -> World:
+    """a change is shown by the amount after it, not by its growth"""
+    around = world(gpus=2)
+    uid = stored_pod(around, gpus=1)
+    around.admit(around.change(uid, gpus=2))
+
+    def by_growth(entry: Entry, objects: dict[str, Stored]) -> bool:
+        shown = objects[entry.object_uid].demand
+        return all(shown.get(key, NOTHING) >= amount for key, amount in entry.demand.items())
+
+    with patch.object(settling, "_is_shown", settling._is_shown if rule else by_growth):
+        around.settle(around.list(Controller()))
+    return around
+
+
+def _change_comes_to_nothing(end: str, rule: bool) -> World:
+    around = world(gpus=9, a=1)
+    uid = stored_pod(around, gpus=1)
+    change = around.change(uid, gpus=1, a=1)
+    around.admit(change)
+    around.fail(change)
+    if end == "finished":
+        around.finish(uid)
+    if end == "deleted":
+        around.delete(uid)
+
+    def never(entry: Entry, objects: dict[str, Stored]) -> bool:
+        return not entry.is_change and entry.object_uid in objects
+
+    with (
+        patch.object(settling, "_is_shown", settling._is_shown if rule else never),
+        patch.object(settling, "_given_up", settling._given_up if rule else lambda *_: ()),
+    ):
+        around.come_to_rest()
+    return around
+
+
+def a_change_of_a_pod_that_finishes(*, rule: bool) -> World:
+    """change entry goes when the pod is terminal"""
+    return _change_comes_to_nothing("finished", rule)
+
+
+def a_change_of_a_pod_that_is_deleted(*, rule: bool) -> World:
+    """change entry goes when the pod is gone"""
+    return _change_comes_to_nothing("deleted", rule)
+
+
+def a_change_that_fails(*, rule: bool) -> World:
+    """change entry goes by expiry"""
+    return _change_comes_to_nothing("failed", rule)
+
+
+def a_change_frees_before_it_is_stored(*, rule: bool) -> World:
+    """positive differences only"""
+    around = world(a=1, b=1)
+    uid = stored_pod(around, a=1)
+    change = around.change(uid, b=1)
+    around.admit(change)
+    if not rule:
+        row = row_of(around).row
+        plain(around).store.put(msgspec.structs.replace(row, used={**(row.used or {}), **vector(a=0)}))
+    around.fail(change)
+    around.admit(around.request(a=1))
+    return around
+
+
+def a_call_is_repeated(*, rule: bool) -> World:
+    """a retried call is idempotent"""
+    around = world(gpus=2)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    if rule:
+        around.admit(flight)
+    else:  # an id of its own for every call
+        row = row_of(around).row
+        second = Entry(f"{flight.id}-again", flight.growth)
+        plain(around).store.put(msgspec.structs.replace(row, entries=row.entries.plus([second])))
+    if row_of(around).row.entries.demand != around.committed():
+        around.broken.append("charged twice")
+    return around
+
+
+def a_repeated_call_gives_back(*, rule: bool) -> World:
+    """serve never removes an entry"""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    around.admit(flight)
+    if not rule:
+        row = row_of(around).row
+        plain(around).store.put(msgspec.structs.replace(row, entries=row.entries.without([flight.id])))
+    around.check()
+    return around
+
+
+HISTORIES = (
+    two_replicas_decide_on_one_row,
+    serve_reserves_while_a_controller_counts,
+    hard_is_lowered_under_a_decision,
+    an_old_list_comes_late,
+    nothing_moves_while_an_entry_waits,
+    an_old_list_of_claims_with_a_new_one_of_pods,
+    nodes_are_fenced_too,
+    an_entry_goes_before_it_is_counted,
+    a_foreign_clock_says_expired,
+    a_list_from_before_the_bound,
+    a_create_fails_after_it_was_allowed,
+    a_quota_for_what_runs_already,
+    a_list_from_before_the_quota,
+    a_replica_still_believes_in_no_quota,
+    a_class_is_added_that_used_lacks,
+    an_entry_knows_only_what_was_granted,
+    two_changes_of_one_pod,
+    a_change_is_listed_before_it_is_stored,
+    a_change_grows_what_the_pod_had,
+    a_change_of_a_pod_that_finishes,
+    a_change_of_a_pod_that_is_deleted,
+    a_change_that_fails,
+    a_change_frees_before_it_is_stored,
+    a_call_is_repeated,
+    a_repeated_call_gives_back,
+)
+
+
+@pytest.mark.parametrize("history", [pytest.param(each, id=each.__name__) for each in HISTORIES])
+def test_with_the_rule_nothing_breaks(history: Callable[..., World]) -> None:
+    assert history(rule=True).broken == []
+
+
+@pytest.mark.parametrize("history", [pytest.param(each, id=each.__name__) for each in HISTORIES])
+def test_without_the_rule_it_breaks(history: Callable[..., World]) -> None:
+    assert history(rule=False).broken != []

@@ -1,0 +1,360 @@
+"""A cluster in miniature around one row, and an oracle that knows what was promised without asking the row.
+
+Time is a number, pods are vectors, every step of serve and controller is one call, so that any of them can be held up
+between its read and its swap. `broken` collects what no state may show:
+
+S1: what is stored and live exceeds what is granted (or was taken in under an earlier grant).
+S2: something stored or still able to be stored is in neither `used` nor the entries.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Protocol
+
+import msgspec
+
+from policies.charge import Unpinned
+from policies.ledger.bounds import CREATION_SECONDS, EXPIRY_SECONDS, NO_QUOTA_SECONDS
+from policies.ledger.decide import Reason, Reservation, decide
+from policies.ledger.entries import LIMIT
+from policies.ledger.row import Revisions, Row
+from policies.ledger.settle import Listing, Refused, Settled, Stored, initialise, settle
+from policies.vector import NOTHING, Vector, add, positive_difference, total
+from webhook.quota.store import Conflict, Gone, Store, Versioned
+
+NAMESPACE = "team"
+CATALOGUE = "catalogue"
+SECONDS = 5.0
+
+
+def vector(**amounts: int | str) -> Vector:
+    """Return `gpus` and classes by name: `vector(gpus=1, a="1/2")`."""
+    return {key if key == "gpus" else f"classes/{key}": Fraction(amount) for key, amount in amounts.items()}
+
+
+class Ledger(Protocol):
+    """A store, and its administrator."""
+
+    store: Store
+    catalogue: str
+
+    def grant(self, hard: Vector) -> None:
+        """Change `spec.hard`."""
+        ...
+
+    def replace(self, hard: Vector) -> None:
+        """Delete the quota and create another one."""
+        ...
+
+
+class PlainStore:
+    """The smallest store there can be; `blind` takes the check of versions out."""
+
+    entries_limit = LIMIT
+
+    def __init__(self, hard: Vector) -> None:
+        self.blind = False
+        self.versioned = Versioned(fresh_row("quota-1", hard), "1")
+
+    def read(self, namespace: str, seconds: float) -> Versioned | None:
+        assert (namespace, seconds) == (NAMESPACE, SECONDS)
+        return self.versioned
+
+    def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+        assert (namespace, seconds) == (NAMESPACE, SECONDS)
+        if before.row.quota_uid != self.versioned.row.quota_uid:
+            raise Gone
+        if before.version != self.versioned.version and not self.blind:
+            raise Conflict
+        spec = self.versioned.row
+        return self.put(
+            msgspec.structs.replace(row, hard=spec.hard, generation=spec.generation, quota_uid=spec.quota_uid)
+        )
+
+    def put(self, row: Row) -> Versioned:
+        self.versioned = Versioned(row, str(int(self.versioned.version) + 1))
+        return self.versioned
+
+
+class PlainLedger:
+    """The protocol alone."""
+
+    catalogue = CATALOGUE
+
+    def __init__(self, hard: Vector) -> None:
+        self.store = PlainStore(hard)
+
+    def grant(self, hard: Vector) -> None:
+        row = self.store.versioned.row
+        self.store.put(msgspec.structs.replace(row, hard=hard, generation=row.generation + 1))
+
+    def replace(self, hard: Vector) -> None:
+        self.store.put(fresh_row(f"quota-{self.store.versioned.version}", hard))
+
+
+def fresh_row(uid: str, hard: Vector) -> Row:
+    return Row(quota_uid=uid, generation=1, hard=hard, unpinned=Unpinned.TOTAL_ONLY)
+
+
+@dataclass
+class Flight:
+    """A request on its way: once admitted, its object may be stored until the bound has passed."""
+
+    id: str
+    after: Vector
+    growth: Vector
+    begun: float
+    before: Vector | None = None
+    promised: bool = True
+    """Whether the promise covers it: not if the quota was replaced under way."""
+
+    @property
+    def uid(self) -> str:
+        return self.id.partition("/")[0]
+
+
+@dataclass
+class Held:
+    """What a controller has listed, and what it knew when it began to."""
+
+    listing: Listing
+    matured: frozenset[str]
+    waited: bool
+
+
+@dataclass
+class Controller:
+    """One process with a clock of its own sight: a crash is a new one."""
+
+    sights: dict[str, float] = field(default_factory=dict)
+    quotas: dict[str, float] = field(default_factory=dict)
+
+    def observe(self, row: Row, now: float) -> None:
+        self.quotas.setdefault(row.quota_uid, now)
+        ids = [entry.id for entry in row.entries]
+        self.sights = {entry_id: self.sights.get(entry_id, now) for entry_id in ids}
+
+    def matured(self, now: float) -> frozenset[str]:
+        return frozenset(entry for entry, since in self.sights.items() if now - since > EXPIRY_SECONDS)
+
+
+class World:
+    """One namespace of a cluster."""
+
+    def __init__(self, ledger: Ledger, hard: Vector) -> None:
+        self.ledger = ledger
+        self.store = ledger.store
+        self.now = 0.0
+        self.pods: dict[str, Stored] = {}
+        self.claims: dict[str, Stored] = {}
+        self.revisions = Revisions(pods=1, resource_claims=1, nodes=1)
+        self.flights: dict[str, Flight] = {}
+        self.unpromised: set[str] = set()
+        self.ceiling = dict(hard)
+        self.broken: list[str] = []
+        self._names = 0
+
+    # What users and the API server do.
+
+    def request(self, **amounts: int | str) -> Flight:
+        """Begin to create a pod of that demand."""
+        self._names += 1
+        demand = vector(**amounts)
+        return Flight(f"pod{self._names}", demand, demand, self.now)
+
+    def change(self, uid: str, **amounts: int | str) -> Flight:
+        """Begin to change a stored pod to that demand."""
+        self._names += 1
+        before, after = self.pods[uid].demand, vector(**amounts)
+        return Flight(f"{uid}/r{self._names}", after, positive_difference(after, before), self.now, before)
+
+    def be_stored(self, flight: Flight) -> None:
+        """Store what was admitted, if it still can be."""
+        self.flights.pop(flight.id, None)
+        gone = flight.before is not None and (
+            flight.uid not in self.pods or self.pods[flight.uid].demand != flight.before
+        )
+        if self.now - flight.begun > CREATION_SECONDS or gone:
+            return
+        terminal = flight.before is not None and self.pods[flight.uid].terminal
+        self._write(flight.uid, Stored(flight.after, terminal=terminal))
+        if not flight.promised:
+            self.unpromised.add(flight.uid)
+        self.check()
+
+    def fail(self, flight: Flight) -> None:
+        """Not store what was admitted: another webhook refused it, etcd timed out, the process that asked was killed."""
+        self.flights.pop(flight.id, None)
+
+    def finish(self, uid: str) -> None:
+        self._write(uid, Stored(self.pods[uid].demand, terminal=True))
+
+    def delete(self, uid: str) -> None:
+        self._write(uid, None)
+
+    def grant(self, hard: Vector) -> None:
+        """Change what the quota grants; what came in before stays."""
+        self.ledger.grant(hard)
+        self._raise_ceiling(hard)
+
+    def replace(self, hard: Vector) -> None:
+        """Replace the quota: its promise begins anew, once it is initialised."""
+        self.ledger.replace(hard)
+        for flight in self.flights.values():
+            flight.promised = False
+        self._raise_ceiling(hard)
+
+    # What serve does.
+
+    def read(self) -> Versioned:
+        before = self.store.read(NAMESPACE, SECONDS)
+        assert before is not None
+        return before
+
+    def admit(self, flight: Flight, before: Versioned | None = None) -> bool:
+        """Decide, at first on the row `before`; on a conflict read again, as serve does."""
+        while True:
+            before = before or self.read()
+            try:
+                return self.try_admit(flight, before)
+            except (Conflict, Gone):
+                before = None
+
+    def try_admit(self, flight: Flight, before: Versioned) -> bool:
+        catalogue = self.ledger.catalogue
+        if flight.before is None:
+            reservation = Reservation.creation(flight.id, flight.after, catalogue)
+        else:
+            uid, _, request = flight.id.partition("/")
+            reservation = Reservation.change(uid, request, flight.before, flight.after, catalogue)
+        decided = decide(before.row, [reservation], limit=self.store.entries_limit)
+        if decided.row is not before.row:
+            self.store.swap(NAMESPACE, before, decided.row, SECONDS)
+        (verdict,) = decided.verdicts
+        if verdict.allowed:
+            self.admitted(flight, new=verdict.reason is Reason.RESERVED)
+        return verdict.allowed
+
+    def admitted(self, flight: Flight, *, new: bool = True) -> None:
+        """Take note that a request was let in, and see whether there was room for it."""
+        self.flights[flight.id] = flight
+        hard, committed = self.read().row.hard, self.committed()
+        for key in flight.growth if new else ():
+            if key in hard and committed.get(key, NOTHING) > hard[key]:
+                self.broken.append(f"S1: {flight.id} makes {key} {committed[key]} of {hard[key]}")
+        self.check()
+
+    # What controllers do.
+
+    def observe(self, controller: Controller) -> None:
+        controller.observe(self.read().row, self.now)
+
+    def list(self, controller: Controller) -> Held:
+        """Read the quota, then list everything."""
+        row = self.read().row
+        controller.observe(row, self.now)
+        waited = self.now - controller.quotas[row.quota_uid] >= NO_QUOTA_SECONDS
+        listing = Listing.of(
+            {**self.pods, **self.claims},
+            self.revisions,
+            quota_uid=row.quota_uid,
+            generation=row.generation,
+            catalogue=self.ledger.catalogue,
+        )
+        return Held(listing, controller.matured(self.now), waited)
+
+    def settle(self, held: Held, before: Versioned | None = None) -> Settled | Refused:
+        """Count from the list, at first on the row `before`; on a conflict on the row as it is, from the same list."""
+        while True:
+            before = before or self.read()
+            outcome = settle(before.row, held.listing, held.matured)
+            if outcome is Refused.UNCOUNTED or outcome is Refused.OTHER_CATALOGUE:
+                outcome = initialise(before.row, held.listing, held.matured, waited=held.waited)
+            if isinstance(outcome, Refused):
+                return outcome
+            try:
+                self.store.swap(NAMESPACE, before, outcome.row, SECONDS)
+            except (Conflict, Gone):
+                before = None
+                continue
+            self.check()
+            return outcome
+
+    def initialised(self) -> "World":
+        """Wait, list and initialise."""
+        controller = Controller()
+        self.observe(controller)
+        self.now += NO_QUOTA_SECONDS
+        assert isinstance(self.settle(self.list(controller)), Settled)
+        return self
+
+    def come_to_rest(self) -> None:
+        """L1: once nothing arrives any more, entries are empty and `used` is what lives."""
+        for flight in list(self.flights.values()):
+            self.fail(flight)
+        controller = Controller()
+        self.observe(controller)
+        self.now += EXPIRY_SECONDS + 1
+        outcome = self.settle(self.list(controller))
+        row = self.read().row
+        live = total(pod.demand for pod in self._all().values() if not pod.terminal)
+        used = {key: amount for key, amount in (row.used or {}).items() if amount}
+        if isinstance(outcome, Refused) or len(row.entries) or used != live:
+            self.broken.append(f"L1: {outcome}: used {used}, live {live}, entries {row.entries.text!r}")
+
+    # The oracle.
+
+    def committed(self) -> Vector:
+        """What is stored and live, and what may still be, as far as the promise covers it."""
+        live = (
+            pod.demand for uid, pod in self._all().items() if not pod.terminal and uid not in self.unpromised
+        )
+        coming = (
+            flight.growth
+            for flight in self.flights.values()
+            if flight.promised and self.now - flight.begun <= CREATION_SECONDS and self._counts(flight)
+        )
+        return add(total(live), total(coming))
+
+    def check(self) -> None:
+        row = self.read().row
+        live = total(
+            pod.demand for uid, pod in self._all().items() if not pod.terminal and uid not in self.unpromised
+        )
+        for key, amount in live.items():
+            if key in self.ceiling and amount > self.ceiling[key]:
+                self.broken.append(f"S1: {key} is {amount} of {self.ceiling[key]}")
+        if row.used is None or row.uncounted:
+            return
+        known = add(row.used, row.entries.demand)
+        for key, amount in self.committed().items():
+            if amount > known.get(key, NOTHING):
+                self.broken.append(f"S2: {key} is {amount}, of which the row knows {known.get(key)}")
+
+    def _counts(self, flight: Flight) -> bool:
+        """Whether it can still be stored and count: a change not of a pod that has finished, gone or changed meanwhile."""
+        if flight.before is None:
+            return True
+        pod = self.pods.get(flight.uid)
+        return pod is not None and not pod.terminal and pod.demand == flight.before
+
+    def _all(self) -> Mapping[str, Stored]:
+        return {**self.pods, **self.claims}
+
+    def _raise_ceiling(self, hard: Vector) -> None:
+        committed = self.committed()
+        self.ceiling = {key: max(amount, committed.get(key, NOTHING)) for key, amount in hard.items()}
+
+    def _write(self, uid: str, stored: Stored | None) -> None:
+        is_claim = uid.startswith("claim")
+        objects = self.claims if is_claim else self.pods
+        revisions = self.revisions
+        if is_claim:
+            self.revisions = msgspec.structs.replace(revisions, resource_claims=revisions.resource_claims + 1)
+        else:
+            self.revisions = msgspec.structs.replace(revisions, pods=revisions.pods + 1)
+        if stored is None:
+            objects.pop(uid, None)
+        else:
+            objects[uid] = stored
