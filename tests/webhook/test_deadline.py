@@ -21,7 +21,7 @@ from webhook.deadline import DEFAULT_SECONDS, deadline_of, seconds_of
         pytest.param("5", DEFAULT_SECONDS, id="no-unit"),
         pytest.param("-5s", DEFAULT_SECONDS, id="negative"),
         pytest.param("5s; rm", DEFAULT_SECONDS, id="garbage"),
-        pytest.param("٥s", DEFAULT_SECONDS, id="other-digits"),
+        pytest.param("\N{ARABIC-INDIC DIGIT FIVE}s", DEFAULT_SECONDS, id="other-digits"),
         pytest.param("0s", DEFAULT_SECONDS, id="zero"),
     ],
 )

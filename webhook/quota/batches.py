@@ -23,6 +23,9 @@ from webhook.quota.store import Conflict, Gone, LedgerError, Store, Versioned
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt, at most; doubled with each further one, and drawn at random below that."""
 
+CONFLICT_PAUSE = 0.016
+"""The longest pause after a conflict: somebody else got on, so nothing is overloaded."""
+
 CONTENDED_SECONDS = 1.0
 """How long a namespace is read before every decision after somebody else was seen to write its row."""
 
@@ -177,6 +180,7 @@ class Batches:
             except (Conflict, Gone):
                 self._metrics.conflicts.inc()
                 self._contended[namespace] = self._clock()
+                pause = min(pause, CONFLICT_PAUSE)
             except LedgerError as error:
                 if not error.transient:
                     raise

@@ -1,6 +1,7 @@
 """A control plane that knows GPUQuota."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def make_quota(quota_plane: ControlPlane) -> Iterator[Callable[..., JSON]]:
     made: list[str] = []
     client = quota_plane.client()
 
-    def make(namespace: str, **spec: object) -> JSON:
+    def make(namespace: str, **spec: Any) -> JSON:
         client.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
         status, answer = client.post(QUOTAS.format(namespace), gpu_quota(namespace, **spec))
         assert status == 201, answer

@@ -23,7 +23,7 @@ from webhook.quota.store import Gone, LedgerError
 
 
 class ClusterLedger:
-    """The quota of namespace `team` on the API server."""
+    """The quota of one namespace on the API server."""
 
     catalogue = CATALOGUE
 
@@ -132,7 +132,7 @@ def test_a_status_that_cannot_be_read_is_an_error_and_not_an_empty_row(
 
 def test_who_may_not_read_is_told_so(quota_plane: ControlPlane) -> None:
     client = ApiClient(load_access(str(quota_plane.kubeconfig("engineer"))))
-    with pytest.raises(LedgerError, match="the GPUQuota could not be read: .* is forbidden") as error:
+    with pytest.raises(LedgerError, match=r"the GPUQuota could not be read: .* is forbidden") as error:
         ClusterStore(client).read(NAMESPACE, SECONDS)
     client.close()
     assert not error.value.transient
@@ -142,7 +142,9 @@ def test_a_kind_that_is_not_served_does_not_mean_no_quota() -> None:
     """So it looks while an API server starts."""
     with ControlPlane() as bare:
         client = ApiClient(load_access(str(bare.kubeconfig())))
-        with pytest.raises(LedgerError, match="does not know the kind gpuquotas.gpu-admission.dev") as error:
+        with pytest.raises(
+            LedgerError, match=r"does not know the kind gpuquotas\.gpu-admission\.dev"
+        ) as error:
             ClusterStore(client).read("default", SECONDS)
         client.close()
     assert error.value.transient

@@ -319,3 +319,73 @@ def test_an_empty_directory_is_no_configuration(tmp_path: Path) -> None:
     assert problems_of(tmp_path) == [
         f"{tmp_path}: has no .yaml, .yml or .json file; leave the option out to run with the built-in defaults"
     ]
+
+
+def gpu_quota(spec: str, metadata: str = "{name: default, namespace: team}") -> str:
+    return f"{HEAD}kind: GPUQuota\nmetadata: {metadata}\nspec: {spec}\n"
+
+
+def test_quotas_are_by_namespace(tmp_path: Path) -> None:
+    spec = '{hard: {gpus: "16", classes: {nvidia-a100: "8"}}, unpinned: Dearest}'
+    other = gpu_quota('{hard: {gpus: "0"}}', "{name: default, namespace: other}")
+    configuration = load_directory(write(tmp_path, quota=gpu_quota(spec) + "---\n" + other))
+
+    assert sorted(configuration.quotas) == ["other", "team"]
+    assert configuration.quotas["team"].amounts == {"gpus": 16, "classes/nvidia-a100": 8}
+    assert configuration.quotas["team"].unpinned.value == "Dearest"
+    assert configuration.quotas["other"].unpinned.value == "TotalOnly"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(
+            gpu_quota("{hard: {}}", "{name: default}"),
+            "p.yaml:3: GPUQuota/default metadata.namespace: is required",
+            id="no-namespace",
+        ),
+        pytest.param(
+            gpu_quota("{hard: {}}", "{name: second, namespace: team}"),
+            "p.yaml:3: GPUQuota/second metadata.name: must be default: a namespace has one GPUQuota",
+            id="another-name",
+        ),
+        pytest.param(
+            gpu_quota("{hard: {}}", "{name: default, namespace: Team}"),
+            "p.yaml:3: GPUQuota/default metadata.namespace: must be lower case letters, digits and -, at most 63",
+            id="no-namespace-could-be-called-that",
+        ),
+        pytest.param(
+            gpu_quota("{hard: {}}") + "---\n" + gpu_quota("{hard: {}}"),
+            "p.yaml:8: GPUQuota/default metadata.namespace: there is another one for this namespace in p.yaml:1",
+            id="two-for-one-namespace",
+        ),
+        pytest.param(
+            gpu_quota("{hard: {gpus: 16}}"),
+            "p.yaml:4: GPUQuota/default spec.hard.gpus: must be text; YAML reads 16 as a number: quote it",
+            id="number",
+        ),
+        pytest.param(
+            gpu_quota('{hard: {classes: {nvidia-t4: "-1"}}}'),
+            'p.yaml:4: GPUQuota/default spec.hard.classes.nvidia-t4: "-1" is no amount: write "16", "0.5" or "2/7", '
+            "not negative",
+            id="negative",
+        ),
+        pytest.param(
+            gpu_quota('{hard: {classes: {nvidia-a10: "1", a100: "1"}}}'),
+            "p.yaml:4: GPUQuota/default spec.hard.classes.a100: is neither a class nor a family; did you mean nvidia-a100?",
+            id="unknown-class",
+        ),
+        pytest.param(
+            gpu_quota("{hard: {}, unpinned: Cheapest}"),
+            'p.yaml:4: GPUQuota/default spec.unpinned: "Cheapest" is none of TotalOnly, Refuse, Dearest',
+            id="unpinned",
+        ),
+        pytest.param(
+            f"{HEAD}kind: GPUPolicy\nmetadata: {{name: default, namespace: team}}\nspec: {{}}\n",
+            "p.yaml:3: GPUPolicy/default metadata.namespace: a GPUPolicy has none; leave it out",
+            id="a-policy-has-no-namespace",
+        ),
+    ],
+)
+def test_a_bad_quota_is_told_with_its_place(tmp_path: Path, text: str, want: str) -> None:
+    assert want in "\n".join(problems_of(write(tmp_path, p=text)))

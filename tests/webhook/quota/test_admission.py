@@ -132,7 +132,7 @@ def test_what_fits_is_reserved_and_what_does_not_is_refused(serve: Callable[...,
 
 def test_a_class_is_named_with_what_decided_it(serve: Callable[..., Served]) -> None:
     served = serve()
-    on_t4 = {"nodeSelector": {"accelerator": "nvidia-t4"}}
+    on_t4: JSON = {"nodeSelector": {"accelerator": "nvidia-t4"}}
     refused = served.validate(gpu_pod("one", 2, **on_t4))
     told = message(refused)
     assert "asked for 2 nvidia-t4, free 1 of 1, used 0" in told
@@ -251,7 +251,7 @@ def test_a_deleted_pod_gives_back(serve: Callable[..., Served]) -> None:
 
 def test_of_a_changed_pod_only_what_grows_is_charged(serve: Callable[..., Served]) -> None:
     served = serve()
-    gated = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+    gated: JSON = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
     before, pinned = gpu_pod("one", **gated), gpu_pod("one", nodeSelector={"accelerator": "nvidia-t4"})
     assert served.validate(before).allowed
     assert served.validate(pinned, operation="UPDATE", oldObject=before, uid="r1").allowed

@@ -93,7 +93,7 @@ class Bench:
 
 
 def reason(answer: Answer) -> Reason | None:
-    return answer.verdict and answer.verdict.reason
+    return answer.verdict.reason if answer.verdict else None
 
 
 def test_thirty_two_threads_share_writes_and_get_exactly_what_there_is() -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis.stateful import run_state_machine_as_test
 
 from policies.vector import Vector
 from tests.webhook.quota.ledgers import MemoryLedger
 from tests.webhook.quota.machine import machine, run_settings
 from tests.webhook.quota.world import Ledger, PlainLedger
-from hypothesis.stateful import run_state_machine_as_test
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_namespace_whose_quota_is_gone(ledger: MemoryLedger) -> None:
     before = reserve(ledger, read(ledger), "pod1")
     ledger.configuration = configuration()
     assert ledger.store.read(NAMESPACE, SECONDS) is None
-    with pytest.raises(Gone, match="namespace team has no GPUQuota any more"):
+    with pytest.raises(Gone, match="namespace ledgers has no GPUQuota any more"):
         reserve(ledger, before, "pod2")
     ledger.grant(vector(gpus=4))
     assert [entry.id for entry in read(ledger).row.entries] == ["pod1"]

@@ -1,7 +1,7 @@
 """Each rule of the protocol, and what happens without it.
 
 Every case is one history. With the rule nothing is broken at its end; with the rule taken out the oracle must object, or the
-case would prove nothing.
+case would prove nothing. Their docstrings are the rules.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import pytest
 from policies.ledger import settle as settling
 from policies.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
 from policies.ledger.entries import Entries, Entry
-from policies.ledger.row import Revisions, Row
+from policies.ledger.row import Revisions
 from policies.ledger.settle import Settled, Stored
 from policies.vector import NOTHING
 from tests.webhook.quota.world import Controller, Held, PlainLedger, World, vector
@@ -46,7 +46,7 @@ def stored_pod(world: World, **demand: int | str) -> str:
 
 
 def two_replicas_decide_on_one_row(*, rule: bool) -> World:
-    """swap by resourceVersion in serve"""
+    """Swap by resourceVersion in serve."""
     around = world(gpus=1)
     plain(around).store.blind = not rule
     first, second, before = around.request(gpus=1), around.request(gpus=1), row_of(around)
@@ -56,7 +56,7 @@ def two_replicas_decide_on_one_row(*, rule: bool) -> World:
 
 
 def serve_reserves_while_a_controller_counts(*, rule: bool) -> World:
-    """swap by resourceVersion in the controller"""
+    """Swap by resourceVersion in the controller."""
     around = world(gpus=1)
     plain(around).store.blind = not rule
     held, before = around.list(Controller()), row_of(around)
@@ -66,7 +66,7 @@ def serve_reserves_while_a_controller_counts(*, rule: bool) -> World:
 
 
 def hard_is_lowered_under_a_decision(*, rule: bool) -> World:
-    """`hard` read in the same row"""
+    """`hard` read in the same row."""
     around = world(gpus=2)
     before = row_of(around)
     around.grant(vector(gpus=0))
@@ -78,7 +78,7 @@ def hard_is_lowered_under_a_decision(*, rule: bool) -> World:
 
 
 def an_old_list_comes_late(*, rule: bool) -> World:
-    """fence by list revision"""
+    """Fence by list revision."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
@@ -91,7 +91,7 @@ def an_old_list_comes_late(*, rule: bool) -> World:
 
 
 def nothing_moves_while_an_entry_waits(*, rule: bool) -> World:
-    """fence with ≥, not >"""
+    """Fence with ≥, not >."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
@@ -106,7 +106,7 @@ def nothing_moves_while_an_entry_waits(*, rule: bool) -> World:
 
 
 def an_old_list_of_claims_with_a_new_one_of_pods(*, rule: bool) -> World:
-    """fence on every collection that is counted"""
+    """Fence on every collection that is counted."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     flight.id = "claim1"
@@ -124,7 +124,7 @@ def an_old_list_of_claims_with_a_new_one_of_pods(*, rule: bool) -> World:
 
 
 def nodes_are_fenced_too(*, rule: bool) -> World:
-    """fence on nodes: the class of a bound pod comes from them"""
+    """Fence on nodes: the class of a bound pod comes from them."""
     around = world(a=1)
     uid = stored_pod(around, gpus=1)
     old = around.list(Controller())
@@ -141,7 +141,7 @@ def nodes_are_fenced_too(*, rule: bool) -> World:
 
 
 def an_entry_goes_before_it_is_counted(*, rule: bool) -> World:
-    """entry removed only together with `used`"""
+    """Entry removed only together with `used`."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
@@ -156,7 +156,7 @@ def an_entry_goes_before_it_is_counted(*, rule: bool) -> World:
 
 
 def a_foreign_clock_says_expired(*, rule: bool) -> World:
-    """expiry by own sight"""
+    """Expiry by own sight."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
@@ -170,7 +170,7 @@ def a_foreign_clock_says_expired(*, rule: bool) -> World:
 
 
 def a_list_from_before_the_bound(*, rule: bool) -> World:
-    """expiry by a list begun after maturity"""
+    """Expiry by a list begun after maturity."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
@@ -187,7 +187,7 @@ def a_list_from_before_the_bound(*, rule: bool) -> World:
 
 
 def a_create_fails_after_it_was_allowed(*, rule: bool) -> World:
-    """expiry at all"""
+    """Expiry at all."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
@@ -198,7 +198,7 @@ def a_create_fails_after_it_was_allowed(*, rule: bool) -> World:
 
 
 def a_quota_for_what_runs_already(*, rule: bool) -> World:
-    """uninitialised denies"""
+    """Uninitialised denies."""
     granted = vector(gpus=1)
     around = World(PlainLedger(granted), granted)
     around.pods["pod0"] = Stored(vector(gpus=1))
@@ -213,7 +213,7 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
 
 
 def a_list_from_before_the_quota(*, rule: bool) -> World:
-    """initialise from a list begun after reading this uid"""
+    """Initialise from a list begun after reading this uid."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
@@ -229,7 +229,7 @@ def a_list_from_before_the_quota(*, rule: bool) -> World:
 
 
 def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
-    """no initialisation before D"""
+    """No initialisation before D."""
     granted = vector(gpus=1)
     around = World(PlainLedger(granted), granted)
     held = around.list(Controller())
@@ -246,7 +246,7 @@ def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
 
 
 def a_class_is_added_that_used_lacks(*, rule: bool) -> World:
-    """missing key of `used` denies"""
+    """Missing key of `used` denies."""
     around = world(gpus=9)
     around.pods["pod0"] = Stored(vector(gpus=1, a=1))  # let in before classes were counted
     around.grant(vector(gpus=9, a=1))
@@ -258,7 +258,7 @@ def a_class_is_added_that_used_lacks(*, rule: bool) -> World:
 
 
 def an_entry_knows_only_what_was_granted(*, rule: bool) -> World:
-    """entries carry the full vector"""
+    """Entries carry the full vector."""
     around = world(gpus=9)
     flight = around.request(gpus=1, a=1)
     if rule:
@@ -278,7 +278,7 @@ def an_entry_knows_only_what_was_granted(*, rule: bool) -> World:
 
 
 def two_changes_of_one_pod(*, rule: bool) -> World:
-    """change entry keyed uid/request.uid"""
+    """Change entry keyed uid/request.uid."""
     around = world(gpus=9, a=1, b=1)
     uid = stored_pod(around, gpus=1)
     first, second = around.change(uid, gpus=1, a=1), around.change(uid, gpus=1, b=1)
@@ -291,7 +291,7 @@ def two_changes_of_one_pod(*, rule: bool) -> World:
 
 
 def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
-    """change entry stays while the pod is listed unchanged"""
+    """Change entry stays while the pod is listed unchanged."""
     around = world(gpus=9, a=1)
     uid = stored_pod(around, gpus=1)
     around.admit(around.change(uid, gpus=1, a=1))
@@ -305,7 +305,7 @@ def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
 
 
 def a_change_grows_what_the_pod_had(*, rule: bool) -> World:
-    """a change is shown by the amount after it, not by its growth"""
+    """Show a change by the amount after it, not by its growth."""
     around = world(gpus=2)
     uid = stored_pod(around, gpus=1)
     around.admit(around.change(uid, gpus=2))
@@ -342,22 +342,22 @@ def _change_comes_to_nothing(end: str, rule: bool) -> World:
 
 
 def a_change_of_a_pod_that_finishes(*, rule: bool) -> World:
-    """change entry goes when the pod is terminal"""
+    """Change entry goes when the pod is terminal."""
     return _change_comes_to_nothing("finished", rule)
 
 
 def a_change_of_a_pod_that_is_deleted(*, rule: bool) -> World:
-    """change entry goes when the pod is gone"""
+    """Change entry goes when the pod is gone."""
     return _change_comes_to_nothing("deleted", rule)
 
 
 def a_change_that_fails(*, rule: bool) -> World:
-    """change entry goes by expiry"""
+    """Change entry goes by expiry."""
     return _change_comes_to_nothing("failed", rule)
 
 
 def a_change_frees_before_it_is_stored(*, rule: bool) -> World:
-    """positive differences only"""
+    """Positive differences only."""
     around = world(a=1, b=1)
     uid = stored_pod(around, a=1)
     change = around.change(uid, b=1)
@@ -371,7 +371,7 @@ def a_change_frees_before_it_is_stored(*, rule: bool) -> World:
 
 
 def a_call_is_repeated(*, rule: bool) -> World:
-    """a retried call is idempotent"""
+    """Answer a retried call alike, and charge it once."""
     around = world(gpus=2)
     flight = around.request(gpus=1)
     around.admit(flight)
@@ -387,7 +387,7 @@ def a_call_is_repeated(*, rule: bool) -> World:
 
 
 def a_repeated_call_gives_back(*, rule: bool) -> World:
-    """serve never removes an entry"""
+    """Serve never removes an entry."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)

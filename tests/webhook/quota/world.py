@@ -23,7 +23,7 @@ from policies.ledger.settle import Listing, Refused, Settled, Stored, initialise
 from policies.vector import NOTHING, Vector, add, positive_difference, total
 from webhook.quota.store import Conflict, Gone, Store, Versioned
 
-NAMESPACE = "team"
+NAMESPACE = "ledgers"
 CATALOGUE = "catalogue"
 SECONDS = 5.0
 
@@ -36,8 +36,11 @@ def vector(**amounts: int | str) -> Vector:
 class Ledger(Protocol):
     """A store, and its administrator."""
 
-    store: Store
-    catalogue: str
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def catalogue(self) -> str: ...
 
     def grant(self, hard: Vector) -> None:
         """Change `spec.hard`."""
@@ -306,7 +309,7 @@ class World:
     # The oracle.
 
     def committed(self) -> Vector:
-        """What is stored and live, and what may still be, as far as the promise covers it."""
+        """Return what is stored and live, and what may still be, as far as the promise covers it."""
         live = (
             pod.demand for uid, pod in self._all().items() if not pod.terminal and uid not in self.unpromised
         )
