@@ -87,6 +87,38 @@ def test_a_dead_connection_is_replaced(plane: ControlPlane, tmp_path: Path, faul
             assert running.controller.counting.pods.relists == lists
 
 
+def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path: Path) -> None:
+    """A change is reserved, then the watch goes deaf, then the change is stored: only a list begun later can tell."""
+    team = Namespace(plane)
+    family = "classes/nvidia-a100"
+    gate = {"name": "kueue.x-k8s.io/admission"}
+    with Proxy(address(plane)) as proxy:
+        api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=1.0)
+        deaf = Pace(silence=120.0)
+        with Running(plane, api=api, pace=deaf, expiry=4.0) as running:
+            team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}})
+            uid = team.pod("gated", 2, schedulingGates=[gate])
+            assert uses(team, 2)
+            change = Reservation.change(
+                uid,
+                "request",
+                {GPUS: Fraction(2)},
+                {GPUS: Fraction(2), family: Fraction(2)},
+                str(team.row().class_catalogue),
+            )
+            team.reserve(change)
+            assert eventually(lambda: running.controller._sights.next_maturity(team.name) is not None)
+
+            proxy.fall_silent()
+            lifted = {"spec": {"schedulingGates": None, "nodeSelector": {"accelerator": "nvidia-a100"}}}
+            assert plane.client().patch(team.path("pods", "gated"), lifted)[0] == 200
+            assert len(team.row().entries) == 1
+
+            assert eventually(lambda: not team.row().entries, seconds=40)
+            assert (team.used() or {})[family] == 2
+            assert running.metrics.expired.labels(team.name)._value.get() == 0
+
+
 def test_a_restarted_api_server_has_forgotten_and_is_listed_anew(plane: ControlPlane) -> None:
     team = Namespace(plane)
     with Running(plane, pace=QUICK) as running:

@@ -3,7 +3,10 @@
 import itertools
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from policies.ledger.decide import Reservation, decide
 from policies.ledger.row import Row
@@ -16,28 +19,7 @@ from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, quota_path
 from webhook.quota.store import Conflict
 
-OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": f"{PLURAL}.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "names": {"kind": KIND, "plural": PLURAL, "singular": "gpuquota"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": VERSION,
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "properties": {"spec": OPEN, "status": OPEN}}
-                },
-            }
-        ],
-    },
-}
+CRD = Path(__file__).parents[2] / "deploy" / "05-gpuquota-crd.yaml"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _numbers = itertools.count(1)
 
@@ -48,7 +30,7 @@ def api_client(plane: ControlPlane, **timeouts: float) -> ApiClient:
 
 def install_quota_kind(client: Client) -> None:
     """Make the API server serve GPUQuotas; return when it does."""
-    status, answer = client.post(CRDS, CRD)
+    status, answer = client.post(CRDS, yaml.safe_load(CRD.read_text()))
     assert status in {201, 409}, answer
     deadline = time.monotonic() + 20
     while client.get(f"/apis/{GROUP}/{VERSION}/{PLURAL}")[0] != 200:

@@ -146,7 +146,7 @@ class Mirror(Generic[K]):
             items = tuple(self._items.get(namespace, {}).values())
             if floor is None:
                 return View(items, self._revision, self._begun)
-            return View(items, max(self._revision, floor.revision), max(self._begun, floor.begun))
+            return View(items, max(self._revision, floor.revision), floor.begun)
 
     def namespaces(self) -> list[str]:
         with self._lock:
@@ -177,6 +177,7 @@ class Mirror(Generic[K]):
         pause = self._pace.pause_least
         listed_at: float | None = None
         while not stopping.is_set():
+            begun = monotonic()
             try:
                 if listed_at is None or monotonic() - listed_at > self._pace.relist:
                     self._list()
@@ -195,6 +196,8 @@ class Mirror(Generic[K]):
                 log.exception("%s: cannot be followed", self.resource.plural)
                 listed_at = None
             self.failures += 1
+            if monotonic() - begun > self._pace.pause_most:
+                pause = self._pace.pause_least  # it had worked for a while
             stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause = min(pause * 2, self._pace.pause_most)
 

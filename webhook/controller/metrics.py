@@ -60,6 +60,10 @@ class ControllerMetrics:
     def recounted(self, namespace: str, now: datetime) -> None:
         self.recount_time.labels(namespace).set(now.timestamp())
 
+    def forget(self, namespace: str) -> None:
+        """Show no more when a namespace that has no quota any more was counted last."""
+        self.recount_time.remove(namespace)
+
 
 class QuotaCollector(Collector):
     """`rows` are the quotas as the watch showed them last, `mirrors` the watches themselves."""

@@ -74,14 +74,14 @@ class PodReader:
         self._lock = threading.Lock()
 
     def record(self, raw: msgspec.Raw) -> PodRecord | None:
-        """Return the record of a pod in JSON, None for one that asks for no GPU."""
+        """Return the record of a pod in JSON, None for one that costs nothing."""
         pod = decode_pod(raw)
-        if not self.vocabulary.pod_asks(pod):
+        if not self.vocabulary.pod_asks(pod) and not pod.body.overhead:
             return None
         body = _BODY.decode(raw)
         metadata, status = body.metadata, body.status or _Status()
         extended = status.extended_resource_claim_status
-        return PodRecord(
+        record = PodRecord(
             uid=metadata.uid or "",
             namespace=metadata.namespace or "",
             name=metadata.name or "",
@@ -91,6 +91,7 @@ class PodReader:
             blueprint=self._blueprint(pod),
             extended_claim=extended.resource_claim_name if extended else "",
         )
+        return record if self.charge(record, Unpinned.TOTAL_ONLY, None).vector else None
 
     def charge(self, record: PodRecord, unpinned: Unpinned, labels: Labels | None) -> Charge:
         """Return what the pod costs; `labels` are those of its node, None where it has none that is known."""

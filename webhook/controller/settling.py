@@ -91,7 +91,8 @@ class Settler:
 
     def _forget(self, namespace: str) -> None:
         self._sights.forget(namespace)
-        self._recounts.pop(namespace, None)
+        if self._recounts.pop(namespace, None) is not None:
+            self._metrics.forget(namespace)
 
     def _is_counted(self, row: Row) -> bool:
         return row.used is not None and not row.uncounted and row.class_catalogue == self.counting.catalogue
@@ -105,8 +106,10 @@ class Settler:
             since = self._sights.read_at(namespace)
             self.counting.refresh(namespace, since=since, nodes_since=since)
         elif self._recount_in(namespace, row) <= 0:
-            # Nodes are many and few of them change: one list serves all namespaces for half a period.
-            self.counting.refresh(namespace, since=now, nodes_since=now - self._recount_seconds / 2)
+            # The very first list was of all namespaces. And nodes are many, and few of them change: one list of them
+            # serves all namespaces for half a period.
+            since = now if namespace in self._recounts else 0.0
+            self.counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
         counted = self.counting.count(namespace, row, generation=row.generation)
         if self._has_phantoms(namespace, row, counted, now):
             self.counting.refresh(namespace, since=now, nodes_since=0.0)
@@ -135,7 +138,7 @@ class Settler:
         )
         # A count that only is newer is not written: nothing depends on a fence that stays where it was.
         if msgspec.structs.replace(row, revisions=versioned.row.revisions) != versioned.row:
-            self._store.swap(namespace, versioned, row, CALL_SECONDS)
+            self._sights.see(namespace, self._store.swap(namespace, versioned, row, CALL_SECONDS).row)
         first = not self._is_counted(versioned.row)
         if first or self._recount_in(namespace, row) <= 0:
             self._recounts[namespace] = (row.quota_uid, monotonic())

@@ -283,6 +283,7 @@ def test_json_of_a_change_and_a_refusal() -> None:
         "namespace": "ml-a",
         "name": "train",
         "verdict": "changed",
+        "findings": [],
         "pods": [
             {
                 "path": "",

@@ -1,0 +1,93 @@
+"""`gpu-admission quota` and the controller's own metrics, on a real API server."""
+
+import json
+
+from click.testing import CliRunner, Result
+
+from policies.ledger.decide import Reservation
+from policies.vector import GPUS
+from tests.cluster.controllers import Command, Running, eventually, uses
+from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane.gpuquota import Namespace
+from webhook.commands.quota import quota
+
+
+def run(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
+    return CliRunner().invoke(quota, ["--kubeconfig", str(plane.kubeconfig(user)), *arguments])
+
+
+def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+    create_gpu_node(quotas.client(), f"of-{team.name}", labels={"accelerator": "nvidia-a100-80gb"})
+    with Running(quotas):
+        team.quota({"gpus": "16", "classes": {"nvidia-a100": "4"}})
+        team.pod("big", 8)
+        team.bind("big", f"of-{team.name}")
+        team.pod("small", 2)
+        assert uses(team, 10)
+        assert eventually(lambda: (team.used() or {})["classes/nvidia-a100"] == 8)
+    team.reserve(
+        Reservation.creation("in-flight", {GPUS: team.row().hard[GPUS] / 16}, str(team.row().class_catalogue))
+    )
+
+    text = run(quotas, "-n", team.name)
+    assert text.exit_code == 0
+    assert text.output.splitlines() == [
+        f"{team.name}  exceeded",
+        f"  {'':30} {'':24} used + reserved of hard",
+        f"  {'gpus':30} ███████████████▒········ 10 + 1 of 16",
+        f"  {'classes/nvidia-a100':30} ████████████████████████ 8 + 0 of 4",
+        "  exceeded: classes/nvidia-a100: 8 used of 4, 4 too many",
+        "  held by 2 objects:",
+        f"    Pod big on of-{team.name}: gpus 8, classes/nvidia-a100 8,",
+        "      classes/nvidia-a100-80gb 8, resources/nvidia.com/gpu 8",
+        "    Pod small: gpus 2, resources/nvidia.com/gpu 2",
+    ]
+    everything = json.loads(run(quotas, "-o", "json").output)["quotas"]
+    found = next(each for each in everything if each["namespace"] == team.name)
+    assert found["used"]["gpus"] == "10"
+    assert found["reserved"] == {"gpus": "1"}
+    assert found["hard"] == {"gpus": "16", "classes/nvidia-a100": "4"}
+    assert found["holders"]["gpus"] == [
+        {"name": "Pod/big", "amount": "8"},
+        {"name": "Pod/small", "amount": "2"},
+    ]
+
+
+def test_what_cannot_be_shown_is_said(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+
+    none = run(quotas, "-n", team.name)
+    assert (none.exit_code, none.output) == (1, f"there is no GPUQuota in namespace {team.name}\n")
+    forbidden = run(quotas, user="engineer")
+    assert forbidden.exit_code == 1
+    assert 'User "engineer" cannot list resource "gpuquotas"' in forbidden.output
+    assert "not counted yet" in _uncounted(quotas, team)
+
+
+def _uncounted(plane: ControlPlane, team: Namespace) -> str:
+    team.quota({"gpus": "16"})
+    return run(plane, "-n", team.name).output
+
+
+def test_metrics_of_the_command(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+    controller = Command(quotas, f"metrics-{team.name}", "--lease", f"metrics-{team.name}")
+    controller.start()
+    team.quota({"gpus": "7"})
+    team.pod("trainer", 3)
+    assert uses(team, 3, seconds=20), controller.log()
+    labels = f'{{dimension="gpus",namespace="{team.name}"}}'
+
+    def shown() -> bool:
+        lines = controller.metric("gpu_admission_quota_")
+        return {f"gpu_admission_quota_used{labels} 3.0", f"gpu_admission_quota_hard{labels} 7.0"} <= set(
+            lines
+        )
+
+    assert eventually(shown), controller.get("/metrics")[1]
+    assert controller.metric("gpu_admission_quota_last_recount_timestamp_seconds")
+    assert controller.get("/healthz") == (200, "ok\n")
+    assert controller.get("/nothing")[0] == 404
+    quotas.processes.terminate(controller.name, grace=10)
+    assert controller.exit_status() == 0

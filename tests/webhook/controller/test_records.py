@@ -1,0 +1,130 @@
+"""What the controller keeps of pods and claims costs what they cost themselves."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from policies.charge import Unpinned, charge_pod
+from policies.pod import decode_pod
+from tests.strategies import PODS
+from webhook.configuration.loader import load_directory
+from webhook.controller.claims import ClaimReader
+from webhook.controller.pods import PodReader, PodRecord
+
+CONFIGURATION = load_directory(None)
+READER = PodReader(CONFIGURATION.classes, CONFIGURATION.vocabulary)
+CLAIMS = ClaimReader(CONFIGURATION.classes, CONFIGURATION.vocabulary)
+T4 = (("accelerator", "nvidia-t4"),)
+GPU = {
+    "name": "main",
+    "image": "i",
+    "env": [{"name": "A", "value": "b"}],
+    "resources": {"limits": {"nvidia.com/gpu": "2"}},
+}
+
+
+def raw(document: Any) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(document).encode())
+
+
+def pod(name: str = "p", *, metadata: Any = None, status: Any = None, **spec: Any) -> PodRecord:
+    meta = {"name": name, "namespace": "team", "uid": f"uid-of-{name}", **(metadata or {})}
+    document = {"metadata": meta, "spec": {"containers": [GPU], **spec}, "status": status or {}}
+    found = READER.record(raw(document))
+    assert found is not None
+    return found
+
+
+# A busy machine is no reason to fail.
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(PODS)
+def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
+    document = {
+        **document,
+        "metadata": {**(document.get("metadata") or {}), "name": "p", "namespace": "n", "uid": "u"},
+    }
+    whole, found = decode_pod(raw(document)), READER.record(raw(document))
+    for unpinned in Unpinned:
+        for labels in (None, T4):
+            want = charge_pod(
+                whole,
+                classes=CONFIGURATION.classes,
+                vocabulary=CONFIGURATION.vocabulary,
+                unpinned=unpinned,
+                node_labels=None if labels is None else dict(labels),
+            ).vector
+            assert (READER.charge(found, unpinned, labels).vector if found else {}) == want
+
+
+def test_pods_of_one_job_share_their_blueprint() -> None:
+    one, other = pod("one", nodeName="a"), pod("other", nodeName="b")
+
+    assert one.blueprint is other.blueprint
+    assert (one.node_name, other.node_name) == ("a", "b")
+
+
+def test_a_pod_without_gpus_is_not_kept() -> None:
+    document = {
+        "metadata": {"name": "web", "uid": "u", "namespace": "n"},
+        "spec": {"containers": [{"name": "c"}]},
+    }
+
+    assert READER.record(raw(document)) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "want"),
+    [
+        pytest.param("Pending", False, id="pending"),
+        pytest.param("Running", False, id="running"),
+        pytest.param("Unknown", False, id="unknown-may-still-run"),
+        pytest.param("Succeeded", True, id="succeeded"),
+        pytest.param("Failed", True, id="failed"),
+    ],
+)
+def test_phases(phase: str, want: bool) -> None:
+    assert pod(status={"phase": phase}).is_terminal is want
+
+
+OWNERS = [
+    {"apiVersion": "v1", "kind": "ConfigMap", "name": "other"},
+    {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True},
+]
+
+
+def test_the_holder_is_the_controller_or_the_pod_itself() -> None:
+    assert pod("p", metadata={"ownerReferences": OWNERS}).holder == "Job/train"
+    assert pod("p", metadata={"ownerReferences": OWNERS[:1]}).holder == "Pod/p"
+
+
+def claim(mark: bool, owner: str) -> msgspec.Raw:
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": True}]
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"} if mark else {}
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]
+    meta = {
+        "name": "c",
+        "namespace": "team",
+        "uid": "u",
+        "ownerReferences": owners,
+        "annotations": annotations,
+    }
+    return raw({"metadata": meta, "spec": {"devices": {"requests": requests}}})
+
+
+@pytest.mark.parametrize(
+    ("mark", "owner", "named", "want"),
+    [
+        pytest.param(True, "uid-of-p", "c", 0, id="made-by-the-scheduler-for-a-pod-that-is-charged"),
+        pytest.param(True, "uid-of-p", "", 2, id="its-status-does-not-name-the-claim"),
+        pytest.param(True, "uid-of-gone", "c", 2, id="owned-by-nobody-who-lives"),
+        pytest.param(False, "uid-of-p", "c", 2, id="an-ordinary-claim-of-a-pod"),
+    ],
+)
+def test_a_claim_is_free_only_if_its_pod_is_charged(mark: bool, owner: str, named: str, want: int) -> None:
+    found = CLAIMS.record(claim(mark, owner))
+    charged = {"uid-of-p": pod("p", status={"extendedResourceClaimStatus": {"resourceClaimName": named}})}
+
+    assert CLAIMS.charge(found, Unpinned.TOTAL_ONLY, charged).get("gpus", 0) == want
