@@ -109,7 +109,9 @@ def _body(environ: WSGIEnvironment) -> bytes:
         raise Refusal(413, f"the body has {length[:20]} bytes; the limit is {BODY_LIMIT}")
     media_type = environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
     if media_type != JSON:
-        raise Refusal(415, f"the body must be {JSON}, not {ascii(media_type[:100]) if media_type else 'nothing'}")
+        raise Refusal(
+            415, f"the body must be {JSON}, not {ascii(media_type[:100]) if media_type else 'nothing'}"
+        )
     body: bytes = environ["wsgi.input"].read(size)
     if len(body) != size:
         raise Refusal(400, f"the body ended after {len(body)} of {size} bytes")

@@ -29,6 +29,7 @@ from webhook.admission import Admission
 from webhook.app import create_app
 from webhook.audit import AuditLog
 from webhook.configuration.loader import load_directory
+from webhook.endpoints import BODY_LIMIT
 from webhook.engine import Engine
 from webhook.metrics import Metrics
 
@@ -115,7 +116,7 @@ class Trial:
     def outcome(self, body: Body, status: int, content_type: str, answer: bytes) -> str:
         """Check the answer against the wire contract (facts of AdmissionReview v1) and return what kind it is."""
         if status != 200:
-            assert status == 400, f"status {status}"
+            assert status == (413 if len(body.data) > BODY_LIMIT else 400), f"status {status}"
             assert content_type.startswith("text/plain"), content_type
             assert not body.sound, f"a sound review was not answered: {answer[:200]!r}"
             return "no review"

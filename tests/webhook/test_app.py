@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from tests.builders import JSON, gpu_container, pod
 from webhook.admission import Admission
 from webhook.app import create_app
-from webhook.endpoints import BODY_LIMIT
 from webhook.configuration.loader import load_directory
+from webhook.endpoints import BODY_LIMIT
 from webhook.engine import Engine
 from webhook.metrics import Metrics
 from webhook.review import AdmissionRequest, AdmissionResponse

@@ -1,0 +1,932 @@
+/* The quota protocol, for spin: every interleaving of a small instance.
+
+One row, serve processes that reserve on it, controllers that count, an API server that stores and deletes, an administrator.
+`tests/model/run` checks each instance whole, and once without each rule; docs/quota.md says what then goes wrong.
+
+What each inline stands for is named above it; tests/test_model.py replays what the inlines decide with those functions.
+
+  S1  who is let in fits: what is stored or let in never grows beyond the `hard` in force
+  S2  every stored, live object that was admitted under the quota is in `used` or in entries
+  L1  once nothing arrives any more, entries are empty and `used` is what is stored: no run is infinite (pan -l), and the
+      state in which every run ends is such a one (Quiet)
+
+Time is order. A request ends when nothing of it can be stored any more (it failed, or the API server's bound has passed); an
+entry matures in a controller that saw it only after that. A pause is a step not taken, and a crash one that is never taken:
+a restarted controller knows no more than one that looks for the first time.
+
+Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Refused.OTHER_CATALOGUE.
+*/
+
+/* ---- Rules: each can be switched off with -D<RULE>=0 */
+
+#ifndef SWAP_IN_SERVE
+#define SWAP_IN_SERVE 1
+#endif
+#ifndef SWAP_IN_CONTROLLER
+#define SWAP_IN_CONTROLLER 1
+#endif
+#ifndef HARD_IN_ROW
+#define HARD_IN_ROW 1
+#endif
+#ifndef FENCE
+#define FENCE 1
+#endif
+#ifndef FENCE_NOT_STRICT
+#define FENCE_NOT_STRICT 1
+#endif
+#ifndef FENCE_CLAIMS
+#define FENCE_CLAIMS 1
+#endif
+#ifndef FENCE_NODES
+#define FENCE_NODES 1
+#endif
+#ifndef ENTRY_GOES_WITH_USED
+#define ENTRY_GOES_WITH_USED 1
+#endif
+#ifndef EXPIRY_BY_OWN_SIGHT
+#define EXPIRY_BY_OWN_SIGHT 1
+#endif
+#ifndef EXPIRY_BY_LATER_LIST
+#define EXPIRY_BY_LATER_LIST 1
+#endif
+#ifndef EXPIRY
+#define EXPIRY 1
+#endif
+#ifndef UNINITIALISED_DENIES
+#define UNINITIALISED_DENIES 1
+#endif
+#ifndef INITIALISE_BY_LATER_LIST
+#define INITIALISE_BY_LATER_LIST 1
+#endif
+#ifndef NO_QUOTA_IS_RECENT
+#define NO_QUOTA_IS_RECENT 1
+#endif
+#ifndef INITIALISE_AFTER_WAIT
+#define INITIALISE_AFTER_WAIT 1
+#endif
+#ifndef MISSING_KEY_DENIES
+#define MISSING_KEY_DENIES 1
+#endif
+#ifndef USED_IS_FULL
+#define USED_IS_FULL 1
+#endif
+#ifndef ENTRY_IS_FULL
+#define ENTRY_IS_FULL 1
+#endif
+#ifndef CHANGE_HAS_OWN_ENTRY
+#define CHANGE_HAS_OWN_ENTRY 1
+#endif
+#ifndef CHANGE_STAYS_UNTIL_SHOWN
+#define CHANGE_STAYS_UNTIL_SHOWN 1
+#endif
+#ifndef CHANGE_EXPIRES
+#define CHANGE_EXPIRES 1
+#endif
+#ifndef CHANGE_ONLY_GROWS
+#define CHANGE_ONLY_GROWS 1
+#endif
+#ifndef RETRY_IS_IDEMPOTENT
+#define RETRY_IS_IDEMPOTENT 1
+#endif
+#ifndef SERVE_NEVER_REMOVES
+#define SERVE_NEVER_REMOVES 1
+#endif
+
+/* ---- Vectors of two keys in one byte: VECTOR(gpus, a class) */
+
+#define VECTOR(first, second) ((first) + 4 * (second))
+#define AMOUNT(vector, key) (((vector) >> (2 * (key))) & 3)
+#define UNLIMITED 3
+#define TERMINAL_SHOWN 255
+
+/* ---- Instances. Objects 0.. are created by requests of the same number; requests OBJECTS.. change object 0. */
+
+#define PODS 0
+#define CLAIMS 1
+#define NODES 2
+
+#ifdef CORE              /* two pods of which one fits, deletions, terminal pods */
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define DELETIONS 1
+#endif
+#ifdef LOWERED           /* `hard` lowered and raised again while two pods are created */
+#define CONTROLLERS 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define GENERATIONS 3
+#define HARD(generation) VECTOR((generation == 1 -> 1 : 2), UNLIMITED)
+#endif
+#ifdef REPLACED          /* a quota is created, and replaced, while pods are created */
+#define CONTROLLERS 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define FIRST_UID 0
+#define UIDS 2
+#endif
+#ifdef GAINED            /* `hard` gains a key while two pods are created of which one fits then */
+#define CONTROLLERS 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 1)
+#define GENERATIONS 2
+#define HARD(generation) VECTOR(2, (generation == 0 -> UNLIMITED : 1))
+#endif
+#ifdef CHANGED           /* a stored pod moves from one class to the other and grows there, another pod wants the first */
+#define CONTROLLERS 1
+#define OBJECTS 2
+#define CHANGES 2
+#define CREATED(object) VECTOR(1, 0)
+#define TARGET(change) (change == 0 -> VECTOR(0, 1) : VECTOR(0, 2))
+#define HARD(generation) VECTOR(1, 2)
+#define STORED_AT_START 1
+#define DELETIONS 1
+#endif
+#ifdef BACK_AND_FORTH    /* a stored pod moves to another class, and back: S2 is broken unless -DCHANGE_BY_VERSION=1 */
+#define CONTROLLERS 1
+#define OBJECTS 2
+#define CHANGES 2
+#define CREATED(object) VECTOR(1, 0)
+#define TARGET(change) (change == 0 -> VECTOR(0, 1) : VECTOR(1, 0))
+#define HARD(generation) VECTOR(1, 1)
+#define STORED_AT_START 1
+#endif
+#ifdef CLAIMED           /* a pod and a claim, counted from lists of their own */
+#define SERVES 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define COLLECTIONS 2
+#define COLLECTION(object) (object == 1 -> CLAIMS : PODS)
+#define DELETIONS 1
+#endif
+#ifdef BOUND             /* object 1 is what a node's label adds to a pod: it passes no admission */
+#define SERVES 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(2, UNLIMITED)
+#define COLLECTIONS 3
+#define COLLECTION(object) (object == 1 -> NODES : PODS)
+#define LABELLED 1
+#endif
+#ifdef RETRIED           /* each request is called twice */
+#define CONTROLLERS 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(2, UNLIMITED)
+#define CALLS 2
+#endif
+
+#ifndef CHANGES
+#define CHANGES 0
+#define TARGET(change) 0
+#endif
+#ifndef GENERATIONS
+#define GENERATIONS 1
+#endif
+#ifndef FIRST_UID
+#define FIRST_UID 1
+#define UIDS 1
+#endif
+#ifndef COLLECTIONS
+#define COLLECTIONS 1
+#define COLLECTION(object) PODS
+#endif
+#ifndef CALLS
+#define CALLS 1
+#endif
+#ifndef DELETIONS
+#define DELETIONS 0
+#endif
+#ifndef STORED_AT_START
+#define STORED_AT_START 0
+#endif
+#ifndef LABELLED
+#define LABELLED 255
+#endif
+
+#ifndef SERVES
+#define SERVES 2
+#endif
+#ifndef CONTROLLERS
+#define CONTROLLERS 2
+#endif
+#define REQUESTS (OBJECTS + CHANGES)
+#define WRITERS (SERVES + CONTROLLERS)
+#define NOBODY 255
+
+/* ---- The row, and the copies that writers without a swap would write back */
+
+typedef Row {
+  bool counted;              /* `used` is not None */
+  bool second_key;           /* `used` has the second key */
+  byte used[OBJECTS];        /* `used`, by the object it was counted from: its sum is what the code stores */
+  byte entry[REQUESTS];      /* 0: none, FULL, or FIRST_KEY */
+  byte revision[COLLECTIONS]
+};
+
+#define FULL 1
+#define FIRST_KEY 2
+
+Row row;
+byte uid = FIRST_UID;        /* of the quota; 0: there is none */
+byte generation = 0;
+bool fresh[WRITERS];         /* the row is still as this writer read it: resourceVersion */
+
+#if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
+Row copy[WRITERS];
+#endif
+
+/* ---- What the API server has */
+
+mtype = { new, begun, allowed, ended };
+mtype request[REQUESTS] = new;    /* ended: nothing of it can be stored any more */
+byte calls[REQUESTS];
+byte base[REQUESTS];              /* of a change: what the object shows when it is reviewed */
+
+byte shows[OBJECTS];              /* of a stored live object: its demand */
+bool terminal[OBJECTS];
+byte revision[COLLECTIONS];
+byte version[OBJECTS];            /* the object's own resourceVersion */
+byte base_version[REQUESTS];
+bool stopped;                     /* nothing arrives any more; what was begun goes on */
+bool promised[OBJECTS];           /* ghost: the quota's promise covers it */
+
+/* ---- What processes know */
+
+bool none[SERVES];                /* "this namespace has no quota", remembered */
+byte hard_seen[SERVES];
+byte seen_uid[CONTROLLERS];
+byte seen_generation[CONTROLLERS];
+bool waited[CONTROLLERS];
+bool tried[CONTROLLERS];          /* nothing is new since the last count */
+
+typedef Sight { byte stage[REQUESTS] };
+Sight sight[CONTROLLERS];         /* 0: not seen, 1: seen, 2: seen for longer than the bound */
+
+typedef List {
+  byte shown[OBJECTS];
+  byte version[OBJECTS];
+  byte revision[COLLECTIONS];
+  byte matured[REQUESTS];         /* bit per collection: seen for longer than the bound when its list began */
+  byte quota_uid[COLLECTIONS];
+  byte generation[COLLECTIONS]
+};
+List list[CONTROLLERS];
+
+hidden byte i; hidden byte key; hidden byte at; hidden short sum; hidden short more; hidden byte shown; hidden byte ok;
+hidden byte changed; hidden byte before; hidden mtype verdict;
+
+#define OF(q) (q < OBJECTS -> q : 0)
+#define AFTER(q) (q < OBJECTS -> CREATED(q) : TARGET(q - OBJECTS))
+#define IS_CHANGE(q) (q >= OBJECTS)
+#if CHANGE_HAS_OWN_ENTRY
+#define SLOT(q) (q)
+#else
+#define SLOT(q) (q < OBJECTS -> q : OBJECTS)
+#endif
+#define LIVE(o) (shows[o] != 0 && !terminal[o])
+#define LIMIT(k) AMOUNT(HARD(generation), k)
+#define CONSTRAINED(g, k) (AMOUNT(HARD(g), k) != UNLIMITED)
+#define UNCOUNTED (CONSTRAINED(generation, 1) && !row.second_key)
+#define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes store nothing that entries wait for */
+
+/* policies/vector.py: positive_difference */
+/* policies/ledger/decide.py: Reservation.change */
+#if CHANGE_ONLY_GROWS
+#define GROWTH(q, k) (AMOUNT(AFTER(q), k) > AMOUNT(base[q], k) -> AMOUNT(AFTER(q), k) - AMOUNT(base[q], k) : 0)
+#else
+#define GROWTH(q, k) (AMOUNT(AFTER(q), k) - AMOUNT(base[q], k))
+#endif
+
+#define HOLDS(q, k) (row.entry[q] == FULL || (row.entry[q] == FIRST_KEY && k == 0) -> GROWTH(q, k) : 0)
+
+/* ---- Properties */
+
+#define IN_USED(o, k) ((k) == 1 && !row.second_key -> 0 : AMOUNT(row.used[o], k))
+
+inline sum_entries(k, object) {   /* of one object, or of all: NOBODY */
+  at = 0;
+  do
+  :: at < REQUESTS ->
+     if
+     :: row.entry[at] && (object == NOBODY || OF(at) == object) -> sum = sum + HOLDS(at, k)
+     :: else
+     fi;
+     at++
+  :: else -> break
+  od;
+  skip
+}
+
+inline check_everyone_is_covered() {   /* S2 */
+  i = 0;
+  do
+  :: i < OBJECTS && uid && row.counted ->
+     key = 0;
+     do
+     :: key < 2 ->
+        if
+        :: LIVE(i) && promised[i] && CONSTRAINED(generation, key) && (key == 0 || row.second_key) ->
+           sum = IN_USED(i, key);
+           sum_entries(key, i);
+           assert(AMOUNT(shows[i], key) <= sum)   /* S2: what is stored is in `used` or in entries */
+        :: else
+        fi;
+        key++
+     :: else -> break
+     od;
+     i++
+  :: else -> break
+  od;
+  skip
+}
+
+inline check_fits(q) {   /* S1 */
+  key = 0;
+  do
+  :: key < 2 && uid && row.counted && promised[OF(q)] ->
+     sum = 0;
+     i = 0;
+     do
+     :: i < REQUESTS ->
+        if
+        :: i < OBJECTS && LIVE(i) && promised[i] -> sum = sum + AMOUNT(shows[i], key)
+        :: else
+        fi;
+        if
+        :: request[i] == allowed && promised[OF(i)] && (!IS_CHANGE(i) || (LIVE(0) && version[0] == base_version[i])) && AMOUNT(AFTER(i), key) > AMOUNT(base[i], key) ->
+           sum = sum + AMOUNT(AFTER(i), key) - AMOUNT(base[i], key)
+        :: else
+        fi;
+        i++
+     :: else -> break
+     od;
+     assert(!CONSTRAINED(generation, key) || AMOUNT(AFTER(q), key) <= AMOUNT(base[q], key) || sum <= LIMIT(key));   /* S1 */
+     key++
+  :: else -> break
+  od;
+  skip
+}
+
+inline written() {
+  i = 0;
+  do
+  :: i < WRITERS -> fresh[i] = false; i++
+  :: else -> break
+  od;
+  skip
+}
+
+#if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
+inline move_row(from, to) {
+  to.counted = from.counted; to.second_key = from.second_key;
+  i = 0;
+  do
+  :: i < OBJECTS -> to.used[i] = from.used[i]; i++
+  :: else -> break
+  od;
+  i = 0;
+  do
+  :: i < REQUESTS -> to.entry[i] = from.entry[i]; i++
+  :: else -> break
+  od;
+  i = 0;
+  do
+  :: i < COLLECTIONS -> to.revision[i] = from.revision[i]; i++
+  :: else -> break
+  od;
+  skip
+}
+inline keep_copy(writer) { move_row(row, copy[writer]) }
+inline write_back(writer) { move_row(copy[writer], row) }
+#else
+inline keep_copy(writer) { skip }   /* a row that is fresh is the row */
+#endif
+
+/* ---- What tests/test_model.py replays; spin's verifier prints nothing */
+
+inline print_row() {
+  printf(" row counted=%d second_key=%d generation=%d uid=%d hard=%d,%d used=", row.counted, row.second_key, generation, uid, LIMIT(0), LIMIT(1));
+  i = 0;
+  do
+  :: i < OBJECTS -> printf("%d,", row.used[i]); i++
+  :: else -> break
+  od;
+  printf(" entries=");
+  i = 0;
+  do
+  :: i < REQUESTS -> printf("%d/%d/%d,", row.entry[i], base[i], AFTER(i)); i++
+  :: else -> break
+  od;
+  printf(" revisions=");
+  i = 0;
+  do
+  :: i < COLLECTIONS -> printf("%d,", row.revision[i]); i++
+  :: else -> break
+  od;
+  skip
+}
+
+/* ---- serve */
+
+mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_ROW };
+
+/* policies/ledger/decide.py: _Batch._refused, _Batch._shortfalls.
+   Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED. */
+inline decide(q, g) {
+  verdict = RESERVED;
+  if
+  :: GROWTH(q, 0) == 0 && GROWTH(q, 1) == 0 -> verdict = NOTHING_TO_RESERVE
+  :: else ->
+     if
+     :: RETRY_IS_IDEMPOTENT && row.entry[SLOT(q)] -> verdict = ALREADY_RESERVED
+     :: else ->
+        if
+        :: (UNINITIALISED_DENIES && !row.counted) || (MISSING_KEY_DENIES && UNCOUNTED) -> verdict = UNCOUNTED_ROW
+        :: else ->
+           key = 0;
+           do
+           :: key < 2 ->
+              if
+              :: GROWTH(q, key) > 0 && CONSTRAINED(g, key) ->
+                 sum = GROWTH(q, key);
+                 i = 0;
+                 do
+                 :: i < OBJECTS -> sum = sum + IN_USED(i, key); i++
+                 :: else -> break
+                 od;
+                 sum_entries(key, NOBODY);
+                 if
+                 :: sum > AMOUNT(HARD(g), key) -> verdict = EXCEEDED
+                 :: else
+                 fi
+              :: else
+              fi;
+              key++
+           :: else -> break
+           od
+        fi
+     fi
+  fi;
+  printf("decide request=%d verdict=%e", q, verdict); print_row(); printf("\n")
+}
+
+inline arrives(s, q) {
+  if
+  :: request[q] == new ->
+     request[q] = begun;
+     if
+     :: IS_CHANGE(q) -> base[q] = shows[0]; base_version[q] = version[0]
+     :: else -> promised[q] = (uid && row.counted)
+     fi
+  :: else
+  fi;
+  calls[q]++;
+  hard_seen[s] = generation
+}
+
+inline answers_yes(q) {
+  if
+  :: request[q] == begun -> request[q] = allowed; check_fits(q)
+  :: else
+  fi;
+  skip
+}
+
+#define CALLABLE(q) (!stopped && calls[q] < CALLS && q != LABELLED && request[q] != ended \
+                     && (!IS_CHANGE(q) || (LIVE(0) && promised[0])))
+
+#if CHANGES
+#define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1) || CALLABLE(2) || CALLABLE(3))
+#else
+#define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
+#endif
+
+/* webhook/quota/batches.py: Batches._attempt, Batches._swap */
+proctype Serve(byte s) {
+  byte q; bool reserved;
+end:
+  do
+  :: atomic {
+       SOMETHING_CALLABLE ->
+       if
+       :: CALLABLE(0) -> q = 0
+       :: CALLABLE(1) -> q = 1
+#if CHANGES
+       :: CALLABLE(2) -> q = 2
+       :: CALLABLE(3) -> q = 3
+#endif
+       fi;
+       arrives(s, q)
+     };
+     do
+     :: atomic { none[s] -> answers_yes(q) }; break     /* Batches._has_no_quota */
+     :: atomic { !none[s] && !uid -> none[s] = true; answers_yes(q) }; break
+     :: atomic { !none[s] && uid -> fresh[s] = true; keep_copy(s) };
+        if
+        :: atomic { uid && (fresh[s] || !SWAP_IN_SERVE) ->
+#if SWAP_IN_SERVE == 0
+             write_back(s);
+#endif
+#if HARD_IN_ROW
+             decide(q, generation);
+#else
+             decide(q, hard_seen[s]);
+#endif
+             reserved = (verdict == RESERVED);
+             if
+             :: reserved ->
+                assert(!row.entry[SLOT(q)]);             /* S1: nobody is charged twice */
+                row.entry[SLOT(q)] = (ENTRY_IS_FULL || CONSTRAINED(generation, 1) -> FULL : FIRST_KEY);
+                written()
+             :: else
+             fi;
+             if
+             :: SERVE_NEVER_REMOVES && (verdict != EXCEEDED && verdict != UNCOUNTED_ROW) -> answers_yes(q)
+             :: !SERVE_NEVER_REMOVES && !reserved && (verdict != EXCEEDED && verdict != UNCOUNTED_ROW) -> answers_yes(q)
+             :: else
+             fi;
+             check_everyone_is_covered()
+           };
+#if SERVE_NEVER_REMOVES == 0
+           if
+           :: atomic { reserved -> answers_yes(q) }
+           :: atomic { reserved -> row.entry[SLOT(q)] = 0; written(); check_everyone_is_covered() }
+           :: !reserved
+           fi;
+#endif
+           break
+        :: !fresh[s] && SWAP_IN_SERVE                        /* conflict: again, */
+        :: !fresh[s] && SWAP_IN_SERVE -> break               /* or its deadline has passed */
+        fi
+     od;
+     atomic { q = 0; reserved = false; fresh[s] = false; hard_seen[s] = 0 }
+  od;
+  skip
+}
+
+/* ---- controller */
+
+/* webhook/controller/sights.py: Sights.see */
+inline see(c) {
+  fresh[SERVES + c] = true;
+  tried[c] = false;
+  keep_copy(SERVES + c);
+  i = 0;
+  do
+  :: i < REQUESTS ->
+     if
+     :: seen_uid[c] != uid || !row.entry[i] -> sight[c].stage[i] = 0; list[c].matured[i] = 0
+     :: else
+     fi;
+     if
+     :: row.entry[i] && sight[c].stage[i] == 0 -> sight[c].stage[i] = 1
+     :: else
+     fi;
+     i++
+  :: else -> break
+  od;
+  if
+  :: seen_uid[c] != uid -> waited[c] = false
+  :: else
+  fi;
+  seen_uid[c] = uid;
+  seen_generation[c] = generation
+}
+
+#define MATURED_NOW(c, q) (sight[c].stage[q] == 2)
+#define MATURED_IN(c, k, q) ((list[c].matured[q] >> k) & 1)
+#define NEWS(c, k, q) (k < NODES && MATURED_NOW(c, q) && !MATURED_IN(c, k, q))
+#define WORTH_LISTING(c, k) (seen_uid[c] && (list[c].revision[k] != revision[k] || list[c].quota_uid[k] != seen_uid[c] \
+                            || list[c].generation[k] != seen_generation[c] || NEWS(c, k, 0) || NEWS(c, k, 1) \
+                            || (REQUESTS > 2 && (NEWS(c, k, (REQUESTS - 2)) || NEWS(c, k, (REQUESTS - 1))))))
+
+/* webhook/controller/counting.py: Counting.refresh, Counting.count */
+inline list_collection(c, k) {
+  list[c].revision[k] = revision[k];
+  list[c].quota_uid[k] = seen_uid[c];
+  list[c].generation[k] = seen_generation[c];
+  tried[c] = false;
+  i = 0;
+  do
+  :: i < OBJECTS ->
+     if
+     :: COLLECTION(i) == k -> list[c].shown[i] = (terminal[i] -> TERMINAL_SHOWN : shows[i]); list[c].version[i] = version[i]
+     :: else
+     fi;
+     i++
+  :: else -> break
+  od;
+  i = 0;
+  do
+  :: i < REQUESTS ->
+     if
+     :: NEWS(c, k, i) -> list[c].matured[i] = list[c].matured[i] | (1 << k)
+     :: else
+     fi;
+     i++
+  :: else -> break
+  od;
+  skip
+}
+
+#define LISTED(c, k) (list[c].quota_uid[k] != 0)
+#define ALL_LISTED(c) (LISTED(c, 0) && (COLLECTIONS < 2 || LISTED(c, (COLLECTIONS > 1 -> 1 : 0))) \
+                       && (COLLECTIONS < 3 || LISTED(c, (COLLECTIONS > 2 -> 2 : 0))))
+#define MATURED(c, q) (MATURED_NOW(c, q) && (list[c].matured[q] == ALL_COLLECTIONS || !EXPIRY_BY_LATER_LIST))
+
+/* policies/ledger/settle.py: _is_shown */
+inline is_shown(c, q) {
+  before = list[c].shown[OF(q)];
+  shown = (before != 0);
+  if
+  :: shown && before != TERMINAL_SHOWN && IS_CHANGE(q) && CHANGE_STAYS_UNTIL_SHOWN ->
+#if CHANGE_BY_VERSION
+     shown = (list[c].version[0] > base_version[q])
+#else
+     shown = (GROWTH(q, 0) <= 0 || AMOUNT(before, 0) >= AMOUNT(AFTER(q), 0)) &&
+             (GROWTH(q, 1) <= 0 || AMOUNT(before, 1) >= AMOUNT(AFTER(q), 1))
+#endif
+  :: else
+  fi;
+  skip
+}
+
+/* policies/ledger/settle.py: initialise. Else Refused.TOO_EARLY, Refused.BEGUN_BEFORE. */
+inline may_initialise(c) {
+  ok = (waited[c] || !INITIALISE_AFTER_WAIT);
+  key = 0;
+  do
+  :: key < COLLECTIONS ->
+     if
+     :: INITIALISE_BY_LATER_LIST && (list[c].quota_uid[key] != uid || list[c].generation[key] != generation) -> ok = false
+     :: else
+     fi;
+     key++
+  :: else -> break
+  od;
+  skip
+}
+
+/* policies/ledger/row.py: Revisions.reaches. Else Refused.OLDER. */
+inline reaches(c) {
+  key = 0;
+  do
+  :: key < COLLECTIONS ->
+     if
+     :: FENCE && (key != CLAIMS || FENCE_CLAIMS) && (key != NODES || FENCE_NODES) &&
+        (list[c].revision[key] < row.revision[key] ||
+            (!FENCE_NOT_STRICT && list[c].revision[key] == row.revision[key])) -> ok = false
+     :: else
+     fi;
+     key++
+  :: else -> break
+  od;
+  skip
+}
+
+inline count_used(c) {
+  more = 0;
+  i = 0;
+  do
+  :: i < OBJECTS ->
+     before = (list[c].shown[i] == TERMINAL_SHOWN -> 0 : list[c].shown[i]);
+     if
+     :: before -> promised[i] = true; more = more + AMOUNT(before, 1)
+     :: else
+     fi;
+     if
+     :: row.used[i] != before -> row.used[i] = before; changed = true
+     :: else
+     fi;
+     i++
+  :: else -> break
+  od;
+  row.second_key = (CONSTRAINED(generation, 1) || (USED_IS_FULL && more));
+  if
+  :: changed ->              /* a count that only is newer is not written */
+     row.counted = true;
+     i = 0;
+     do
+     :: i < COLLECTIONS -> row.revision[i] = list[c].revision[i]; i++
+     :: else -> break
+     od
+  :: else
+  fi;
+  skip
+}
+
+inline count(c) {
+  changed = !row.counted || UNCOUNTED;
+  shown = false;
+  i = 0;
+  do
+  :: i < REQUESTS ->
+     is_shown(c, i);
+     if
+     :: row.entry[i] && (shown || (EXPIRY && MATURED(c, i) && (CHANGE_EXPIRES || !IS_CHANGE(i)))) ->
+        row.entry[i] = 0;
+        changed = true
+     :: else
+     fi;
+     i++
+  :: else -> break
+  od;
+#if ENTRY_GOES_WITH_USED == 0
+  if
+  :: changed && row.counted && !UNCOUNTED -> tried[c] = false
+  :: else -> count_used(c)
+  fi;
+#else
+  count_used(c);
+#endif
+  if
+  :: changed -> written()
+  :: else
+  fi;
+  check_everyone_is_covered()
+}
+
+/* policies/ledger/settle.py: settle, _count, _given_up. What settle would answer with Refused.UNCOUNTED is initialised. */
+/* webhook/controller/settling.py: Settler._write */
+inline settle(c) {
+  tried[c] = true;
+#if SWAP_IN_CONTROLLER == 0
+  write_back(SERVES + c);
+#endif
+  printf("settle waited=%d matured=", waited[c] || !INITIALISE_AFTER_WAIT);
+  i = 0;
+  do
+  :: i < REQUESTS -> printf("%d,", MATURED(c, i)); i++
+  :: else -> break
+  od;
+  printf(" shown=");
+  i = 0;
+  do
+  :: i < OBJECTS -> printf("%d,", list[c].shown[i]); i++
+  :: else -> break
+  od;
+  printf(" listed=");
+  i = 0;
+  do
+  :: i < COLLECTIONS -> printf("%d/%d/%d,", list[c].revision[i], list[c].quota_uid[i], list[c].generation[i]); i++
+  :: else -> break
+  od;
+  print_row();
+  ok = true;
+  if
+  :: !row.counted || UNCOUNTED -> may_initialise(c)
+  :: else
+  fi;
+  if
+  :: ok -> reaches(c)
+  :: else
+  fi;
+  printf(" counts=%d", ok);
+  if
+  :: ok -> count(c)
+  :: else
+  fi;
+  printf(" then"); print_row(); printf("\n")
+}
+
+#define NOBODY_REMEMBERS (!none[0] && !none[SERVES - 1])
+
+proctype Controller(byte c) {
+  byte q;
+end:
+  do
+  :: d_step { uid && !fresh[SERVES + c] && (SWAP_IN_CONTROLLER || tried[c] || !seen_uid[c]) -> see(c) }
+  :: d_step { WORTH_LISTING(c, 0) -> list_collection(c, 0) }
+#if COLLECTIONS > 1
+  :: d_step { WORTH_LISTING(c, 1) -> list_collection(c, 1) }
+#endif
+#if COLLECTIONS > 2
+  :: d_step { WORTH_LISTING(c, 2) -> list_collection(c, 2) }
+#endif
+  :: d_step { sight[c].stage[0] == 1 && (request[0] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[0] = 2 }
+  :: d_step { sight[c].stage[1] == 1 && (request[1] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[1] = 2 }
+#if CHANGES
+  :: d_step { sight[c].stage[2] == 1 && (request[2] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[2] = 2 }
+  :: d_step { sight[c].stage[3] == 1 && (request[3] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[3] = 2 }
+#endif
+     /* webhook/controller/sights.py: Sights.waits. Who remembers "no quota" read it before this quota was there. */
+  :: d_step { uid && seen_uid[c] == uid && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
+              waited[c] = true; tried[c] = false }
+  :: d_step { uid && seen_uid[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }
+  od;
+  skip
+}
+
+/* ---- API server and people */
+
+inline is_stored(q) {
+  if
+  :: !IS_CHANGE(q) -> shows[q] = CREATED(q); revision[COLLECTION(q)]++
+  :: IS_CHANGE(q) && LIVE(0) && version[0] == base_version[q] ->
+     shows[0] = AFTER(q); version[0]++; revision[PODS]++
+  :: else
+  fi;
+  request[q] = ended;
+  check_everyone_is_covered()
+}
+
+#define CAN_GO(o) (DELETIONS && !stopped && shows[o] && o != LABELLED)
+
+inline becomes_terminal(o) { terminal[o] = true; version[o]++; revision[COLLECTION(o)]++ }
+inline is_deleted(o) { shows[o] = 0; terminal[o] = false; revision[COLLECTION(o)]++ }
+
+inline is_created() {   /* a new quota: nothing is counted, nothing reserved; it promises for what was stored before it */
+  row.counted = false; row.second_key = false;
+  i = 0;
+  do
+  :: i < OBJECTS -> row.used[i] = 0; promised[i] = (shows[i] != 0); i++
+  :: else -> break
+  od;
+  i = 0;
+  do
+  :: i < REQUESTS -> row.entry[i] = 0; i++
+  :: else -> break
+  od;
+  i = 0;
+  do
+  :: i < COLLECTIONS -> row.revision[i] = 0; i++
+  :: else -> break
+  od;
+  written()
+}
+
+proctype World() {
+  byte made = uid;
+end:
+  do
+  :: d_step { request[0] == allowed -> is_stored(0) }
+  :: d_step { request[1] == allowed -> is_stored(1) }
+  :: d_step { request[0] == begun || request[0] == allowed -> request[0] = ended }
+  :: d_step { request[1] == begun || request[1] == allowed -> request[1] = ended }
+#if CHANGES
+  :: d_step { request[2] == allowed -> is_stored(2) }
+  :: d_step { request[3] == allowed -> is_stored(3) }
+  :: d_step { request[2] == begun || request[2] == allowed -> request[2] = ended }
+  :: d_step { request[3] == begun || request[3] == allowed -> request[3] = ended }
+#endif
+#if DELETIONS
+  :: d_step { CAN_GO(0) && !terminal[0] && COLLECTION(0) == PODS -> becomes_terminal(0) }
+  :: d_step { CAN_GO(1) && !terminal[1] && COLLECTION(1) == PODS -> becomes_terminal(1) }
+  :: d_step { CAN_GO(0) -> is_deleted(0) }
+  :: d_step { CAN_GO(1) -> is_deleted(1) }
+#endif
+#if LABELLED < OBJECTS
+  :: d_step { !stopped && LIVE(0) && !shows[LABELLED] -> shows[LABELLED] = CREATED(LABELLED); revision[NODES]++ }
+#endif
+#if GENERATIONS > 1
+  :: d_step { !stopped && uid && generation + 1 < GENERATIONS -> generation++;
+#if HARD_IN_ROW
+              written()
+#endif
+            }
+#endif
+#if UIDS > 1
+  :: d_step { !stopped && !uid && made < UIDS -> made++; uid = made; is_created() }
+  :: d_step { !stopped && uid && made < UIDS -> uid = 0; written() }
+  :: d_step { none[0] -> none[0] = false }              /* it is older than D */
+  :: d_step { none[SERVES - 1] -> none[SERVES - 1] = false }
+#endif
+  :: d_step { !stopped -> stopped = true }
+  od;
+  skip
+}
+
+#define SETTLED(o) (!row.entry[o] && row.used[o] == (LIVE(o) -> shows[o] : 0))
+
+proctype Quiet() {   /* L1 */
+  timeout ->
+  assert(!uid || (row.counted && SETTLED(0) && SETTLED(1)));
+#if CHANGES
+  assert(!row.entry[2] && !row.entry[3])
+#endif
+}
+
+init {
+  d_step {
+    row.counted = (uid != 0);
+    row.second_key = CONSTRAINED(0, 1);
+#if STORED_AT_START
+    shows[0] = CREATED(0); row.used[0] = CREATED(0); request[0] = ended; promised[0] = true;
+    revision[PODS] = 1; row.revision[PODS] = 1;
+#endif
+    skip
+  };
+  atomic {
+    run Serve(0); run Controller(0); run World(); run Quiet();
+#if SERVES > 1
+    run Serve(1);
+#endif
+#if CONTROLLERS > 1
+    run Controller(1);
+#endif
+    skip
+  }
+}

@@ -1,0 +1,207 @@
+"""The model of the quota protocol is of this code: what its runs decide and count, the code decides and counts alike.
+
+Runs that spin draws at random are replayed with `policies.ledger`; names are compared without spin.
+"""
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from policies.charge import Unpinned
+from policies.ledger.decide import Reason, Reservation, decide
+from policies.ledger.entries import Entries
+from policies.ledger.row import Revisions, Row
+from policies.ledger.settle import Listing, Refused, Settled, Stored, initialise, settle
+from policies.vector import Vector, total
+from tests.webhook.quota import test_protocol_rules
+
+ROOT = Path(__file__).parents[1]
+MODEL = ROOT / "tests" / "model" / "quota.pml"
+TEXT = MODEL.read_text()
+RULES = frozenset(re.findall(r"^#define (\w+) 1$", TEXT.split("/* ---- Vectors")[0], re.MULTILINE))
+INSTANCES = re.findall(r"^#ifdef (\w+)  ", TEXT, re.MULTILINE)
+STANDS_FOR = re.compile(r"/\* ([a-z_/]+\.py): (\w+(?:\.\w+)*(?:, \w+(?:\.\w+)*)*)")
+KEYS = ("gpus", "classes/a")
+UNLIMITED, TERMINAL = 3, 255
+CATALOGUE = "the one catalogue"
+SEEDS = range(1, 13)
+
+
+# ---- names
+
+
+def test_what_an_inline_stands_for_exists() -> None:
+    named = [(path, name) for path, names in STANDS_FOR.findall(TEXT) for name in names.split(", ")]
+
+    assert len(named) > 10
+    assert [(path, name) for path, name in named if name not in definitions(ROOT / path)] == []
+
+
+def definitions(path: Path) -> set[str]:
+    """Return the names of the functions and methods of a module."""
+    return set(defined_in(ast.parse(path.read_text()), ""))
+
+
+def defined_in(node: ast.AST, prefix: str) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef):
+            yield prefix + child.name
+        elif isinstance(child, ast.ClassDef):
+            yield from defined_in(child, f"{child.name}.")
+
+
+@pytest.mark.parametrize("answer", [*Reason, *Refused], ids=str)
+def test_every_answer_is_modelled_or_said_not_to_be(answer: Reason | Refused) -> None:
+    assert str(answer) in TEXT
+
+
+def test_every_rule_is_taken_out_explained_and_replayed() -> None:
+    explained = dict(
+        re.findall(
+            r"^\|.*\| `([A-Z_]+)` \| `(\w+)` \|$", (ROOT / "docs" / "quota.md").read_text(), re.MULTILINE
+        )
+    )
+    mutants = (MODEL.parent / "run").read_text().split("\nMUTANTS = (\n")[1].split("\n)\n")[0]
+    histories = {history.__name__ for history in test_protocol_rules.HISTORIES}
+
+    assert set(re.findall(r'"([A-Z_]{9,}|EXPIRY|FENCE)"', mutants)) == RULES
+    assert set(explained) == RULES
+    assert set(explained.values()) - histories == set()
+
+
+# ---- runs
+
+
+@pytest.mark.skipif(shutil.which("spin") is None, reason="spin is not installed")
+@pytest.mark.parametrize("instance", INSTANCES)
+def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: Path) -> None:
+    lines = [line for seed in SEEDS for line in run(instance, seed, tmp_path)]
+
+    assert {line.split()[0] for line in lines} == {"decide", "settle"}
+    for line in lines:
+        (replay_decision if line.startswith("decide") else replay_count)(line)
+
+
+def run(instance: str, seed: int, folder: Path) -> list[str]:
+    """Return what a random run of the model printed."""
+    command = ["spin", "-T", f"-D{instance}", f"-n{seed}", "-u3000", str(MODEL)]
+    printed = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    ).stdout
+    return [line.strip() for line in printed.splitlines() if line.strip().startswith(("decide", "settle"))]
+
+
+def replay_decision(line: str) -> None:
+    facts = facts_of(line)
+    number = int(facts["request"])
+    asked = requests(facts)[number]
+
+    (verdict,) = decide(row(facts), [asked]).verdicts
+
+    assert verdict.reason.name == facts["verdict"].removesuffix("_ROW"), line
+
+
+def replay_count(line: str) -> None:
+    told, after = line.split(" then ")
+    facts, expected = facts_of(told), row(facts_of(after))
+    before, listing = row(facts), listing_of(facts)
+    matured = frozenset(
+        reservation.entry.id
+        for reservation, is_matured in zip(requests(facts), numbers(facts["matured"]), strict=True)
+        if is_matured
+    )
+
+    if before.used is None or before.uncounted:
+        result = initialise(before, listing, matured, waited=facts["waited"] == "1")
+    else:
+        result = settle(before, listing, matured)
+
+    assert isinstance(result, Settled) == (facts["counts"] == "1"), line
+    assert written(before, result) == expected, line
+
+
+def written(before: Row, result: Settled | Refused) -> Row:
+    """Return the row after the count: one that only is newer is not written, as in `Settler._write`."""
+    if (
+        isinstance(result, Refused)
+        or msgspec.structs.replace(result.row, revisions=before.revisions) == before
+    ):
+        return before
+    return result.row
+
+
+def facts_of(line: str) -> dict[str, str]:
+    return dict(fact.split("=", 1) for fact in line.split() if "=" in fact)
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",") if number]
+
+
+def vector(code: int) -> Vector:
+    amounts = {key: Fraction(code >> 2 * place & 3) for place, key in enumerate(KEYS)}
+    return {key: amount for key, amount in amounts.items() if amount}
+
+
+def requests(facts: dict[str, str]) -> list[Reservation]:
+    """Return what each request of the instance asks; those beyond the objects change object 0."""
+    objects = len(numbers(facts["used"]))
+    asked = []
+    for number, entry in enumerate(filter(None, facts["entries"].split(","))):
+        _, base, after = (int(part) for part in entry.split("/"))
+        if number < objects:
+            asked.append(Reservation.creation(f"object-{number}", vector(after), CATALOGUE))
+        else:
+            asked.append(Reservation.change("object-0", str(number), vector(base), vector(after), CATALOGUE))
+    return asked
+
+
+def row(facts: dict[str, str]) -> Row:
+    limits = dict(zip(KEYS, numbers(facts["hard"]), strict=True))
+    hard = {key: Fraction(limit) for key, limit in limits.items() if limit != UNLIMITED}
+    is_there = [entry.startswith("1") for entry in facts["entries"].split(",") if entry]
+    entries = [asked.entry for asked, there in zip(requests(facts), is_there, strict=True) if there]
+    counted = total(vector(code) for code in numbers(facts["used"]))
+    known = {KEYS[0], KEYS[1]} if facts["second_key"] == "1" else {KEYS[0]}
+    zeros = {key: Fraction(0) for key in known & ({KEYS[0]} | hard.keys())}
+    is_counted = facts["counted"] == "1"
+    return Row(
+        quota_uid=facts["uid"],
+        generation=int(facts["generation"]),
+        observed_generation=int(facts["generation"]),
+        hard=hard,
+        unpinned=Unpinned.TOTAL_ONLY,
+        used={**zeros, **counted} if is_counted else None,
+        entries=Entries.of(*entries),
+        revisions=revisions(numbers(facts["revisions"])),
+        class_catalogue=CATALOGUE,
+    )
+
+
+def revisions(of: list[int]) -> Revisions:
+    return Revisions(*of)
+
+
+def listing_of(facts: dict[str, str]) -> Listing:
+    """Return what the lists show together; what was known of the quota is what was known before the first of them."""
+    listed = [tuple(int(part) for part in each.split("/")) for each in facts["listed"].split(",") if each]
+    quota_uid, generation = min((uid, generation) for _, uid, generation in listed)
+    objects = {
+        f"object-{number}": Stored({}, terminal=True) if code == TERMINAL else Stored(vector(code))
+        for number, code in enumerate(numbers(facts["shown"]))
+        if code
+    }
+    return Listing.of(
+        objects,
+        revisions([revision for revision, _, _ in listed]),
+        quota_uid=str(quota_uid),
+        generation=generation,
+        catalogue=CATALOGUE,
+    )
