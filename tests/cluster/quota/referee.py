@@ -65,7 +65,11 @@ def fits(asked: Cost, held: Cost, hard: Cost) -> bool:
 
 @dataclass
 class Replay:
-    """What the referee saw. `uncharged`: names of what was stored, under a quota in force, without being in its row."""
+    """What the referee saw.
+
+    `free`: how much was stored while no quota was in force, neither refusing nor counting. `uncharged`: names of what was
+    stored under a quota in force without being in its row.
+    """
 
     events: int = 0
     quota_writes: int = 0
@@ -73,6 +77,7 @@ class Replay:
     stored: set[str] = field(default_factory=set)
     peak: dict[str, Fraction] = field(default_factory=dict)
     over: list[str] = field(default_factory=list)
+    free: int = 0
     uncharged: list[str] = field(default_factory=list)
 
     @property
@@ -123,6 +128,7 @@ class _Referee:
             uid = event.value["metadata"]["uid"]
             if uid not in self.seen.stored:
                 self.seen.stored.add(uid)
+                self.seen.free += self._hard is None
                 if self._hard is not None and uid not in self._entries:
                     self.seen.uncharged.append(event.value["metadata"]["name"])
                     self._promised = total([self._promised, self._costs[uid]])  # told apart, and no breach here

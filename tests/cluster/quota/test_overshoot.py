@@ -89,8 +89,8 @@ def lower_the_quota(scene: Scene) -> None:
 
 
 def create_the_quota(scene: Scene) -> None:
-    scene.burst.per_second = 5  # of what asks before a quota holds, not more than it grants
-    scene.admitted(5)
+    scene.burst.per_second = 3  # of what asks before a quota holds, less than it grants
+    scene.admitted(3)
     scene.create_quota()
     scene.burst.per_second = None
 
@@ -215,6 +215,7 @@ def figures(scene: Scene, seen: Replay, left: int, seconds: float) -> dict[str, 
         "peak GPUs": str(seen.peak.get("gpus")),
         "held GPUs": str(held(scene).get("gpus")),
         "over": len(seen.over),
+        "let in while none was in force": seen.free,
         "uncharged": len(seen.uncharged),
         "phantoms": seen.phantoms,
         "fitting at the end": left,
