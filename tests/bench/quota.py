@@ -6,7 +6,6 @@ correct and place a pod is no cost of the quota.
 """
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from statistics import median
@@ -65,9 +64,7 @@ class Scene:
     def __init__(self, stack: ExitStack) -> None:
         self.plane = stack.enter_context(ControlPlane(controllers=True))
         arguments = ("--kubeconfig", self.plane.kubeconfig())
-        self.webhook = stack.enter_context(
-            Webhook(self.plane, config=FOLDER / "policy", arguments=arguments)
-        )
+        self.webhook = stack.enter_context(Webhook(self.plane, config=FOLDER / "policy", arguments=arguments))
         client = self.plane.client()
         client.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         _native_quota(self.plane)
@@ -86,9 +83,13 @@ class Scene:
             Subject(NO_GPU_QUOTA, ours, NAMESPACE),
             Subject(GPU_QUOTA, ours, OURS),
         ]
-        for name in (NAMESPACE, NATIVE, OURS):
-            account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-            _await(lambda path=account: client.get(path)[0] == 200, f"{name} has no service account")
+        accounts = [
+            f"/api/v1/namespaces/{subject.namespace}/serviceaccounts/default" for subject in self.subjects
+        ]
+        _await(
+            lambda: all(client.get(account)[0] == 200 for account in accounts),
+            "there are no service accounts",
+        )
 
     def create(self, subject: Subject, clients: int, creates: int) -> Sample:
         """Create the pods, and delete them without counting that."""
@@ -146,9 +147,7 @@ def compare(*, rounds: int, creates: int, progress: Callable[[str], None]) -> Qu
                     samples.setdefault((subject.name, clients), []).append(sample)
                     if subject.name == GPU_QUOTA:
                         after = scene.batches()
-                        batches.setdefault(clients, []).append(
-                            (after[0] - decided) / (after[1] - decisions)
-                        )
+                        batches.setdefault(clients, []).append((after[0] - decided) / (after[1] - decisions))
                     progress(
                         f"quota: round {number}/{rounds}, {subject.name}, {clients:>2} clients: {sample.rate:.0f}/s"
                     )
@@ -197,6 +196,4 @@ def _report(samples: dict[Key, list[Sample]], batches: dict[int, float]) -> Quot
         ),
     ]
     rows = [figures(name, clients, each) for (name, clients), each in samples.items()]
-    return QuotaReport(
-        figures=sorted(rows, key=lambda row: row.clients), batches=batches, targets=targets
-    )
+    return QuotaReport(figures=sorted(rows, key=lambda row: row.clients), batches=batches, targets=targets)

@@ -67,7 +67,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 class View(msgspec.Struct, Generic[K], frozen=True):
     """A namespace's objects at `revision`; `begun` is when (monotonic) the list began on which all of it rests.
 
-    `gone` are uids of which the watch told, in the last two minutes, that they were deleted: each was stored once, and is no more.
+    `gone` are uids of which the watch told, in the last two minutes, that they were deleted: each was stored, and is no more.
     What a list merely lacks is not among them; it may be the list that is old.
     """
 

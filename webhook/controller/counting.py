@@ -23,7 +23,6 @@ from webhook.controller.claims import ClaimReader, ClaimRecord, claims_resource
 from webhook.controller.nodes import NODES, NodeRecord, node_reader
 from webhook.controller.pods import PODS, Labels, PodReader, PodRecord
 
-
 GONE = Stored({}, terminal=True)
 """What was deleted, perhaps before it was ever counted: as good as ended, so that its reservation does not wait to expire."""
 

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import urllib3
 
@@ -44,7 +44,7 @@ def gpu_pod(name: str, resource: str, amount: int, **spec: Any) -> JSON:
 
 def requests(namespace: str, number: int, seed: int) -> list[Request]:
     """Return pods with 1, 2 and 8 GPUs and with slices, each pinned to one of three classes, and claims: always the same."""
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311  the same requests in every run
     kinds = draw.choices(list(MIX), list(MIX.values()), k=number)
     return [_request(namespace, f"{kind}-{index:04}", kind, draw) for index, kind in enumerate(kinds)]
 
@@ -81,7 +81,7 @@ class Burst:
         """Attempts that ended in no decision, by what was said; they were made again."""
         self.seconds = 0.0
 
-    def __enter__(self) -> "Burst":
+    def __enter__(self) -> Self:
         self._began = time.monotonic()
         for thread in self._threads:
             thread.start()
@@ -147,7 +147,13 @@ def create(client: Client, request: Request) -> str:
 
 
 def _kind(said: str) -> str:
-    for words in ("is not counted yet", "failed calling webhook", "could not be asked", "has no space", "counted by other"):
+    for words in (
+        "is not counted yet",
+        "failed calling webhook",
+        "could not be asked",
+        "has no space",
+        "counted by other",
+    ):
         if words in said:
             return words
     return said[:80]
@@ -165,7 +171,7 @@ class Churn:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self.ended: set[str] = set()
 
-    def __enter__(self) -> "Churn":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -174,7 +180,7 @@ class Churn:
         self._thread.join()
 
     def _work(self) -> None:
-        draw = random.Random(7)
+        draw = random.Random(7)  # noqa: S311  the same choices, as far as what lives is the same
         while not self._stopping.wait(self._every):
             living = [name for name in list(self._burst.admitted) if name not in self.ended]
             if len(living) > 5:

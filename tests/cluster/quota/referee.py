@@ -47,7 +47,11 @@ def cost(kind: Mapping[str, Any]) -> Cost:
 
 def granted(quota: Mapping[str, Any]) -> Cost:
     hard = quota["spec"]["hard"]
-    parts = {f"{part}/{name}": amount for part in ("classes", "resources") for name, amount in hard.get(part, {}).items()}  # fmt: skip
+    parts: dict[str, str] = {
+        f"{part}/{name}": amount
+        for part in ("classes", "resources")
+        for name, amount in hard.get(part, {}).items()
+    }
     return {key: Fraction(amount) for key, amount in {"gpus": hard["gpus"], **parts}.items()}
 
 
@@ -60,7 +64,9 @@ def total(costs: Iterable[Cost]) -> dict[str, Fraction]:
 
 
 def fits(asked: Cost, held: Cost, hard: Cost) -> bool:
-    return all(held.get(key, 0) + amount <= hard[key] for key, amount in asked.items() if key in hard and amount)
+    return all(
+        held.get(key, 0) + amount <= hard[key] for key, amount in asked.items() if key in hard and amount
+    )
 
 
 @dataclass
@@ -131,7 +137,9 @@ class _Referee:
                 self.seen.free += self._hard is None
                 if self._hard is not None and uid not in self._entries:
                     self.seen.uncharged.append(event.value["metadata"]["name"])
-                    self._promised = total([self._promised, self._costs[uid]])  # told apart, and no breach here
+                    self._promised = total(
+                        [self._promised, self._costs[uid]]
+                    )  # told apart, and no breach here
             self._live[event.key] = uid, cost(event.value)
         self._judge(event)
 

@@ -61,10 +61,8 @@ class SecondWebhook:
         name: str = request["name"]
         with self._lock:
             self.told["asked"] += 1
-            if self.told["asked"] % 2 == 0:
-                what = "taken" if name.startswith(COLLIDES) else "denied"
-            else:
-                what = "allowed"
+            refusal = "taken" if name.startswith(COLLIDES) else "denied"
+            what = "allowed" if self.told["asked"] % 2 else refusal
             self.told[what] += 1
         if what == "taken":
             thief = {"metadata": {"name": name}, "spec": {"containers": [{"name": "any", "image": "any"}]}}

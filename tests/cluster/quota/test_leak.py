@@ -165,7 +165,11 @@ def test_phantoms_of_a_deployment_that_a_native_quota_refuses(
         "most phantoms": peak,
         "reserved as the metric shows": shown,
         "decisions": served.total("gpu_admission_quota_decisions_total") - before,
-        "expired": [line.split()[-1] for line in controller.metric("gpu_admission_quota_reservations_expired_total") if f'"{team.name}"' in line],  # fmt: skip
+        "expired": [
+            line.split()[-1]
+            for line in controller.metric("gpu_admission_quota_reservations_expired_total")
+            if f'"{team.name}"' in line
+        ],
         "settled after s": round(time.monotonic() - stopped, 1),
         "denial": refused.get("message"),
     }
