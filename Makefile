@@ -40,7 +40,7 @@ check: $(READY) ## check format, lint, types and import contracts
 	$(BIN)/lint-imports --no-cache
 
 .PHONY: bench
-bench: $(READY) control-plane ## measure what it costs, side by side with doing nothing and with CEL policies
+bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota
 	@$(BIN)/python -m tests.bench
 
 .PHONY: model

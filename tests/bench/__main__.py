@@ -1,4 +1,4 @@
-"""Compare gpu-admission with what it could be measured against: a view that does nothing, and the API server's own CEL."""
+"""Compare gpu-admission with a view that does nothing, with the API server's own CEL, and with its ResourceQuota."""
 
 import signal
 import sys
@@ -9,16 +9,16 @@ from types import FrameType
 import click
 import msgspec
 
-from tests.bench import cluster, edge
+from tests.bench import cluster, edge, quota
 from tests.bench.measure import LoadFailed
-from tests.bench.report import cluster_lines, edge_lines
+from tests.bench.report import cluster_lines, edge_lines, quota_lines
 from tests.controlplane import ControlPlaneFailed, ControlPlaneUnavailable, build
 
-EDGE, CLUSTER, ALL = "edge", "cluster", "all"
+EDGE, CLUSTER, QUOTA, ALL = "edge", "cluster", "quota", "all"
 
 
 @click.command(help=__doc__)
-@click.argument("comparison", type=click.Choice([EDGE, CLUSTER, ALL]), default=ALL)
+@click.argument("comparison", type=click.Choice([EDGE, CLUSTER, QUOTA, ALL]), default=ALL)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--rounds", default=4, show_default=True, type=click.IntRange(min=1), help="Of every comparison."
@@ -53,6 +53,10 @@ def main(comparison: str, output: str, rounds: int, requests: int, creates: int)
         cluster_report = cluster.compare(rounds=rounds, creates=creates, progress=progress)
         reports["cluster"] = msgspec.to_builtins(cluster_report, str_keys=True)
         _print(cluster_lines(cluster_report), output)
+    if comparison in {QUOTA, ALL}:
+        quota_report = quota.compare(rounds=rounds, creates=creates, progress=progress)
+        reports["quota"] = msgspec.to_builtins(quota_report, str_keys=True)
+        _print(quota_lines(quota_report), output)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
 

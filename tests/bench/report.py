@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from tests.bench import cluster, edge
+from tests.bench import cluster, edge, quota
 from tests.bench.cluster import ClusterReport
 from tests.bench.edge import EdgeReport
 from tests.bench.figures import Figures, Target
+from tests.bench.quota import QuotaReport
 
 
 def edge_lines(report: EdgeReport) -> Iterator[str]:
@@ -58,6 +59,32 @@ def _cluster_line(pod: str, row: Figures) -> str:
     return (
         f"{pod:<3} {row.clients:>7}  {row.subject:<16} {row.per_second:>9.0f} {row.p50_ms:>8.2f} {row.p99_ms:>8.2f} "
         f"{row.cpu_ms[cluster.API_SERVER]:>6.2f} {'–' if webhook is None else f'{webhook:.2f}':>7} {cluster.cost(row):>6.2f}"
+    )
+
+
+def quota_lines(report: QuotaReport) -> Iterator[str]:
+    yield "QUOTA: GPU pods created through a real API server, both quota controllers running"
+    yield ""
+    yield f"{'':<32} {'':<25} {'per':>6}  CPU ms per create"
+    yield (
+        f"{'clients':>7} {'':<24} {'creates/s':>9} {'p50 ms':>7} {'p99 ms':>7} {'batch':>6} "
+        f"{'API':>5} {'webhook':>7} {'contr.':>6}"
+    )
+    for clients in cluster.CLIENTS:
+        for row in report.figures:
+            if row.clients == clients:
+                yield _quota_line(report, row)
+        yield ""
+    yield f"The clients' own CPU per create was {_client_cost(report.figures)}, on the same cores."
+    yield from _targets(report.targets)
+
+
+def _quota_line(report: QuotaReport, row: Figures) -> str:
+    batch = f"{report.batches[row.clients]:.1f}" if row.subject == quota.GPU_QUOTA else "–"
+    cpu = [f"{row.cpu_ms[name]:.2f}" if name in row.cpu_ms else "–" for name in quota.SERVERS]
+    return (
+        f"{row.clients:>7} {row.subject:<24} {row.per_second:>9.0f} {row.p50_ms:>7.2f} {row.p99_ms:>7.2f} {batch:>6} "
+        f"{cpu[0]:>5} {cpu[1]:>7} {cpu[2]:>6}"
     )
 
 

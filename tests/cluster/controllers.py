@@ -105,9 +105,11 @@ class Command:
         self._arguments = arguments
         self.kubeconfig = plane.kubeconfig()
         self.port = 0
+        self._starts = 0
 
     def start(self) -> None:
-        """Start the process and return once it is ready."""
+        """Start the process, again if it has ended, and return once it is ready."""
+        self._starts += 1
         self._plane.processes.start(
             self.name,
             [
@@ -140,6 +142,7 @@ class Command:
     def _started(self) -> bool:
         marker = "metrics on port "
         lines = [line for line in self.log().splitlines() if marker in line]
-        if lines:
-            self.port = int(lines[-1].rpartition(marker)[2])
-        return bool(lines)
+        if len(lines) < self._starts:
+            return False
+        self.port = int(lines[-1].rpartition(marker)[2])
+        return True

@@ -41,9 +41,9 @@ def install_quota_kind(client: Client) -> None:
 class Namespace:
     """A namespace of its own for a test, with the verbs that tests need."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, name: str = "") -> None:
         self.client = plane.client()
-        self.name = f"team-{next(_numbers)}"
+        self.name = name or f"team-{next(_numbers)}"
         self.store = ClusterStore(api_client(plane))
         self._created("/api/v1/namespaces", {"metadata": {"name": self.name}})
 

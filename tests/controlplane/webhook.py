@@ -8,6 +8,8 @@ import base64
 import sys
 import time
 import urllib.request
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,11 +36,15 @@ PROBE = {
 READY_WITHIN = 30
 STOP_WITHIN = 20
 
+Calls = Counter[str]
+"""How often /mutate and /validate have answered, by the name of the phase."""
+
 
 class Webhook:
     """One `serve` process for `plane`, between `start` and `stop`, or for the length of a `with` block.
 
     `config` is its directory of documents, `arguments` go to `gpu-admission serve`. It ends with the plane at the latest.
+    Processes behind one Service share a folder of `certificates`.
     """
 
     def __init__(
@@ -47,7 +53,8 @@ class Webhook:
         *,
         config: Path | None = None,
         host: int = 10,
-        arguments: tuple[str, ...] = (),
+        arguments: tuple[str | Path, ...] = (),
+        certificates: Path | None = None,
     ) -> None:
         self._plane = plane
         self._config = config
@@ -56,6 +63,8 @@ class Webhook:
         self.address = plane.service_address(host)
         self.folder = plane.processes.folder / self.name
         self.folder.mkdir(exist_ok=True)
+        self._names = (SERVER_NAME,) if certificates else (SERVER_NAME, self.address)
+        self._certificates = certificates or self.folder / "certs"
         self.audit_log = self.folder / "audit.jsonl"
 
     def __enter__(self) -> Self:
@@ -75,7 +84,8 @@ class Webhook:
                 *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "serve"),
                 *("--host", self.address, "--port", "443"),
                 *("--metrics-host", self.address, "--metrics-port", "9443", "--drain-seconds", "0"),
-                *("--self-signed", self.folder / "certs", "--name", SERVER_NAME, "--name", self.address),
+                *("--self-signed", self._certificates),
+                *(part for name in self._names for part in ("--name", name)),
                 *("--audit-log", self.audit_log),
                 *(("--config", self._config.resolve()) if self._config else ()),
                 *self._arguments,
@@ -116,42 +126,36 @@ class Webhook:
         return text
 
     def register(self) -> None:
-        """Apply deploy/ as an operator would, and return once the API server calls us: it learns of it a moment late."""
-        self._plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(self.manifests()))
-        before = self._calls()
-        deadline = time.monotonic() + READY_WITHIN
-        while not all(calls > earlier for calls, earlier in zip(self._calls(), before, strict=True)):
-            if time.monotonic() > deadline:
-                raise RuntimeError("the API server does not call the webhook")
-            self._plane.client().post("/api/v1/namespaces/default/pods", PROBE, {"dryRun": "All"})
+        """Apply deploy/ as an operator would, and return once the API server calls us."""
+        install(self._plane, self.manifests(), self.calls)
 
-    def _calls(self) -> tuple[float, float]:
-        """Return how often /mutate and /validate have answered."""
-        counts = {"mutate": 0.0, "validate": 0.0}
+    def unregister(self) -> None:
+        uninstall(self._plane)
+
+    def calls(self) -> Calls:
+        counts: Calls = Counter()
         for family in text_string_to_metric_families(self.metrics()):
             for sample in family.samples:
                 if sample.name == "gpu_admission_requests_total":
-                    counts[sample.labels["phase"]] += sample.value
-        return counts["mutate"], counts["validate"]
+                    counts[sample.labels["phase"]] += int(sample.value)
+        return counts
 
+<<<<<<< HEAD
     def unregister(self) -> None:
         for kind in CONFIGURATIONS:
             self._plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")
         # Its clusterIP cannot change, and another webhook of this plane may listen elsewhere.
         self._plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE, "--ignore-not-found")
+=======
+    def total(self, name: str) -> float:
+        """Return a metric summed over its labels."""
+        families = text_string_to_metric_families(self.metrics())
+        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+>>>>>>> quota-proof
 
     def manifests(self) -> list[dict[str, Any]]:
-        """Return what deploy/ holds, adapted to this plane: nothing but clusterIP and caBundle differs."""
-        bundle = base64.b64encode((self.folder / "certs" / "ca.crt").read_bytes()).decode()
-        documents: list[dict[str, Any]] = []
-        for path in sorted((ROOT / "deploy").glob("[0-9]*.yaml")):
-            document = yaml.safe_load(path.read_text())
-            if document["kind"] == "Service":
-                document["spec"]["clusterIP"] = self.address
-            for webhook in document.get("webhooks", ()):
-                webhook["clientConfig"] = {**webhook["clientConfig"], "caBundle": bundle}
-            documents.append(document)
-        return documents
+        """Return what deploy/ holds, adapted to this plane."""
+        return manifests(self.address, self._certificates / "ca.crt")
 
     def _answers(self) -> bool:
         try:
@@ -159,3 +163,33 @@ class Webhook:
         except OSError:
             return False
         return True
+
+
+def manifests(address: str, authority: Path) -> list[dict[str, Any]]:
+    """Return what deploy/ holds for a Service at `address`: nothing but clusterIP and caBundle differs."""
+    bundle = base64.b64encode(authority.read_bytes()).decode()
+    documents: list[dict[str, Any]] = []
+    for path in sorted((ROOT / "deploy").glob("[0-9]*.yaml")):
+        document = yaml.safe_load(path.read_text())
+        if document["kind"] == "Service":
+            document["spec"]["clusterIP"] = address
+        for webhook in document.get("webhooks", ()):
+            webhook["clientConfig"] = {**webhook["clientConfig"], "caBundle": bundle}
+        documents.append(document)
+    return documents
+
+
+def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callable[[], Calls]) -> None:
+    """Apply the documents and return once the API server calls both webhooks: it learns of them a moment late."""
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+    before = calls()
+    deadline = time.monotonic() + READY_WITHIN
+    while len(calls() - before) < len(CONFIGURATIONS):
+        if time.monotonic() > deadline:
+            raise RuntimeError("the API server does not call the webhook")
+        plane.client().post("/api/v1/namespaces/default/pods", PROBE, {"dryRun": "All"})
+
+
+def uninstall(plane: ControlPlane) -> None:
+    for kind in CONFIGURATIONS:
+        plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")

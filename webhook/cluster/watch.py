@@ -27,6 +27,10 @@ CLUSTER = ""
 """The namespace under which objects without one are kept."""
 
 
+GONE_SECONDS = 120.0
+"""How long a deletion is remembered: longer than anything waits for what was deleted."""
+
+
 class Kept(Protocol):
     """What a mirror keeps of an object."""
 
@@ -61,11 +65,16 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View(msgspec.Struct, Generic[K], frozen=True):
-    """A namespace's objects at `revision`; `begun` is when (monotonic) the list began on which all of it rests."""
+    """A namespace's objects at `revision`; `begun` is when (monotonic) the list began on which all of it rests.
+
+    `gone` are uids of which the watch told, in the last two minutes, that they were deleted: each was stored, and is no more.
+    What a list merely lacks is not among them; it may be the list that is old.
+    """
 
     items: tuple[K, ...]
     revision: int
     begun: float
+    gone: frozenset[str] = frozenset()
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -121,6 +130,7 @@ class Mirror(Generic[K]):
         self._revision = 0
         self._begun = 0.0
         self._floors: dict[str, _Floor] = {}
+        self._gone: dict[str, dict[str, float]] = {}
         self._heard = monotonic()
         self._synced = threading.Event()
         self.relists = 0
@@ -144,9 +154,10 @@ class Mirror(Generic[K]):
         with self._lock:
             floor = self._floors.get(namespace)
             items = tuple(self._items.get(namespace, {}).values())
+            gone = frozenset(self._gone.get(namespace, ()))
             if floor is None:
-                return View(items, self._revision, self._begun)
-            return View(items, max(self._revision, floor.revision), floor.begun)
+                return View(items, self._revision, self._begun, gone)
+            return View(items, max(self._revision, floor.revision), floor.begun, gone)
 
     def namespaces(self) -> list[str]:
         with self._lock:
@@ -252,9 +263,13 @@ class Mirror(Generic[K]):
                 self._revision = max(self._revision, revision)
             return
         uid, namespace = seen.metadata.uid, seen.metadata.namespace
-        after = None if event.type == "DELETED" else self._project(event.object)
+        projected = self._project(event.object)
+        deleted = event.type == "DELETED"
+        after = None if deleted else projected
         with self._lock:
             self._revision = revision
+            if deleted and projected is not None:
+                self._remember_gone(namespace, uid)
             floor = self._floors.get(namespace)
             if floor is not None and revision <= floor.revision:
                 return
@@ -263,6 +278,15 @@ class Mirror(Generic[K]):
             if after is not None:
                 items[uid] = after
         self._tell([(before, after)])
+
+    def _remember_gone(self, namespace: str, uid: str) -> None:
+        now = monotonic()
+        self._gone.setdefault(namespace, {})[uid] = now
+        kept = {
+            name: {uid: at for uid, at in uids.items() if now - at <= GONE_SECONDS}
+            for name, uids in self._gone.items()
+        }
+        self._gone = {name: uids for name, uids in kept.items() if uids}
 
     def _tell(self, differences: list[tuple[K | None, K | None]]) -> None:
         for before, after in differences:

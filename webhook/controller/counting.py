@@ -23,6 +23,9 @@ from webhook.controller.claims import ClaimReader, ClaimRecord, claims_resource
 from webhook.controller.nodes import NODES, NodeRecord, node_reader
 from webhook.controller.pods import PODS, Labels, PodReader, PodRecord
 
+GONE = Stored({}, terminal=True)
+"""What was deleted, perhaps before it was ever counted: as good as ended, so that its reservation does not wait to expire."""
+
 
 class Counted(msgspec.Struct, frozen=True):
     """A listing, and when the older one of the lists of pods and claims that it rests on began."""
@@ -119,6 +122,8 @@ class Counting:
         for claim in claims.items:
             objects[claim.uid] = Stored(self._claims.charge(claim, unpinned, charged))
             holders[claim.uid] = claim.holder
+        for uid in pods.gone | claims.gone:
+            objects.setdefault(uid, GONE)
         return objects, holders
 
     def _object_changed(

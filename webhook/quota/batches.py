@@ -29,6 +29,10 @@ CONFLICT_PAUSE = 0.016
 CONTENDED_SECONDS = 1.0
 """How long a namespace is read before every decision after somebody else was seen to write its row."""
 
+VANISHED_SECONDS = 60.0
+"""How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
+`kubectl replace --force` does, and belief in an old answer would let everybody in meanwhile."""
+
 NAMESPACES_REMEMBERED = 4096
 
 Ask = Callable[[Row], Reservation | None]
@@ -77,6 +81,7 @@ class Batches:
         self._known: dict[str, Versioned] = {}
         self._contended: dict[str, float] = {}
         self._without_quota: dict[str, float] = {}
+        self._quota_seen: dict[str, float] = {}
 
     def reserve(self, namespace: str, ask: Ask, deadline: float) -> Answer:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
@@ -217,7 +222,7 @@ class Batches:
                 waiting.finish(NO_QUOTA)
             return
         self._without_quota.pop(namespace, None)
-        self._known[namespace] = before
+        self._remember(namespace, before)
         self._decide_on(namespace, before, batch, deadline, only_by_write=False)
 
     def _decide_on(
@@ -252,10 +257,18 @@ class Batches:
         self._known.pop(namespace, None)
         with self._metrics.write_seconds.time():
             after = self._store.swap(namespace, before, decided.row, self._seconds_until(deadline))
-        self._known[namespace] = after
+        self._remember(namespace, after)
+
+    def _remember(self, namespace: str, row: Versioned) -> None:
+        self._known[namespace] = row
+        self._quota_seen[namespace] = self._clock()
 
     def _forget(self, namespace: str, begun: float) -> None:
         self._known.pop(namespace, None)
+        seen = self._quota_seen.get(namespace)
+        if seen is not None and begun - seen <= VANISHED_SECONDS:
+            return
+        self._quota_seen.pop(namespace, None)
         if len(self._without_quota) >= NAMESPACES_REMEMBERED:
             self._without_quota.clear()
         self._without_quota[namespace] = begun

@@ -109,6 +109,17 @@ def test_events_are_taken_in_and_told(tmp_path: Path) -> None:
     assert watches[1]["resourceVersion"] == "40"  # goes on after the bookmark
 
 
+def test_a_deletion_that_the_watch_told_is_remembered(tmp_path: Path) -> None:
+    events = [event("ADDED", "b", "11"), event("DELETED", "b", "12"), event("DELETED", "unwanted", "13")]
+    with mirrored(tmp_path, Script([page(["a"], "10")], [Answer(stream=events)])) as (mirror, _, _):
+        assert eventually(lambda: mirror.view("team").revision == 13)
+        view = mirror.view("team")
+
+    assert [each.name for each in view.items] == ["a"]
+    assert len(view.gone) == 1
+    assert view.gone.isdisjoint(each.uid for each in view.items), "what is not kept is not remembered either"
+
+
 def test_an_event_may_come_in_pieces(tmp_path: Path) -> None:
     whole = event("ADDED", "b", "11") + event("ADDED", "c", "12")
     pieces = [whole[:20], whole[20 : len(whole) - 30], whole[-30:]]

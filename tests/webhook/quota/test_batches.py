@@ -14,7 +14,7 @@ from policies.ledger.decide import Reason, Reservation
 from policies.ledger.row import Row
 from tests.webhook.quota.ledgers import MemoryLedger, configuration
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batches import Answer, Ask, Batches
+from webhook.quota.batches import VANISHED_SECONDS, Answer, Ask, Batches
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import Conflict, LedgerError, Versioned
 
@@ -282,6 +282,25 @@ def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, be
     bench.ledger.configuration = granted
     now += age
     assert (bench.reserve("pod2").row is None) is believed
+
+
+@pytest.mark.parametrize(
+    ("seconds", "believed"),
+    [
+        pytest.param(VANISHED_SECONDS - 1, False, id="just-now"),
+        pytest.param(VANISHED_SECONDS + 1, True, id="long-ago"),
+    ],
+)
+def test_no_quota_is_not_believed_where_one_was_just_now(seconds: float, believed: bool) -> None:
+    now = 100.0
+    bench = Bench(gpus=1, clock=lambda: now)
+    granted = bench.ledger.configuration
+    assert reason(bench.reserve("pod1")) is Reason.RESERVED
+    now += seconds
+    bench.ledger.configuration = configuration()
+    assert bench.reserve("pod2").row is None
+    bench.ledger.configuration = granted
+    assert (bench.reserve("pod3").row is None) is believed
 
 
 def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,162 @@
+"""An independent count of one namespace from etcd's history: its own arithmetic, and none of the code that it watches.
+
+It knows the three classes and the one MIG profile of `burst`, and nothing else. What is *promised* at a revision is what live
+pods and claims cost, and what those cost that are in the quota's row and are stored later. The rule: where more is promised
+than the quota grants, no event made it more. So nothing is let in while a quota is exceeded, by whatever it came to be.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from tests.cluster.quota.history import Event
+
+FAMILIES = {
+    "nvidia-a100-80gb": "nvidia-a100",
+    "nvidia-h100-80gb": "nvidia-h100",
+    "nvidia-t4": "nvidia-t4",
+}
+GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+SEVENTH = Fraction(1, 7)
+
+Cost = Mapping[str, Fraction]
+_IDS = re.compile(r" \| (.*)$", re.MULTILINE)
+
+
+def cost(kind: Mapping[str, Any]) -> Cost:
+    """Return what a pod or a claim costs, by the dimensions of a quota; nothing once a pod has ended."""
+    spec = kind["spec"]
+    if "devices" in spec:
+        return {"gpus": Fraction(sum(request["exactly"]["count"] for request in spec["devices"]["requests"]))}
+    if kind.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+        return {}
+    asked: Counter[str] = Counter()
+    for container in spec["containers"]:
+        for name, amount in container["resources"]["limits"].items():
+            asked[name] += int(amount)
+    gpus = asked[GPU] + asked[SLICE] * SEVENTH
+    names = {"gpus"}
+    pinned = spec.get("nodeSelector", {}).get("accelerator")
+    if pinned:
+        names |= {f"classes/{pinned}", f"classes/{FAMILIES[pinned]}"}
+    return {**dict.fromkeys(names, gpus), f"resources/{SLICE}": Fraction(asked[SLICE])}
+
+
+def granted(quota: Mapping[str, Any]) -> Cost:
+    hard = quota["spec"]["hard"]
+    parts: dict[str, str] = {
+        f"{part}/{name}": amount
+        for part in ("classes", "resources")
+        for name, amount in hard.get(part, {}).items()
+    }
+    return {key: Fraction(amount) for key, amount in {"gpus": hard["gpus"], **parts}.items()}
+
+
+def total(costs: Iterable[Cost]) -> dict[str, Fraction]:
+    added: dict[str, Fraction] = {}
+    for each in costs:
+        for key, amount in each.items():
+            added[key] = added.get(key, Fraction(0)) + amount
+    return added
+
+
+def fits(asked: Cost, held: Cost, hard: Cost) -> bool:
+    return all(
+        held.get(key, 0) + amount <= hard[key] for key, amount in asked.items() if key in hard and amount
+    )
+
+
+@dataclass
+class Replay:
+    """What the referee saw.
+
+    `free`: how much was stored while no quota was in force, neither refusing nor counting. `uncharged`: names of what was
+    stored under a quota in force without being in its row.
+    """
+
+    events: int = 0
+    quota_writes: int = 0
+    decided: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    peak: dict[str, Fraction] = field(default_factory=dict)
+    over: list[str] = field(default_factory=list)
+    free: int = 0
+    uncharged: list[str] = field(default_factory=list)
+
+    @property
+    def phantoms(self) -> int:
+        """Reservations whose object was never stored."""
+        return len(self.decided - self.stored)
+
+
+def replay(namespace: str, history: Iterable[Event]) -> Replay:
+    """Count `namespace` anew at every revision."""
+    ours = re.compile(rf"^/registry/(pods|resourceclaims|gpu-admission\.dev/gpuquotas)/{namespace}/")
+    events = [(event, found[1]) for event in history if (found := ours.match(event.key))]
+    referee = _Referee([event for event, plural in events if not plural.endswith("gpuquotas")])
+    for event, plural in events:
+        if plural.endswith("gpuquotas"):
+            referee.quota_event(event)
+        else:
+            referee.object_event(event)
+    return referee.seen
+
+
+class _Referee:
+    def __init__(self, objects: list[Event]) -> None:
+        created = {event.value["metadata"]["uid"]: event.value for event in reversed(objects) if event.value}
+        self._costs = {uid: cost({"spec": value["spec"]}) for uid, value in created.items()}
+        self._live: dict[str, tuple[str, Cost]] = {}  # key → uid and cost
+        self._hard: Cost | None = None  # None: no quota is in force
+        self._entries: frozenset[str] = frozenset()
+        self._promised: Cost = {}
+        self.seen = Replay()
+
+    def quota_event(self, event: Event) -> None:
+        quota = event.value
+        status = (quota or {}).get("status", {})
+        self.seen.quota_writes += 1
+        self._entries = frozenset(" ".join(_IDS.findall(status.get("entries", ""))).split())
+        self.seen.decided |= self._entries
+        in_force = quota is not None and "used" in status
+        before, self._hard = self._hard, granted(quota) if in_force else None
+        if before is None:
+            self._promised = self._count()  # a quota's promise begins here
+        self._judge(event)
+
+    def object_event(self, event: Event) -> None:
+        if event.value is None:
+            self._live.pop(event.key, None)
+        else:
+            uid = event.value["metadata"]["uid"]
+            if uid not in self.seen.stored:
+                self.seen.stored.add(uid)
+                self.seen.free += self._hard is None
+                if self._hard is not None and uid not in self._entries:
+                    self.seen.uncharged.append(event.value["metadata"]["name"])
+                    self._promised = total(
+                        [self._promised, self._costs[uid]]
+                    )  # told apart, and no breach here
+            self._live[event.key] = uid, cost(event.value)
+        self._judge(event)
+
+    def _count(self) -> Cost:
+        coming = self._entries - self.seen.stored
+        return total(
+            [*(each for _, each in self._live.values()), *(self._costs.get(uid, {}) for uid in coming)]
+        )
+
+    def _judge(self, event: Event) -> None:
+        self.seen.events += 1
+        before, self._promised = self._promised, self._count()
+        live = total(each for _, each in self._live.values())
+        for key, amount in (self._hard or {}).items():
+            self.seen.peak[key] = max(self.seen.peak.get(key, Fraction(0)), live.get(key, Fraction(0)))
+            promised = self._promised.get(key, Fraction(0))
+            if promised > amount and promised > before.get(key, Fraction(0)):
+                self.seen.over.append(
+                    f"revision {event.revision}, {event.key}: {key} grew to {promised} of {amount}"
+                )

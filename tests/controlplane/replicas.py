@@ -1,0 +1,71 @@
+"""Several `serve` processes behind one Service, as a Deployment of the webhook has them."""
+
+import socket
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.webhook import READY_WITHIN, Calls, Webhook, install, manifests, uninstall
+
+FORWARDER = Path(__file__).with_name("forwarder.py")
+NAME = "webhook-service"
+
+
+class Replicas:
+    """`count` processes for `plane`, whose Service spreads connections over them, for the length of a `with` block."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        count: int,
+        *,
+        host: int = 10,
+        config: Path | None = None,
+        arguments: tuple[str | Path, ...] = (),
+    ) -> None:
+        self._plane = plane
+        self.address = plane.service_address(host)
+        self._certificates = plane.processes.folder / "webhook-certificates"
+        self.each = [
+            Webhook(
+                plane, config=config, host=host + number, arguments=arguments, certificates=self._certificates
+            )
+            for number in range(1, count + 1)
+        ]
+
+    def __enter__(self) -> Self:
+        for webhook in self.each:
+            webhook.start()
+        backends = [f"{webhook.address}:443" for webhook in self.each]
+        self._plane.processes.start(NAME, [sys.executable, "-I", FORWARDER, f"{self.address}:443", *backends])
+        deadline = time.monotonic() + READY_WITHIN
+        while not self._accepts():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the Service did not start:\n{self._plane.logs(NAME)}")
+            time.sleep(0.05)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for webhook in self.each:
+            webhook.stop()
+        self._plane.processes.kill(NAME)
+
+    def register(self) -> None:
+        """Apply deploy/ as an operator would, and return once the API server calls us."""
+        install(self._plane, manifests(self.address, self._certificates / "ca.crt"), self.calls)
+
+    def unregister(self) -> None:
+        uninstall(self._plane)
+
+    def calls(self) -> Calls:
+        return sum((webhook.calls() for webhook in self.each), Counter())
+
+    def _accepts(self) -> bool:
+        with socket.socket() as attempt:
+            return attempt.connect_ex((self.address, 443)) == 0
