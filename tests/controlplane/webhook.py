@@ -140,18 +140,10 @@ class Webhook:
                     counts[sample.labels["phase"]] += int(sample.value)
         return counts
 
-<<<<<<< HEAD
-    def unregister(self) -> None:
-        for kind in CONFIGURATIONS:
-            self._plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")
-        # Its clusterIP cannot change, and another webhook of this plane may listen elsewhere.
-        self._plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE, "--ignore-not-found")
-=======
     def total(self, name: str) -> float:
         """Return a metric summed over its labels."""
         families = text_string_to_metric_families(self.metrics())
         return sum(sample.value for family in families for sample in family.samples if sample.name == name)
->>>>>>> quota-proof
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane."""
@@ -193,3 +185,5 @@ def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callabl
 def uninstall(plane: ControlPlane) -> None:
     for kind in CONFIGURATIONS:
         plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")
+    # Its clusterIP cannot change, and another webhook of this plane may listen elsewhere.
+    plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE, "--ignore-not-found")
