@@ -1,6 +1,6 @@
 """What is counted: `used` from a list, and the entries that it makes superfluous, in one swap.
 
-An entry goes when the list shows what it was for, or when it was seen for so long that what it was for can no longer be
+An entry goes when the list tells what became of it, or when it was seen for so long that what it was for can no longer be
 stored. Every count is fenced: it replaces only a count from lists that are not newer.
 """
 
@@ -15,10 +15,14 @@ from policies.vector import NOTHING, Vector, total
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """An object that a list shows, and what it costs where it stands now; terminal ones cost nothing any more."""
+    """An object that a list shows, and what it costs where it stands now; terminal ones cost nothing any more.
+
+    `version` is its resourceVersion.
+    """
 
     demand: Vector
     terminal: bool = False
+    version: int = 0
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,10 +131,14 @@ def _given_up(
 
 
 def _is_shown(entry: Entry, objects: Mapping[str, Stored]) -> bool:
-    """Whether `used` holds by now what the entry was for."""
+    """Whether `used` holds by now what the entry was for, or it cannot be stored any more.
+
+    A change is stored only on the very version that was reviewed: the API server reviews every attempt again, under another
+    request uid. So in an object of a later version it either is, or never will be.
+    """
     stored = objects.get(entry.object_uid)
     if stored is None:
         return False
     if stored.terminal or not entry.is_change:
         return True
-    return all(stored.demand.get(key, NOTHING) >= amount for key, amount in entry.target.items())
+    return 0 < entry.version < stored.version

@@ -116,11 +116,12 @@ class Counting:
         holders: dict[str, str] = {}
         for pod in pods.items:
             charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
-            objects[pod.uid] = Stored(charge.vector, pod.is_terminal)
+            objects[pod.uid] = Stored(charge.vector, pod.is_terminal, pod.version)
             holders[pod.uid] = pod.holder
         charged = {pod.uid: pod for pod in pods.items if not pod.is_terminal and objects[pod.uid].demand}
         for claim in claims.items:
-            objects[claim.uid] = Stored(self._claims.charge(claim, unpinned, charged))
+            cost = self._claims.charge(claim, unpinned, charged)
+            objects[claim.uid] = Stored(cost, version=claim.version)
             holders[claim.uid] = claim.holder
         for uid in pods.gone | claims.gone:
             objects.setdefault(uid, GONE)
