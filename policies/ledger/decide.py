@@ -16,7 +16,7 @@ from policies.vector import NOTHING, Vector, positive_difference
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks of the row: the entry that it would leave, counted by the class catalogue of that digest."""
+    """What a request asks of the row: the entry that it would leave, counted by that catalogue (`charge.counted_by`)."""
 
     entry: Entry
     catalogue: str

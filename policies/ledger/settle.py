@@ -28,8 +28,8 @@ class Stored(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """What consistent lists showed of one namespace, and what was known when they began.
 
-    `quota_uid` and `generation` are of the quota object as read before any of the lists began; `catalogue` is the digest of
-    the class catalogue by which everything was counted.
+    `quota_uid` and `generation` are of the quota object as read before any of the lists began; `catalogue` is by
+    what everything was counted (`charge.counted_by`).
     """
 
     objects: Mapping[str, Stored]
@@ -68,7 +68,7 @@ class Refused(Enum):
 
     OLDER = "one of the lists is older than one that was counted already"
     UNCOUNTED = "the quota, or a dimension of it, was never counted: it has to be initialised"
-    OTHER_CATALOGUE = "the row was counted by another class catalogue: it has to be initialised"
+    OTHER_CATALOGUE = "the row was counted by another class catalogue or unpinned: it has to be initialised"
     TOO_EARLY = "replicas may still believe that there is no quota"
     BEGUN_BEFORE = "the lists were begun before this quota, as it is now, was read"
 
@@ -95,7 +95,7 @@ def settle(row: Row, listing: Listing, matured: frozenset[str]) -> Settled | Ref
 
 
 def initialise(row: Row, listing: Listing, matured: frozenset[str], *, waited: bool) -> Settled | Refused:
-    """Count a row for the first time, or again because `hard` gained a dimension or the class catalogue changed.
+    """Count a row for the first time, or again because `hard` gained a dimension, or what it is counted by changed.
 
     `waited` tells whether this process has known this quota object for NO_QUOTA_SECONDS.
     """
@@ -111,12 +111,15 @@ def _count(row: Row, listing: Listing, matured: frozenset[str]) -> Settled | Ref
         return Refused.OLDER
     confirmed = tuple(entry.id for entry in row.entries if _is_shown(entry, listing.objects))
     expired = _given_up(row.entries, matured, confirmed)
+    entries = row.entries.without((*confirmed, *expired))
+    # What is in flight may cost more by this catalogue than was reserved for it by another: nobody comes in before it is gone.
+    charged_alike = row.class_catalogue == listing.catalogue or not entries
     counted = msgspec.structs.replace(
         row,
         used={**dict.fromkeys(row.hard, NOTHING), **listing.used},
-        entries=row.entries.without((*confirmed, *expired)),
+        entries=entries,
         revisions=listing.revisions,
-        class_catalogue=listing.catalogue,
+        class_catalogue=listing.catalogue if charged_alike else None,
         observed_generation=row.generation,
         holders=listing.holders,
     )

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.charge import Unpinned, catalogue_digest
+from policies.charge import Unpinned, catalogue_digest, counted_by
 from policies.ledger.row import HOLDERS_SHOWN, Holder, Revisions, Row
 from policies.ledger.settle import Listing, Stored
 from policies.vector import NOTHING
@@ -73,6 +73,10 @@ class Counting:
         for name, mirror in self.mirrors.items():
             threading.Thread(target=mirror.run, args=(stopping,), name=f"watch {name}", daemon=True).start()
 
+    def counted_by(self, row: Row) -> str:
+        """Return what the row says in `class_catalogue` once it is counted by this configuration."""
+        return counted_by(self.catalogue, row.unpinned)
+
     @property
     def synced(self) -> bool:
         return all(mirror.synced for mirror in self.mirrors.values())
@@ -100,7 +104,7 @@ class Counting:
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             quota_uid=row.quota_uid,
             generation=generation,
-            catalogue=self.catalogue,
+            catalogue=self.counted_by(row),
             holders=largest_holders(objects, holders, row),
         )
         return Counted(listing, min(pods.begun, claims.begun))

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from policies.charge import Charge, Unpinned, catalogue_digest, charge_pod
+from policies.charge import Charge, Unpinned, catalogue_digest, charge_pod, counted_by
 from policies.claims import SCHEDULER, ResourceClaim, charge_claim, decode_claim, is_charged_with_its_pod
 from policies.finding import Finding
 from policies.ledger.decide import Reservation
@@ -65,17 +65,17 @@ class Bill:
 
     def reservation(self, row: Row) -> Reservation | None:
         """Return what is asked of the row; None if it is refused whatever is free."""
-        after = self.after(row.unpinned)
+        after, catalogue = self.after(row.unpinned), counted_by(self._catalogue, row.unpinned)
         if self.denials(row.unpinned):
             return None
         if self._before is None:
-            return Reservation.creation(self._uid, after.vector, self._catalogue)
+            return Reservation.creation(self._uid, after.vector, catalogue)
         return Reservation.change(
             self._uid,
             self._request_uid,
             self._before(row.unpinned).vector,
             after.vector,
-            self._catalogue,
+            catalogue,
             version=self._version,
         )
 
