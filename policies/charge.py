@@ -113,6 +113,11 @@ def catalogue_digest(classes: ClassCatalogue, vocabulary: Vocabulary) -> str:
     return f"{classes.digest[:8]}{vocabulary.digest[:8]}"
 
 
+def counted_by(digest: str, unpinned: Unpinned) -> str:
+    """Return what a row's count and its entries must have in common: the catalogue's digest, and the quota's `unpinned`."""
+    return f"{digest}/{unpinned.value}"
+
+
 def weighed(asked: Collection[GPUResource], cards_on: CardsOn, where: Landing, tariff: Tariff) -> Charge:
     """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
     # Most classes weigh most things alike.

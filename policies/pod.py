@@ -223,9 +223,16 @@ class Metadata(View, frozen=True):
     generate_name: str | None = None
     namespace: str | None = None
     uid: str | None = None
+    resource_version: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion, which Kubernetes orders as a whole number; 0 where there is none."""
+        text = self.resource_version or ""
+        return int(text) if text.isascii() and text.isdigit() else 0
 
 
 ContainerList = Literal["containers", "initContainers"]

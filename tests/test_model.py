@@ -155,11 +155,15 @@ def requests(facts: dict[str, str]) -> list[Reservation]:
     objects = len(numbers(facts["used"]))
     asked = []
     for number, entry in enumerate(filter(None, facts["entries"].split(","))):
-        _, base, after = (int(part) for part in entry.split("/"))
+        _, base, after, version = (int(part) for part in entry.split("/"))
         if number < objects:
             asked.append(Reservation.creation(f"object-{number}", vector(after), CATALOGUE))
         else:
-            asked.append(Reservation.change("object-0", str(number), vector(base), vector(after), CATALOGUE))
+            asked.append(
+                Reservation.change(
+                    "object-0", str(number), vector(base), vector(after), CATALOGUE, version=version
+                )
+            )
     return asked
 
 
@@ -193,9 +197,12 @@ def listing_of(facts: dict[str, str]) -> Listing:
     """Return what the lists show together; what was known of the quota is what was known before the first of them."""
     listed = [tuple(int(part) for part in each.split("/")) for each in facts["listed"].split(",") if each]
     quota_uid, generation = min((uid, generation) for _, uid, generation in listed)
+    shown = [tuple(int(part) for part in each.split("/")) for each in facts["shown"].split(",") if each]
     objects = {
-        f"object-{number}": Stored({}, terminal=True) if code == TERMINAL else Stored(vector(code))
-        for number, code in enumerate(numbers(facts["shown"]))
+        f"object-{number}": Stored(
+            {} if code == TERMINAL else vector(code), terminal=code == TERMINAL, version=version
+        )
+        for number, (code, version) in enumerate(shown)
         if code
     }
     return Listing.of(

@@ -16,7 +16,7 @@ from policies.vector import NOTHING, Vector, positive_difference
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks of the row: the entry that it would leave, counted by the class catalogue of that digest."""
+    """What a request asks of the row: the entry that it would leave, counted by that catalogue (`charge.counted_by`)."""
 
     entry: Entry
     catalogue: str
@@ -27,12 +27,14 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def change(
-        cls, uid: str, request_uid: str, before: Vector, after: Vector, catalogue: str
+        cls, uid: str, request_uid: str, before: Vector, after: Vector, catalogue: str, *, version: int
     ) -> "Reservation":
-        """Ask for what grows. Nothing is given back before the change is stored: it may never be."""
+        """Ask for what grows. Nothing is given back before the change is stored: it may never be.
+
+        `version` is the resourceVersion of the object that was reviewed as the one before.
+        """
         growth = positive_difference(after, before)
-        target = {key: after[key] for key in growth}
-        return cls(entry=Entry(f"{uid}/{request_uid}", growth, target), catalogue=catalogue)
+        return cls(entry=Entry(f"{uid}/{request_uid}", growth, version), catalogue=catalogue)
 
 
 class Reason(Enum):

@@ -4,9 +4,9 @@ An entry is demand promised to what the API server has not stored yet. Entries o
 thousand pods of one Job are a thousand equal demands:
 
     gpus=1 classes/nvidia-a100=1 resources/nvidia.com/gpu=1 | 5f0c… 77ab…
-    classes/nvidia-a100=1>1 | 91d2…/c7e1…
+    classes/nvidia-a100=1 >4711 | 91d2…/c7e1…
 
-`amount>target` marks a change of a stored object: the amount by which it grows, and what it will then show in all.
+`>version` marks changes of a stored object: the amount by which it grows, and the resourceVersion that was reviewed.
 """
 
 from collections import Counter
@@ -22,6 +22,7 @@ LIMIT = 128 * 1024
 every decision, and etcd takes 1.5 MiB."""
 
 _ITEMS, _AND_IDS, _LINES = " ", " | ", "\n"
+_NEWER_THAN = ">"
 
 
 class EntriesError(ValueError):
@@ -31,12 +32,13 @@ class EntriesError(ValueError):
 class Entry(msgspec.Struct, frozen=True):
     """Demand reserved under an id: the uid of a new object, or `uid/request uid` for a change of a stored one.
 
-    Of a change, `demand` holds only what grows, and `target` what the object shows in those dimensions once it is stored.
+    Of a change, `demand` holds only what grows, and `version` is the resourceVersion of the object as it was reviewed, on
+    which alone the change can be stored; 0 where it is not known.
     """
 
     id: str
     demand: Vector
-    target: Vector = {}
+    version: int = 0
 
     @property
     def is_change(self) -> bool:
@@ -138,24 +140,20 @@ class Entries:
 
 
 def _head(entry: Entry) -> str:
-    target = texts(entry.target)
-    return _ITEMS.join(
-        f"{key}={amount}" + (f">{target[key]}" if target else "")
-        for key, amount in texts(entry.demand).items()
-    )
+    items = [f"{key}={amount}" for key, amount in texts(entry.demand).items()]
+    if entry.version:
+        items.append(f"{_NEWER_THAN}{entry.version}")
+    return _ITEMS.join(items)
 
 
 @lru_cache(maxsize=4096)
-def _read(head: str) -> tuple[Vector, Vector]:
-    """Return demand and target of a line's head; callers share the vectors and must not change them."""
-    demand: dict[str, str] = {}
-    target: dict[str, str] = {}
-    for item in head.split(_ITEMS):
-        key, _, amounts = item.partition("=")
-        demand[key], change, shown = amounts.partition(">")
-        if change:
-            target[key] = shown
+def _read(head: str) -> tuple[Vector, int]:
+    """Return demand and version of a line's head; callers share the vector and must not change it."""
+    amounts, marked, version = head.partition(_ITEMS + _NEWER_THAN)
+    if marked and not (version.isascii() and version.isdigit()):
+        raise EntriesError(f"the entries hold {head[:80]!r}: {version!r} is no resourceVersion")
+    pairs = (item.partition("=") for item in amounts.split(_ITEMS))
     try:
-        return parse_vector(demand), parse_vector(target)
+        return parse_vector({key: amount for key, _, amount in pairs}), int(version or 0)
     except VectorError as error:
         raise EntriesError(f"the entries hold {head[:80]!r}: {error}") from None

@@ -55,6 +55,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     `used` is None until the quota was initialised. Otherwise it holds every dimension that is used, and each one of
     `hard`, if with zero: a key of `hard` that it lacks was never counted.
+
+    `class_catalogue` is by what it was counted (`charge.counted_by`); None while entries are left that were charged by another
+    one, and nobody is let in.
     """
 
     quota_uid: str

@@ -1,6 +1,6 @@
 """What is counted: `used` from a list, and the entries that it makes superfluous, in one swap.
 
-An entry goes when the list shows what it was for, or when it was seen for so long that what it was for can no longer be
+An entry goes when the list tells what became of it, or when it was seen for so long that what it was for can no longer be
 stored. Every count is fenced: it replaces only a count from lists that are not newer.
 """
 
@@ -15,17 +15,21 @@ from policies.vector import NOTHING, Vector, total
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """An object that a list shows, and what it costs where it stands now; terminal ones cost nothing any more."""
+    """An object that a list shows, and what it costs where it stands now; terminal ones cost nothing any more.
+
+    `version` is its resourceVersion.
+    """
 
     demand: Vector
     terminal: bool = False
+    version: int = 0
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """What consistent lists showed of one namespace, and what was known when they began.
 
-    `quota_uid` and `generation` are of the quota object as read before any of the lists began; `catalogue` is the digest of
-    the class catalogue by which everything was counted.
+    `quota_uid` and `generation` are of the quota object as read before any of the lists began; `catalogue` is by
+    what everything was counted (`charge.counted_by`).
     """
 
     objects: Mapping[str, Stored]
@@ -64,7 +68,7 @@ class Refused(Enum):
 
     OLDER = "one of the lists is older than one that was counted already"
     UNCOUNTED = "the quota, or a dimension of it, was never counted: it has to be initialised"
-    OTHER_CATALOGUE = "the row was counted by another class catalogue: it has to be initialised"
+    OTHER_CATALOGUE = "the row was counted by another class catalogue or unpinned: it has to be initialised"
     TOO_EARLY = "replicas may still believe that there is no quota"
     BEGUN_BEFORE = "the lists were begun before this quota, as it is now, was read"
 
@@ -91,7 +95,7 @@ def settle(row: Row, listing: Listing, matured: frozenset[str]) -> Settled | Ref
 
 
 def initialise(row: Row, listing: Listing, matured: frozenset[str], *, waited: bool) -> Settled | Refused:
-    """Count a row for the first time, or again because `hard` gained a dimension or the class catalogue changed.
+    """Count a row for the first time, or again because `hard` gained a dimension, or what it is counted by changed.
 
     `waited` tells whether this process has known this quota object for NO_QUOTA_SECONDS.
     """
@@ -107,12 +111,15 @@ def _count(row: Row, listing: Listing, matured: frozenset[str]) -> Settled | Ref
         return Refused.OLDER
     confirmed = tuple(entry.id for entry in row.entries if _is_shown(entry, listing.objects))
     expired = _given_up(row.entries, matured, confirmed)
+    entries = row.entries.without((*confirmed, *expired))
+    # What is in flight may cost more by this catalogue than was reserved for it by another: nobody comes in before it is gone.
+    charged_alike = row.class_catalogue == listing.catalogue or not entries
     counted = msgspec.structs.replace(
         row,
         used={**dict.fromkeys(row.hard, NOTHING), **listing.used},
-        entries=row.entries.without((*confirmed, *expired)),
+        entries=entries,
         revisions=listing.revisions,
-        class_catalogue=listing.catalogue,
+        class_catalogue=listing.catalogue if charged_alike else None,
         observed_generation=row.generation,
         holders=listing.holders,
     )
@@ -127,10 +134,14 @@ def _given_up(
 
 
 def _is_shown(entry: Entry, objects: Mapping[str, Stored]) -> bool:
-    """Whether `used` holds by now what the entry was for."""
+    """Whether `used` holds by now what the entry was for, or it cannot be stored any more.
+
+    A change is stored only on the very version that was reviewed: the API server reviews every attempt again, under another
+    request uid. So in an object of a later version it either is, or never will be.
+    """
     stored = objects.get(entry.object_uid)
     if stored is None:
         return False
     if stored.terminal or not entry.is_change:
         return True
-    return all(stored.demand.get(key, NOTHING) >= amount for key, amount in entry.target.items())
+    return 0 < entry.version < stored.version

@@ -59,7 +59,9 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
     uid = team.pod("trainer", 2)
     assert uses(team, 2)
 
-    team.reserve(Reservation.creation(uid, {GPUS: Fraction(2)}, running.controller.counting.catalogue))
+    team.reserve(
+        Reservation.creation(uid, {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row()))
+    )
 
     assert eventually(lambda: not team.row().entries)
     assert gpus(team) == 2
@@ -68,7 +70,9 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
 def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, running: Running) -> None:
     team.quota({"gpus": "8"})
     assert uses(team, 0)
-    team.reserve(Reservation.creation("never", {GPUS: Fraction(2)}, running.controller.counting.catalogue))
+    team.reserve(
+        Reservation.creation("never", {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row()))
+    )
 
     assert len(team.row().entries) == 1
     assert eventually(lambda: not team.row().entries, seconds=6)

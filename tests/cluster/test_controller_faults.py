@@ -105,6 +105,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
                 {GPUS: Fraction(2)},
                 {GPUS: Fraction(2), family: Fraction(2)},
                 str(team.row().class_catalogue),
+                version=int(plane.client().get(team.path("pods", "gated"))[1]["metadata"]["resourceVersion"]),
             )
             team.reserve(change)
             assert eventually(lambda: running.controller._sights.next_maturity(team.name) is not None)

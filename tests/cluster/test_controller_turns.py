@@ -4,6 +4,9 @@ import time
 from fractions import Fraction
 from pathlib import Path
 
+from policies.ledger.decide import Reason, Reservation, decide
+from policies.ledger.row import Row
+from policies.vector import GPUS
 from tests.cluster.controllers import Running, eventually, gpus, uses
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
@@ -54,6 +57,37 @@ spec: {memoryGiB: 16, nodeLabels: [{key: pool, values: [shared]}], equivalents: 
 
         assert eventually(lambda: gpus(team) == Fraction(1, 2))
         assert team.row().class_catalogue != before
+
+
+def test_another_unpinned_counts_everything_anew_and_waits_for_what_is_in_flight(
+    quotas: ControlPlane,
+) -> None:
+    team, card = Namespace(quotas), {GPUS: Fraction(1)}
+    with Running(quotas, expiry=3.0) as running:
+        team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}})
+        team.pod("unpinned", 2)
+        assert uses(team, 2)
+        before = str(team.row().class_catalogue)
+        team.reserve(Reservation.creation("in-flight", card, before))
+
+        team.change_quota({"unpinned": "Dearest"})
+        after = running.controller.counting.counted_by(team.row())
+        row = team.row()
+        assert after != before
+        assert _verdict(row, Reservation.creation("next", card, after)) is Reason.OTHER_CATALOGUE
+
+        assert eventually(lambda: (team.used() or {}).get("classes/nvidia-t4") == 2)
+        assert "in-flight" in team.row().entries
+        assert _verdict(team.row(), Reservation.creation("next", card, before)) is Reason.OTHER_CATALOGUE
+        assert _verdict(team.row(), Reservation.creation("next", card, after)) is Reason.OTHER_CATALOGUE
+        assert eventually(lambda: team.row().class_catalogue == after)
+        assert not team.row().entries
+        assert _verdict(team.row(), Reservation.creation("next", card, after)) is Reason.RESERVED
+
+
+def _verdict(row: Row, asked: Reservation) -> Reason:
+    (verdict,) = decide(row, [asked]).verdicts
+    return verdict.reason
 
 
 def test_the_next_one_takes_over_when_the_leader_goes(quotas: ControlPlane) -> None:

@@ -76,8 +76,8 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #ifndef CHANGE_HAS_OWN_ENTRY
 #define CHANGE_HAS_OWN_ENTRY 1
 #endif
-#ifndef CHANGE_STAYS_UNTIL_SHOWN
-#define CHANGE_STAYS_UNTIL_SHOWN 1
+#ifndef CHANGE_STAYS_UNTIL_NEWER
+#define CHANGE_STAYS_UNTIL_NEWER 1
 #endif
 #ifndef CHANGE_EXPIRES
 #define CHANGE_EXPIRES 1
@@ -143,7 +143,7 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define STORED_AT_START 1
 #define DELETIONS 1
 #endif
-#ifdef BACK_AND_FORTH    /* a stored pod moves to another class, and back: S2 is broken unless -DCHANGE_BY_VERSION=1 */
+#ifdef BACK_AND_FORTH    /* a stored pod moves to another class, and back */
 #define CONTROLLERS 1
 #define OBJECTS 2
 #define CHANGES 2
@@ -417,7 +417,7 @@ inline print_row() {
   printf(" entries=");
   i = 0;
   do
-  :: i < REQUESTS -> printf("%d/%d/%d,", row.entry[i], base[i], AFTER(i)); i++
+  :: i < REQUESTS -> printf("%d/%d/%d/%d,", row.entry[i], base[i], AFTER(i), base_version[i]); i++
   :: else -> break
   od;
   printf(" revisions=");
@@ -643,13 +643,8 @@ inline is_shown(c, q) {
   before = list[c].shown[OF(q)];
   shown = (before != 0);
   if
-  :: shown && before != TERMINAL_SHOWN && IS_CHANGE(q) && CHANGE_STAYS_UNTIL_SHOWN ->
-#if CHANGE_BY_VERSION
+  :: shown && before != TERMINAL_SHOWN && IS_CHANGE(q) && CHANGE_STAYS_UNTIL_NEWER ->
      shown = (list[c].version[0] > base_version[q])
-#else
-     shown = (GROWTH(q, 0) <= 0 || AMOUNT(before, 0) >= AMOUNT(AFTER(q), 0)) &&
-             (GROWTH(q, 1) <= 0 || AMOUNT(before, 1) >= AMOUNT(AFTER(q), 1))
-#endif
   :: else
   fi;
   skip
@@ -766,7 +761,7 @@ inline settle(c) {
   printf(" shown=");
   i = 0;
   do
-  :: i < OBJECTS -> printf("%d,", list[c].shown[i]); i++
+  :: i < OBJECTS -> printf("%d/%d,", list[c].shown[i], list[c].version[i]); i++
   :: else -> break
   od;
   printf(" listed=");
@@ -825,7 +820,7 @@ end:
 
 inline is_stored(q) {
   if
-  :: !IS_CHANGE(q) -> shows[q] = CREATED(q); revision[COLLECTION(q)]++
+  :: !IS_CHANGE(q) -> shows[q] = CREATED(q); version[q]++; revision[COLLECTION(q)]++
   :: IS_CHANGE(q) && LIVE(0) && version[0] == base_version[q] ->
      shows[0] = AFTER(q); version[0]++; revision[PODS]++
   :: else
@@ -915,7 +910,7 @@ init {
     row.counted = (uid != 0);
     row.second_key = CONSTRAINED(0, 1);
 #if STORED_AT_START
-    shows[0] = CREATED(0); row.used[0] = CREATED(0); request[0] = ended; promised[0] = true;
+    shows[0] = CREATED(0); row.used[0] = CREATED(0); request[0] = ended; promised[0] = true; version[0] = 1;
     revision[PODS] = 1; row.revision[PODS] = 1;
 #endif
     skip

@@ -43,6 +43,7 @@ class ClaimRecord(msgspec.Struct, frozen=True):
     name: str
     holder: str
     blueprint: ClaimBlueprint
+    version: int
     made_by_scheduler: ResourceClaim | None = None
 
 
@@ -84,6 +85,7 @@ class ClaimReader:
             name=metadata.name or "",
             holder=holder(metadata, "ResourceClaim"),
             blueprint=self._blueprint(claim),
+            version=metadata.version,
             made_by_scheduler=_identity(metadata),
         )
 

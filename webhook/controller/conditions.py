@@ -30,6 +30,14 @@ def _ready(row: Row) -> Condition:
         return _condition(
             row, "Ready", FALSE, "NotCounted", "what is stored has not been counted yet: denies"
         )
+    if row.class_catalogue is None:
+        return _condition(
+            row,
+            "Ready",
+            FALSE,
+            "InFlight",
+            "what is in flight was charged by another catalogue or unpinned: denies",
+        )
     return _condition(
         row, "Ready", TRUE, "Counted", "every pod and claim of the namespace that is stored is counted"
     )

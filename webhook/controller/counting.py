@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.charge import Unpinned, catalogue_digest
+from policies.charge import Unpinned, catalogue_digest, counted_by
 from policies.ledger.row import HOLDERS_SHOWN, Holder, Revisions, Row
 from policies.ledger.settle import Listing, Stored
 from policies.vector import NOTHING
@@ -73,6 +73,10 @@ class Counting:
         for name, mirror in self.mirrors.items():
             threading.Thread(target=mirror.run, args=(stopping,), name=f"watch {name}", daemon=True).start()
 
+    def counted_by(self, row: Row) -> str:
+        """Return what the row says in `class_catalogue` once it is counted by this configuration."""
+        return counted_by(self.catalogue, row.unpinned)
+
     @property
     def synced(self) -> bool:
         return all(mirror.synced for mirror in self.mirrors.values())
@@ -100,7 +104,7 @@ class Counting:
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             quota_uid=row.quota_uid,
             generation=generation,
-            catalogue=self.catalogue,
+            catalogue=self.counted_by(row),
             holders=largest_holders(objects, holders, row),
         )
         return Counted(listing, min(pods.begun, claims.begun))
@@ -116,11 +120,12 @@ class Counting:
         holders: dict[str, str] = {}
         for pod in pods.items:
             charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
-            objects[pod.uid] = Stored(charge.vector, pod.is_terminal)
+            objects[pod.uid] = Stored(charge.vector, pod.is_terminal, pod.version)
             holders[pod.uid] = pod.holder
         charged = {pod.uid: pod for pod in pods.items if not pod.is_terminal and objects[pod.uid].demand}
         for claim in claims.items:
-            objects[claim.uid] = Stored(self._claims.charge(claim, unpinned, charged))
+            cost = self._claims.charge(claim, unpinned, charged)
+            objects[claim.uid] = Stored(cost, version=claim.version)
             holders[claim.uid] = claim.holder
         for uid in pods.gone | claims.gone:
             objects.setdefault(uid, GONE)

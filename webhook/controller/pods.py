@@ -34,7 +34,8 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
 class PodRecord(msgspec.Struct, frozen=True):
     """A stored pod. `holder` is who is told to hold its GPUs: its controller (`Job/train`) or itself.
 
-    `extended_claim` names the ResourceClaim that the scheduler made for what the pod asks for by a resource name.
+    `version` is the resourceVersion; `extended_claim` names the ResourceClaim that the scheduler made for what the pod asks
+    for by a resource name.
     """
 
     uid: str
@@ -44,6 +45,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     node_name: str
     is_terminal: bool
     blueprint: Blueprint
+    version: int
     extended_claim: str = ""
 
 
@@ -89,6 +91,7 @@ class PodReader:
             node_name=pod.body.node_name or "",
             is_terminal=status.phase in TERMINAL_PHASES,
             blueprint=self._blueprint(pod),
+            version=metadata.version,
             extended_claim=extended.resource_claim_name if extended else "",
         )
         return record if self.charge(record, Unpinned.TOTAL_ONLY, None).vector else None

@@ -95,7 +95,8 @@ class Settler:
             self._metrics.forget(namespace)
 
     def _is_counted(self, row: Row) -> bool:
-        return row.used is not None and not row.uncounted and row.class_catalogue == self.counting.catalogue
+        is_full = row.used is not None and not row.uncounted
+        return is_full and row.class_catalogue == self.counting.counted_by(row)
 
     def _waits(self, namespace: str, row: Row) -> float:
         return 0.0 if self._is_counted(row) else self._sights.waits(namespace)
@@ -139,7 +140,7 @@ class Settler:
         # A count that only is newer is not written: nothing depends on a fence that stays where it was.
         if msgspec.structs.replace(row, revisions=versioned.row.revisions) != versioned.row:
             self._sights.see(namespace, self._store.swap(namespace, versioned, row, CALL_SECONDS).row)
-        first = not self._is_counted(versioned.row)
+        first = self._is_counted(row) and not self._is_counted(versioned.row)
         if first or self._recount_in(namespace, row) <= 0:
             self._recounts[namespace] = (row.quota_uid, monotonic())
             self._metrics.recounted(namespace, now)

@@ -62,8 +62,9 @@ _OTHERWISE: Mapping[Reason, tuple[str, str]] = {
         "try again in some seconds; if it lasts, its conditions and the log of `gpu-admission controller` say why",
     ),
     Reason.OTHER_CATALOGUE: (
-        "was counted by other GPUClass documents than this replica has",
-        "try again in some seconds; if it lasts, the replicas and the controller differ in their configuration",
+        "is to be counted anew: its spec.unpinned or the GPUClass documents have changed, or this replica has others",
+        f"try again in some seconds, at most some {ceil(EXPIRY_SECONDS) + SETTLE_SECONDS} where creations are in flight; if "
+        "it lasts, the replicas and `gpu-admission controller` differ in their configuration",
     ),
     Reason.FULL: (
         "has no space for more creations in flight than it has now",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from policies.charge import catalogue_digest
+from policies.charge import catalogue_digest, counted_by
 from policies.ledger.row import Row
 from policies.vector import NOTHING
 from webhook.configuration.snapshot import Configuration
@@ -67,7 +67,8 @@ class MemoryStore:
         if spec is None:
             return None
         held = self._rows.get(namespace)
-        hard, catalogue = spec.amounts, catalogue_digest(configuration.classes, configuration.vocabulary)
+        digest = catalogue_digest(configuration.classes, configuration.vocabulary)
+        hard, catalogue = spec.amounts, counted_by(digest, spec.unpinned)
         if held is None:
             row = Row(quota_uid=f"memory/{namespace}", generation=0, hard={}, unpinned=spec.unpinned)
         else:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from policies.charge import Charge, Unpinned, catalogue_digest, charge_pod
+from policies.charge import Charge, Unpinned, catalogue_digest, charge_pod, counted_by
 from policies.claims import SCHEDULER, ResourceClaim, charge_claim, decode_claim, is_charged_with_its_pod
 from policies.finding import Finding
 from policies.ledger.decide import Reservation
@@ -32,16 +32,26 @@ ChargeOf = Callable[[Unpinned], Charge]
 
 
 class Bill:
-    """What a request costs, depending on what the quota says of unpinned pods; each worked out once."""
+    """What a request costs, depending on what the quota says of unpinned pods; each worked out once.
+
+    Of a change, `before` is what the object costs as it is stored, in `version`.
+    """
 
     def __init__(
-        self, request_uid: str, uid: str, catalogue: str, after: ChargeOf, before: ChargeOf | None
+        self,
+        request_uid: str,
+        uid: str,
+        catalogue: str,
+        after: ChargeOf,
+        before: ChargeOf | None = None,
+        version: int = 0,
     ) -> None:
         self._request_uid = request_uid
         self._uid = uid
         self._catalogue = catalogue
         self.after = lru_cache(after)
         self._before = lru_cache(before) if before else None
+        self._version = version
 
     def denials(self, unpinned: Unpinned) -> tuple[Finding, ...]:
         """Return why it may not come in whatever is free. What was let in like that once may change."""
@@ -55,13 +65,19 @@ class Bill:
 
     def reservation(self, row: Row) -> Reservation | None:
         """Return what is asked of the row; None if it is refused whatever is free."""
-        after = self.after(row.unpinned)
+        after, catalogue = self.after(row.unpinned), counted_by(self._catalogue, row.unpinned)
         if self.denials(row.unpinned):
             return None
         if self._before is None:
-            return Reservation.creation(self._uid, after.vector, self._catalogue)
-        before = self._before(row.unpinned)
-        return Reservation.change(self._uid, self._request_uid, before.vector, after.vector, self._catalogue)
+            return Reservation.creation(self._uid, after.vector, catalogue)
+        return Reservation.change(
+            self._uid,
+            self._request_uid,
+            self._before(row.unpinned).vector,
+            after.vector,
+            catalogue,
+            version=self._version,
+        )
 
     def _growth(self, unpinned: Unpinned) -> bool:
         before = self._before(unpinned).vector if self._before else {}
@@ -138,6 +154,7 @@ def bill_of_pod(
         catalogue_digest(configuration.classes, configuration.vocabulary),
         charge(pod),
         charge(before) if before else None,
+        before.metadata.version if before and before.metadata else 0,
     )
 
 
@@ -154,7 +171,7 @@ def bill_of_claim(request: AdmissionRequest, configuration: Configuration) -> Bi
         )
 
     catalogue = catalogue_digest(configuration.classes, configuration.vocabulary)
-    return Bill(request.uid, _final_uid(request, claim.metadata), catalogue, charge, None)
+    return Bill(request.uid, _final_uid(request, claim.metadata), catalogue, charge)
 
 
 def _owners(claim: ResourceClaim) -> frozenset[str]:

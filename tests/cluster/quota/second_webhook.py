@@ -25,9 +25,12 @@ COLLIDES = "collides-"
 class SecondWebhook:
     """Served and registered for the pods of `namespace`, for the length of a `with` block. Of two pods it denies one."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, *, host: int = 30) -> None:
+    def __init__(
+        self, plane: ControlPlane, namespace: str, *, host: int = 30, operation: str = "CREATE"
+    ) -> None:
         self._client = plane.client()
         self._namespace = namespace
+        self._operation = operation
         self._address = plane.service_address(host)
         self._authority = Authority("second webhook")
         self._certificate = plane.processes.folder / "second-webhook.pem"
@@ -82,7 +85,12 @@ class SecondWebhook:
                 "caBundle": b64encode(self._authority.certificate).decode(),
             },
             "rules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "resources": ["pods"],
+                    "operations": [self._operation],
+                }
             ],
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self._namespace}},
             "objectSelector": {"matchLabels": {"second": "asks"}},

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from policies.ledger.decide import Reservation
 from policies.vector import GPUS
 from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually, uses
@@ -106,6 +107,27 @@ def test_what_ends_makes_room_within_seconds(team: Namespace, end: str) -> None:
         team.set_phase("first", end)
 
     assert eventually(lambda: gpu_pods(team, "next") == [201], seconds=5)
+
+
+def test_nobody_comes_in_while_something_is_in_flight_that_another_unpinned_charged(team: Namespace) -> None:
+    in_force(team, {"gpus": "4", "classes": {T4: "1"}})
+    assert gpu_pods(team, "before") == [201]
+    assert uses(team, 1)
+    assert used(team, f"classes/{T4}") == 0
+    team.reserve(Reservation.creation("in-flight", {GPUS: Fraction(1)}, str(team.row().class_catalogue)))
+
+    team.change_quota({"unpinned": "Dearest"})
+    at_once = create(team, gpu_pod("after", GPU, 1))
+    assert eventually(lambda: used(team, f"classes/{T4}") == 1)
+    counted = create(team, gpu_pod("after", GPU, 1))
+
+    for status, answer in (at_once, counted):
+        assert status == 403
+        assert (
+            "is to be counted anew: its spec.unpinned or the GPUClass documents have changed"
+            in answer["message"]
+        )
+    assert [condition.status for condition in team.row().conditions if condition.type == "Ready"] == ["False"]
 
 
 def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:

@@ -116,23 +116,21 @@ def test_an_exceeded_quota_has_nothing_free_and_not_less() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "want"),
     [
-        pytest.param({"gpus": 1}, {"gpus": 1, "a": 1}, ({"a": 1}, {"a": 1}), id="a-class-is-chosen"),
-        pytest.param({"a": 1}, {"b": 1}, ({"b": 1}, {"b": 1}), id="what-is-left-is-not-given-back"),
-        pytest.param(
-            {"gpus": "1/2"}, {"gpus": "5/7"}, ({"gpus": "3/14"}, {"gpus": "5/7"}), id="a-larger-share"
-        ),
-        pytest.param({"gpus": 2}, {"gpus": 1}, ({}, {}), id="nothing-grows"),
+        pytest.param({"gpus": 1}, {"gpus": 1, "a": 1}, {"a": 1}, id="a-class-is-chosen"),
+        pytest.param({"a": 1}, {"b": 1}, {"b": 1}, id="what-is-left-is-not-given-back"),
+        pytest.param({"gpus": "1/2"}, {"gpus": "5/7"}, {"gpus": "3/14"}, id="a-larger-share"),
+        pytest.param({"gpus": 2}, {"gpus": 1}, {}, id="nothing-grows"),
     ],
 )
-def test_of_a_change_only_what_grows(before: Amounts, after: Amounts, want: tuple[Amounts, Amounts]) -> None:
-    entry = Reservation.change("pod", "r1", amounts(**before), amounts(**after), "c").entry
+def test_of_a_change_only_what_grows(before: Amounts, after: Amounts, want: Amounts) -> None:
+    entry = Reservation.change("pod", "r1", amounts(**before), amounts(**after), "c", version=7).entry
     assert (entry.id, entry.is_change, entry.object_uid) == ("pod/r1", True, "pod")
-    assert (entry.demand, entry.target) == (amounts(**want[0]), amounts(**want[1]))
+    assert (entry.demand, entry.version) == (amounts(**want), 7)
 
 
 def test_a_change_without_growth_passes_an_exceeded_quota() -> None:
     before = row(amounts(gpus=1), amounts(gpus=9))
-    change = Reservation.change("pod", "r1", amounts(gpus=2), amounts(gpus=1), "c")
+    change = Reservation.change("pod", "r1", amounts(gpus=2), amounts(gpus=1), "c", version=7)
     assert decide(before, [change]).verdicts[0].allowed
 
 

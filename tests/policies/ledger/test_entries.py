@@ -20,7 +20,7 @@ def entries(draw: st.DrawFn) -> Entry:
     demand = draw(vectors)
     if draw(st.booleans()):
         return Entry(draw(ids), demand)
-    return Entry(f"{draw(ids)}/{draw(ids)}", demand, {key: amount + 1 for key, amount in demand.items()})
+    return Entry(f"{draw(ids)}/{draw(ids)}", demand, draw(st.integers(0, 2**63)))
 
 
 @given(st.lists(entries(), unique_by=lambda entry: entry.id))
@@ -37,10 +37,8 @@ def test_what_is_written_is_read(some: list[Entry]) -> None:
 
 def test_equal_demands_share_a_line() -> None:
     demand = {"gpus": Fraction(1), "classes/nvidia-a100": Fraction(1)}
-    written = Entries.of(
-        Entry("a", demand), Entry("b/r", {"gpus": Fraction(2, 7)}, {"gpus": Fraction(1)}), Entry("c", demand)
-    )
-    assert written.text == "classes/nvidia-a100=1 gpus=1 | a c\ngpus=2/7>1 | b/r"
+    written = Entries.of(Entry("a", demand), Entry("b/r", {"gpus": Fraction(2, 7)}, 4711), Entry("c", demand))
+    assert written.text == "classes/nvidia-a100=1 gpus=1 | a c\ngpus=2/7 >4711 | b/r"
 
 
 def test_a_thousand_pods_of_a_job_take_some_37_characters_each() -> None:
@@ -72,7 +70,9 @@ def test_an_id_that_is_there_stays_what_it_is() -> None:
         ),
         pytest.param("gpus=1 | a  b", "line 1 of the entries has an id that is empty", id="empty-id"),
         pytest.param("gpus=-1 | a", "the entries hold 'gpus=-1': ", id="negative"),
-        pytest.param("gpus=1>x | a/b", "the entries hold 'gpus=1>x': ", id="target"),
+        pytest.param(
+            "gpus=1 >x | a/b", "the entries hold 'gpus=1 >x': 'x' is no resourceVersion", id="version"
+        ),
         pytest.param("cpu=1 | a", "is neither gpus nor classes/<name> nor resources/<name>", id="key"),
         pytest.param(" | a", "the entries hold '': ", id="no-demand"),
     ],

@@ -14,13 +14,20 @@ ROW = Row(quota_uid="q", generation=3, hard=HARD, unpinned=Unpinned.TOTAL_ONLY)
 
 
 def counted(**used: Fraction) -> Row:
-    return msgspec.structs.replace(ROW, used={**dict.fromkeys(HARD, Fraction(0)), **used})
+    used = {**dict.fromkeys(HARD, Fraction(0)), **used}
+    return msgspec.structs.replace(ROW, used=used, class_catalogue="c")
 
 
 @pytest.mark.parametrize(
     ("row", "stale", "want"),
     [
         pytest.param(ROW, "", {"Ready": "False", "Exceeded": "False", "Stale": "False"}, id="not-counted"),
+        pytest.param(
+            msgspec.structs.replace(counted(), class_catalogue=None),
+            "",
+            {"Ready": "False", "Exceeded": "False", "Stale": "False"},
+            id="others-in-flight",
+        ),
         pytest.param(
             counted(gpus=Fraction(8)),
             "",

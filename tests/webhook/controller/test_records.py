@@ -66,6 +66,19 @@ def test_pods_of_one_job_share_their_blueprint() -> None:
     assert (one.node_name, other.node_name) == ("a", "b")
 
 
+@pytest.mark.parametrize(
+    ("stored", "want"),
+    [
+        pytest.param({"resourceVersion": "18446744073709551615"}, 2**64 - 1, id="a-whole-number"),
+        pytest.param({}, 0, id="none"),
+        pytest.param({"resourceVersion": "v7"}, 0, id="no-number"),
+    ],
+)
+def test_records_have_the_version(stored: dict[str, str], want: int) -> None:
+    assert pod(metadata=stored).version == want
+    assert CLAIMS.record(claim(False, "owner", **stored)).version == want
+
+
 def test_a_pod_without_gpus_is_not_kept() -> None:
     document = {
         "metadata": {"name": "web", "uid": "u", "namespace": "n"},
@@ -100,7 +113,7 @@ def test_the_holder_is_the_controller_or_the_pod_itself() -> None:
     assert pod("p", metadata={"ownerReferences": OWNERS[:1]}).holder == "Pod/p"
 
 
-def claim(mark: bool, owner: str) -> msgspec.Raw:
+def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": True}]
     annotations = {"resource.kubernetes.io/extended-resource-claim": "true"} if mark else {}
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]
@@ -110,6 +123,7 @@ def claim(mark: bool, owner: str) -> msgspec.Raw:
         "uid": "u",
         "ownerReferences": owners,
         "annotations": annotations,
+        **metadata,
     }
     return raw({"metadata": meta, "spec": {"devices": {"requests": requests}}})
 

@@ -43,13 +43,14 @@ class StoreContract:
         assert [entry.id for entry in row.entries] == ["pod1"]
         assert row.generation > generation
 
-    def test_changes_come_back_with_their_targets(self, ledger: Ledger) -> None:
+    def test_changes_come_back_with_their_versions(self, ledger: Ledger) -> None:
         before = read(ledger)
-        change = Reservation.change("pod1", "r1", vector(gpus="1/2"), vector(gpus="5/7"), ledger.catalogue)
+        half, more = vector(gpus="1/2"), vector(gpus="5/7")
+        change = Reservation.change("pod1", "r1", half, more, ledger.catalogue, version=4711)
         decided = decide(before.row, [change])
         ledger.store.swap(NAMESPACE, before, decided.row, SECONDS)
         (entry,) = read(ledger).row.entries
-        assert (entry.id, entry.demand, entry.target) == ("pod1/r1", vector(gpus="3/14"), vector(gpus="5/7"))
+        assert (entry.id, entry.demand, entry.version) == ("pod1/r1", vector(gpus="3/14"), 4711)
 
 
 def read(ledger: Ledger) -> Versioned:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policies.charge import catalogue_digest
+from policies.charge import Unpinned, catalogue_digest, counted_by
 from policies.policy import PolicySet
 from policies.quota import Hard, QuotaSpec
 from policies.vector import CLASSES as CLASSES_PREFIX
@@ -36,7 +36,7 @@ def spec(hard: Vector) -> QuotaSpec:
 class MemoryLedger:
     """A MemoryStore whose configuration is loaded anew at every grant."""
 
-    catalogue = catalogue_digest(CLASSES, VOCABULARY)
+    catalogue = counted_by(catalogue_digest(CLASSES, VOCABULARY), Unpinned.TOTAL_ONLY)
 
     def __init__(self, hard: Vector) -> None:
         self.grant(hard)

@@ -174,8 +174,7 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
                 return False
             if request.before is None:
                 return request.promised
-            stored = world.pods.get(request.uid)
-            return stored is not None and not stored.terminal and stored.demand == request.before
+            return world.is_current(request) and not world.pods[request.uid].terminal
 
     return Histories
 

@@ -254,10 +254,11 @@ def test_of_a_changed_pod_only_what_grows_is_charged(serve: Callable[..., Served
     gated: JSON = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
     before, pinned = gpu_pod("one", **gated), gpu_pod("one", nodeSelector={"accelerator": "nvidia-t4"})
     assert served.validate(before).allowed
-    assert served.validate(pinned, operation="UPDATE", oldObject=before, uid="r1").allowed
+    stored = {**before, "metadata": {**before["metadata"], "resourceVersion": "4711"}}
+    assert served.validate(pinned, operation="UPDATE", oldObject=stored, uid="r1").allowed
     row = served.store.rows()["team"]
     (change,) = [entry for entry in row.entries if entry.is_change]
-    assert change.id == "one/r1"
+    assert (change.id, change.version) == ("one/r1", 4711)
     assert set(change.demand) == {"classes/nvidia-t4"}
     too_much = served.validate(
         gpu_pod("two", nodeSelector={"accelerator": "nvidia-t4"}),

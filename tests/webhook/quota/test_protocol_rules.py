@@ -291,7 +291,7 @@ def two_changes_of_one_pod(*, rule: bool) -> World:
 
 
 def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
-    """Change entry stays while the pod is listed unchanged."""
+    """Change entry stays while the pod is listed in the version that was reviewed."""
     around = world(gpus=9, a=1)
     uid = stored_pod(around, gpus=1)
     around.admit(around.change(uid, gpus=1, a=1))
@@ -304,17 +304,23 @@ def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
     return around
 
 
-def a_change_grows_what_the_pod_had(*, rule: bool) -> World:
-    """Show a change by the amount after it, not by its growth."""
-    around = world(gpus=2)
-    uid = stored_pod(around, gpus=1)
-    around.admit(around.change(uid, gpus=2))
+def a_change_is_taken_back_and_made_again(*, rule: bool) -> World:
+    """Show a change by the pod's version, not by what the pod asks for: a list from before shows that, too."""
+    around = world(gpus=9, a=2)
+    uid = stored_pod(around, gpus=1, a=1)
+    old = around.list(Controller())
+    back = around.change(uid, gpus=1)
+    around.admit(back)
+    around.be_stored(back)
+    forth = around.change(uid, gpus=1, a=1)
 
-    def by_growth(entry: Entry, objects: dict[str, Stored]) -> bool:
+    def by_amount(entry: Entry, objects: dict[str, Stored]) -> bool:
         shown = objects[entry.object_uid].demand
-        return all(shown.get(key, NOTHING) >= amount for key, amount in entry.demand.items())
+        return all(shown.get(key, NOTHING) >= amount for key, amount in forth.after.items())
 
-    with patch.object(settling, "_is_shown", settling._is_shown if rule else by_growth):
+    with patch.object(settling, "_is_shown", settling._is_shown if rule else by_amount):
+        around.admit(forth)
+        around.settle(old)
         around.settle(around.list(Controller()))
     return around
 
@@ -418,7 +424,7 @@ HISTORIES = (
     an_entry_knows_only_what_was_granted,
     two_changes_of_one_pod,
     a_change_is_listed_before_it_is_stored,
-    a_change_grows_what_the_pod_had,
+    a_change_is_taken_back_and_made_again,
     a_change_of_a_pod_that_finishes,
     a_change_of_a_pod_that_is_deleted,
     a_change_that_fails,

@@ -109,6 +109,8 @@ class Flight:
     growth: Vector
     begun: float
     before: Vector | None = None
+    version: int = 0
+    """Of a change: of the pod that was reviewed; it is stored on no other one."""
     promised: bool = True
     """Whether the promise covers it: not if the quota was replaced under way."""
 
@@ -169,22 +171,27 @@ class World:
     def change(self, uid: str, **amounts: int | str) -> Flight:
         """Begin to change a stored pod to that demand."""
         self._names += 1
-        before, after = self.pods[uid].demand, vector(**amounts)
-        return Flight(f"{uid}/r{self._names}", after, positive_difference(after, before), self.now, before)
+        stored, after = self.pods[uid], vector(**amounts)
+        growth = positive_difference(after, stored.demand)
+        return Flight(f"{uid}/r{self._names}", after, growth, self.now, stored.demand, stored.version)
 
     def be_stored(self, flight: Flight) -> None:
         """Store what was admitted, if it still can be."""
         self.flights.pop(flight.id, None)
-        gone = flight.before is not None and (
-            flight.uid not in self.pods or self.pods[flight.uid].demand != flight.before
-        )
-        if self.now - flight.begun > CREATION_SECONDS or gone:
+        if self.now - flight.begun > CREATION_SECONDS or not self.is_current(flight):
             return
         terminal = flight.before is not None and self.pods[flight.uid].terminal
         self._write(flight.uid, Stored(flight.after, terminal=terminal))
         if not flight.promised:
             self.unpromised.add(flight.uid)
         self.check()
+
+    def is_current(self, flight: Flight) -> bool:
+        """Whether no other write came between the review and now; a creation meets none."""
+        if flight.before is None:
+            return True
+        pod = self.pods.get(flight.uid)
+        return pod is not None and pod.version == flight.version
 
     def fail(self, flight: Flight) -> None:
         """Not store what was admitted: another webhook refused it, etcd timed out, the process that asked was killed."""
@@ -230,7 +237,9 @@ class World:
             reservation = Reservation.creation(flight.id, flight.after, catalogue)
         else:
             uid, _, request = flight.id.partition("/")
-            reservation = Reservation.change(uid, request, flight.before, flight.after, catalogue)
+            reservation = Reservation.change(
+                uid, request, flight.before, flight.after, catalogue, version=flight.version
+            )
         decided = decide(before.row, [reservation], limit=self.store.entries_limit)
         if decided.row is not before.row:
             self.store.swap(NAMESPACE, before, decided.row, SECONDS)
@@ -339,8 +348,7 @@ class World:
         """Whether it can still be stored and count: a change not of a pod that has finished, gone or changed meanwhile."""
         if flight.before is None:
             return True
-        pod = self.pods.get(flight.uid)
-        return pod is not None and not pod.terminal and pod.demand == flight.before
+        return self.is_current(flight) and not self.pods[flight.uid].terminal
 
     def _all(self) -> Mapping[str, Stored]:
         return {**self.pods, **self.claims}
@@ -360,4 +368,5 @@ class World:
         if stored is None:
             objects.pop(uid, None)
         else:
-            objects[uid] = stored
+            version = self.revisions.resource_claims if is_claim else self.revisions.pods
+            objects[uid] = msgspec.structs.replace(stored, version=version)
