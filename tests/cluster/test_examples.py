@@ -18,7 +18,7 @@ from webhook.commands import main
 WORKLOADS = ROOT / "examples" / "workloads"
 FILES = sorted(WORKLOADS.glob("*.yaml"))
 BUILT_IN_GROUPS = ("v1", "apps/", "batch/", "autoscaling/")
-NAMESPACE = "team"
+NAMESPACE = "examples"
 
 REFUSED = re.compile(r"# Refused by (?P<rule>[a-z-]+):")
 

@@ -1,5 +1,6 @@
 """What people, broken clients and attackers may send: answered in order, at once, and without growing."""
 
+import base64
 import contextlib
 import json
 import socket
@@ -11,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 import pytest
 from flask.testing import FlaskClient
 from prometheus_client import CollectorRegistry
@@ -82,13 +84,11 @@ def slices(container_number: int, quantity: str) -> JSON:
     ],
 )  # fmt: skip
 def test_a_huge_object_is_answered_soon_and_shortly(endpoint: str, document: JSON, code: int | None) -> None:
-    engine, metrics = Engine(load_directory(None)), Metrics(CollectorRegistry())
-    app = create_app(Admission(lambda: engine, None, metrics), metrics, lambda: (True, {})).test_client()
-    data = review("", "Pod", document)
+    client = app()
 
-    seconds, response = timed(app, endpoint, data)
+    seconds, response = timed(client, endpoint, review("", "Pod", document))
     template_seconds, advice = timed(
-        app, "/validate", review("apps", "Deployment", workload("Deployment", document))
+        client, "/validate", review("apps", "Deployment", workload("Deployment", document))
     )
 
     assert response.get("status", {}).get("code") == code
@@ -97,13 +97,37 @@ def test_a_huge_object_is_answered_soon_and_shortly(endpoint: str, document: JSO
     assert max(seconds, template_seconds) < 2
 
 
-def timed(app: FlaskClient, endpoint: str, data: bytes) -> tuple[float, JSON]:
+def app() -> FlaskClient:
+    engine, metrics = Engine(load_directory(None)), Metrics(CollectorRegistry())
+    return create_app(Admission(lambda: engine, None, metrics), metrics, lambda: (True, {})).test_client()
+
+
+def timed(client: FlaskClient, endpoint: str, data: bytes) -> tuple[float, JSON]:
     started = time.process_time()
-    answer = app.post(endpoint, data=data, content_type="application/json")
+    answer = client.post(endpoint, data=data, content_type="application/json")
     seconds = time.process_time() - started
     assert len(answer.data) < 100_000
     response: JSON = answer.get_json()["response"]
     return seconds, response
+
+
+def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
+    data = review("", "Pod", pod(gpu_container(name="tr\u00e4ner"))).replace(b"\xc3\xa4", b"\xe4")
+
+    answer = app().post("/mutate", data=data, content_type="application/json")
+
+    assert (answer.status_code, answer.mimetype) == (400, "text/plain")
+    assert answer.text.startswith("the body is no JSON: 'utf-8' codec can't decode byte 0xe4")
+
+
+def test_a_pod_without_a_spec_gets_one_with_its_first_change() -> None:
+    document = {"metadata": {"name": "empty", "annotations": {"gpu-fraction": "0.5"}}}
+    answer = app().post("/mutate", data=review("", "Pod", document), content_type="application/json")
+
+    patched = jsonpatch.apply_patch(
+        document, base64.b64decode(answer.get_json()["response"]["patch"]).decode()
+    )
+    assert [each["key"] for each in patched["spec"]["tolerations"]] == ["nvidia.com/gpu"]
 
 
 # ---- over the wire
