@@ -26,9 +26,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 CONFLICT_PAUSE = 0.016
 """The longest pause after a conflict: somebody else got on, so nothing is overloaded."""
 
-CONTENDED_SECONDS = 1.0
-"""How long a namespace is read before every decision after somebody else was seen to write its row."""
-
 VANISHED_SECONDS = 60.0
 """How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
 `kubectl replace --force` does, and belief in an old answer would let everybody in meanwhile."""
@@ -79,7 +76,7 @@ class Batches:
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, Versioned] = {}
-        self._contended: dict[str, float] = {}
+        self._contended: set[str] = set()
         self._without_quota: dict[str, float] = {}
         self._quota_seen: dict[str, float] = {}
 
@@ -170,9 +167,14 @@ class Batches:
             del self._queues[namespace]
 
     def _decide(self, namespace: str, batch: list[_Waiting], deadline: float) -> None:
-        """Answer the batch and whoever joins it meanwhile. Raises LedgerError once the deadline has passed."""
+        """Answer the batch and whoever joins it meanwhile. Raises LedgerError once the deadline has passed.
+
+        Where the batch before met somebody else's write, the row is read first. A controller that writes now and then costs a
+        conflict each time, and no read before every write.
+        """
         pause = FIRST_PAUSE
-        fresh = self._is_contended(namespace)
+        fresh = namespace in self._contended
+        self._contended.discard(namespace)
         last: LedgerError | None = None
         while True:
             self._gather(namespace, batch)
@@ -184,7 +186,7 @@ class Batches:
                 self._attempt(namespace, batch, deadline, fresh=fresh)
             except (Conflict, Gone):
                 self._metrics.conflicts.inc()
-                self._contended[namespace] = self._clock()
+                self._contended.add(namespace)
                 pause = min(pause, CONFLICT_PAUSE)
             except LedgerError as error:
                 if not error.transient:
@@ -196,15 +198,6 @@ class Batches:
             left = max(0.0, deadline - self._clock())
             sleep(min(random.uniform(0, pause), left))  # noqa: S311 - jitter, no secret
             pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _is_contended(self, namespace: str) -> bool:
-        since = self._contended.get(namespace)
-        if since is None:
-            return False
-        if self._clock() - since <= CONTENDED_SECONDS:
-            return True
-        del self._contended[namespace]
-        return False
 
     def _attempt(self, namespace: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
         """Decide the batch on the row as we left it, or else as it is; and write what is reserved.

@@ -169,6 +169,26 @@ def test_a_conflict_is_tried_again_and_counted() -> None:
     assert bench.metric("conflicts_total") == 2
 
 
+def test_after_a_conflict_one_batch_reads_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.quota.batches.FIRST_PAUSE", 0.0)
+    bench = Bench(gpus=10)
+    bench.reserve("pod0")
+    failures = iter([Conflict("changed")])
+
+    def conflicts(what: str) -> None:
+        error = next(failures, None) if what == "swap" else None
+        if error is not None:
+            raise error
+
+    bench.store.fails = conflicts
+    reads = []
+    for number in range(1, 5):
+        before = bench.store.reads
+        assert reason(bench.reserve(f"pod{number}")) is Reason.RESERVED
+        reads.append(bench.store.reads - before)
+    assert reads == [1, 1, 0, 0]
+
+
 def test_endless_conflicts_end_with_the_deadline() -> None:
     bench = Bench(gpus=2)
 
