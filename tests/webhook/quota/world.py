@@ -155,6 +155,7 @@ class World:
         self.claims: dict[str, Stored] = {}
         self.revisions = Revisions(pods=1, resource_claims=1, nodes=1)
         self.flights: dict[str, Flight] = {}
+        self.lost: dict[str, Flight] = {}  # let in, but nobody heard it: a retry of the same call hears it again
         self.unpromised: set[str] = set()
         self.ceiling = dict(hard)
         self.broken: list[str] = []
@@ -195,7 +196,8 @@ class World:
 
     def fail(self, flight: Flight) -> None:
         """Not store what was admitted: another webhook refused it, etcd timed out, the process that asked was killed."""
-        self.flights.pop(flight.id, None)
+        if self.flights.pop(flight.id, None) is not None:
+            self.lost[flight.id] = flight
 
     def finish(self, uid: str) -> None:
         self._write(uid, Stored(self.pods[uid].demand, terminal=True))
@@ -211,7 +213,7 @@ class World:
     def replace(self, hard: Vector) -> None:
         """Replace the quota: its promise begins anew, once it is initialised."""
         self.ledger.replace(hard)
-        for flight in self.flights.values():
+        for flight in (*self.flights.values(), *self.lost.values()):
             flight.promised = False
         self._raise_ceiling(hard)
 
@@ -250,6 +252,7 @@ class World:
 
     def admitted(self, flight: Flight, *, new: bool = True) -> None:
         """Take note that a request was let in, and see whether there was room for it."""
+        self.lost.pop(flight.id, None)
         self.flights[flight.id] = flight
         hard, committed = self.read().row.hard, self.committed()
         for key in flight.growth if new else ():
@@ -322,11 +325,7 @@ class World:
         live = (
             pod.demand for uid, pod in self._all().items() if not pod.terminal and uid not in self.unpromised
         )
-        coming = (
-            flight.growth
-            for flight in self.flights.values()
-            if flight.promised and self.now - flight.begun <= CREATION_SECONDS and self._counts(flight)
-        )
+        coming = (flight.growth for flight in self.flights.values() if self._may_come(flight))
         return add(total(live), total(coming))
 
     def check(self) -> None:
@@ -344,6 +343,9 @@ class World:
             if amount > known.get(key, NOTHING):
                 self.broken.append(f"S2: {key} is {amount}, of which the row knows {known.get(key)}")
 
+    def _may_come(self, flight: Flight) -> bool:
+        return flight.promised and self.now - flight.begun <= CREATION_SECONDS and self._counts(flight)
+
     def _counts(self, flight: Flight) -> bool:
         """Whether it can still be stored and count: a change not of a pod that has finished, gone or changed meanwhile."""
         if flight.before is None:
@@ -354,7 +356,9 @@ class World:
         return {**self.pods, **self.claims}
 
     def _raise_ceiling(self, hard: Vector) -> None:
-        committed = self.committed()
+        """Take note of what may live on under a quota that is changed now: what was let in before it was."""
+        lost = (flight.growth for flight in self.lost.values() if self._may_come(flight))
+        committed = add(self.committed(), total(lost))
         self.ceiling = {key: max(amount, committed.get(key, NOTHING)) for key, amount in hard.items()}
 
     def _write(self, uid: str, stored: Stored | None) -> None:
