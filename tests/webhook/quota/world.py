@@ -155,7 +155,9 @@ class World:
         self.claims: dict[str, Stored] = {}
         self.revisions = Revisions(pods=1, resource_claims=1, nodes=1)
         self.flights: dict[str, Flight] = {}
-        self.lost: dict[str, Flight] = {}  # let in, but nobody heard it: a retry of the same call hears it again
+        self.lost: dict[
+            str, Flight
+        ] = {}  # let in, but nobody heard it: a retry of the same call hears it again
         self.unpromised: set[str] = set()
         self.ceiling = dict(hard)
         self.broken: list[str] = []
