@@ -19,8 +19,9 @@ from webhook.cluster.leader import Leader
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationSource
 from webhook.controller.controller import Controller
-from webhook.controller.endpoint import Endpoint
 from webhook.controller.metrics import ControllerMetrics, QuotaCollector
+from webhook.listening import CannotListenError, listen
+from webhook.monitoring import Monitoring
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LEASE = "gpu-admission-controller"
@@ -82,16 +83,17 @@ def controller(
         return
     REGISTRY.register(QuotaCollector(running.rows, running.mirrors))
     try:
-        endpoint = Endpoint(host, port, registry=REGISTRY, healthy=running.unhealthy, ready=running.unready)
-    except OSError as error:
-        click.echo(f"error: {host}:{port}: {error.strerror}", err=True)
+        listener = listen(host, port)
+    except CannotListenError as error:
+        click.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
-    endpoint.start()
+    monitoring = Monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
+    monitoring.start()
     source.start()
     threading.Thread(
         target=_follow, args=(source, reloaded, running, stopping), name="reconfigure", daemon=True
     ).start()
-    log.info("started as %s; metrics on port %d", leader.identity, endpoint.port)
+    log.info("started as %s; metrics on port %d", leader.identity, monitoring.port)
     running.run(stopping)
     source.stop()
     log.info("stopped")

@@ -38,6 +38,10 @@ asked over the network, /validate is one as well.
 """
 
 
+PROBES = frozenset({b"/healthz", b"/readyz"})
+"""Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
+
+
 @click.command()
 @click.option(
     "--config",
@@ -74,6 +78,12 @@ asked over the network, /validate is one as well.
 @click.option("--metrics-host", default="0.0.0.0", show_default=True, help="Address of /metrics.")  # noqa: S104 - likewise
 @click.option("--metrics-port", default=9443, show_default=True, help="Port of /metrics (plain HTTP).")
 @click.option("--threads", default=32, show_default=True, help="Requests worked on at once.")
+@click.option(
+    "--max-concurrent",
+    default=256,
+    show_default=True,
+    help="Requests worked on or waiting at once; one more is answered 503 with Retry-After, and asked again.",
+)
 @click.option("--drain-seconds", default=15.0, show_default=True, help="How long to serve on after SIGTERM.")
 @click.option(
     "--audit-log",
@@ -94,6 +104,7 @@ def serve(
     metrics_host: str,
     metrics_port: int,
     threads: int,
+    max_concurrent: int,
     drain_seconds: float,
     audit_log: str,
 ) -> None:
@@ -113,13 +124,16 @@ def serve(
             metrics_host=metrics_host,
             metrics_port=metrics_port,
             threads=threads,
+            max_concurrent=max_concurrent,
             drain_seconds=drain_seconds,
         )
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
     cluster = _Cluster(kubeconfig) if kubeconfig is not None or in_cluster else None
     at_once = WITHOUT_WAITING if cluster else WITHOUT_WAITING | {b"/validate"}
-    run(lambda: build(config, audit_log, cluster), settings, registry=REGISTRY, at_once=at_once)
+    run(
+        lambda: build(config, audit_log, cluster), settings, registry=REGISTRY, at_once=at_once, probes=PROBES
+    )
 
 
 class _Cluster(NamedTuple):
