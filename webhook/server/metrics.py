@@ -12,6 +12,11 @@ class EdgeMetrics:
             ["reason"],
             registry=registry,
         )
+        self.sent_away = Counter(
+            "gpu_admission_connections_sent_away",
+            "Idle connections closed at the end of a drain, with an answer that makes a request under way be repeated.",
+            registry=registry,
+        )
         self.held = Gauge(
             "gpu_admission_requests_held", "Requests that are worked on or wait for it.", registry=registry
         )

@@ -283,6 +283,7 @@ class Poller:
         answer takes it for its own, and repeats. Where none is under way, net/http throws the answer away and notes
         "Unsolicited response received on idle HTTP channel".
         """
+        self._metrics.sent_away.inc()
         try:
             self._refuse(connection, STOPPING)
         except OSError:
