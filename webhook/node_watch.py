@@ -1,6 +1,6 @@
-"""Which nodes the cluster has, for `policies.nodes`: watched as metadata only; of each only the labels by which classes
-know their nodes are kept, equal ones once.
+"""Which nodes the cluster has, for `policies.nodes`.
 
+They are watched as metadata only, and of each only the labels are kept by which classes know their nodes, equal ones once.
 Karpenter's NodePools, where that API is served, are listed once a minute: they are few, and change by hand. Whatever is not known
 for certain makes `facts` None, so that nobody is warned of nodes that are there.
 """
