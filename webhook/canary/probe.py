@@ -1,6 +1,7 @@
 """One canary: a GPU pod that the real API server is asked about on a dry run, and a wrong one that must be refused in our words.
 
-What is proved is told apart from what the policy of the namespace leaves open: the marks in the answers say which rules are enforced.
+What is proved is told apart from what the policy of the namespace leaves open: the marks in the answers say which rules are
+enforced.
 """
 
 import secrets
@@ -28,10 +29,10 @@ REMEDIES = {
     "forbidden": "let it create pods in namespace {namespace}: apply the RBAC of deploy/ again",
     "refused": "take away in namespace {namespace} what refuses the pod, or name another --canary-namespace",
     "call-failed": "kubectl -n gpu-admission get pods,endpointslices",
-    "not-called": "apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again; its namespaceSelector must not exclude "
-    "{namespace}",
-    "not-validated": "apply the ValidatingWebhookConfiguration zz-gpu-admission of deploy/ again; its namespaceSelector must not "
-    "exclude {namespace}",
+    "not-called": "apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again; "
+    "its namespaceSelector must not exclude {namespace}",
+    "not-validated": "apply the ValidatingWebhookConfiguration zz-gpu-admission of deploy/ again; "
+    "its namespaceSelector must not exclude {namespace}",
     "not-patched": "see which mutating webhook runs after zz-gpu-admission and takes annotations away: "
     "kubectl get mutatingwebhookconfigurations",
     "undone": "see which mutating webhook runs after zz-gpu-admission: kubectl get mutatingwebhookconfigurations",
@@ -140,7 +141,11 @@ class _Canary:
     def run(self) -> Outcome:
         attempt = self._send("1")
         marks = self._marks(attempt)
-        self._admitted(attempt, marks)
+        if attempt.error is None:
+            self._admitted(attempt, marks)
+        else:
+            # The path is proved as far as it goes: what refused the pod is the policy, a quota, another webhook.
+            self.open.append(f"that injections survive: the canary itself was refused: {attempt.error}")
         enforced = {rule for mark in marks for rule in mark.enforces}
         if SHAPE in enforced:
             self._refused(self._send("0.5"))
@@ -159,13 +164,18 @@ class _Canary:
         return self._api.dry_run(f"/api/v1/namespaces/{self._namespace}/pods", body, timeout=SECONDS)
 
     def _marks(self, attempt: Attempt) -> list[Mark]:
-        """Return the marks of the first pod, which show that it went through both webhooks."""
+        """Return the marks of the first pod, which show that it went through both webhooks, or was refused by the first."""
         marks = read_marks(attempt.warnings, self._nonce)
         phases = {mark.phase for mark in marks}
         if MUTATE not in phases:
             self._explain(attempt)
             raise _Failed("not-called", f"a GPU pod was admitted without a call of {MUTATING}")
         self.proved.append(f"{MUTATING} is called")
+        if DENIED in str(attempt.error):
+            self.open.append(
+                f"that {VALIDATING} is called, and patches applied: the policy refuses the canary before"
+            )
+            return marks
         if VALIDATE not in phases:
             self._explain(attempt)
             raise _Failed("not-validated", f"a GPU pod was admitted without a call of {VALIDATING}")
@@ -194,10 +204,6 @@ class _Canary:
     def _admitted(self, attempt: Attempt, marks: list[Mark]) -> None:
         """Check that what was injected is in the pod as it would be stored."""
         injected = {rule for mark in marks for rule in mark.injects}
-        if attempt.error is not None:
-            # The path is proved: both webhooks were called. What refused the pod is the policy, a quota, another webhook.
-            self.open.append(f"that injections survive: the canary was refused afterwards: {attempt.error}")
-            return
         if not injected:
             self.open.append(f"that injections survive: the policy of {self._namespace} injects nothing")
             return
