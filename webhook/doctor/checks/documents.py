@@ -6,6 +6,7 @@ from policies.policy import end_of
 from webhook.canary.mark import VERSION
 from webhook.doctor.check import Check, Finding, Severity, Told
 from webhook.doctor.checks.configurations import APPLY
+from webhook.doctor.checks.nodes import told
 from webhook.doctor.cluster import Cluster
 from webhook.doctor.rights import Right
 from webhook.doctor.wanted import schema_digest, wanted
@@ -22,13 +23,13 @@ def _custom_resources(cluster: Cluster) -> Iterator[Told]:
             continue
         conditions = {c["type"]: c for c in (definition.get("status") or {}).get("conditions") or ()}
         if (conditions.get("Established") or {}).get("status") != "True":
-            told = (conditions.get("NamesAccepted") or {}).get(
+            words = (conditions.get("NamesAccepted") or {}).get(
                 "message"
             ) or "the API server does not serve it"
             yield Finding(
                 id="crd-not-established",
                 object=where,
-                message=f"is not Established: {told}",
+                message=f"is not Established: {words}",
                 remedy=f"kubectl describe crd {name}",
             )
         elif schema_digest(definition) != digest:
@@ -66,7 +67,7 @@ def _documents(cluster: Cluster) -> Iterator[Told]:
                     id="exemption-over",
                     severity=Severity.WARNING,
                     object=where,
-                    message=f"has an exemption that ended on {exemption.until}: {', '.join(exemption.namespaces)} ({exemption.reason})",
+                    message=f"has an exemption of {told(exemption.namespaces)} that ended on {exemption.until} ({exemption.reason})",
                     remedy="take it out, or give it another day",
                 )
 
