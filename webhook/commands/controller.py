@@ -12,6 +12,7 @@ from uuid import uuid4
 import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
+from webhook.canary.loop import CanaryLoop, Period
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
@@ -51,6 +52,16 @@ log = logging.getLogger("gpu_admission.controller")
     type=click.FloatRange(min=5.0),
     help="How often every namespace is counted from a list made for it.",
 )
+@click.option(
+    "--canary-namespace", default="", help="Where a GPU pod is tried on a dry run; left out: no canary."
+)
+@click.option(
+    "--canary-seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=1.0),
+    help="How often.",
+)
 def controller(
     config: Path | None,
     kubeconfig: str | None,
@@ -60,6 +71,8 @@ def controller(
     host: str,
     port: int,
     recount_seconds: float,
+    canary_namespace: str,
+    canary_seconds: float,
 ) -> None:
     """Count what is stored against the GPUQuotas, and give up reservations that came to nothing, until SIGTERM."""
     logging.basicConfig(
@@ -93,6 +106,9 @@ def controller(
     threading.Thread(
         target=_follow, args=(source, reloaded, running, stopping), name="reconfigure", daemon=True
     ).start()
+    if canary_namespace:
+        canary = CanaryLoop(api, Period(canary_namespace, canary_seconds), lambda: leader.leads, REGISTRY)
+        threading.Thread(target=canary.run, args=(stopping,), name="canary", daemon=True).start()
     log.info("started as %s; metrics on port %d", leader.identity, monitoring.port)
     running.run(stopping)
     source.stop()

@@ -3,6 +3,7 @@
 import atexit
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from flask import Flask
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
+from policies.nodes import NodeFacts
 from webhook.admission import Admission
 from webhook.app import create_app
 from webhook.audit import AuditLog
@@ -20,6 +22,7 @@ from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationSource, State
 from webhook.metrics import Metrics
+from webhook.node_watch import NodeWatch
 from webhook.quota.batches import Batches
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.memory_store import MemoryStore
@@ -160,7 +163,8 @@ def build(config: Path | None, audit_target: str, cluster: _Cluster | None = Non
     source.start()
     metrics.watch_certificate(lifecycle.certificate)
     reservations = _reservations(source, cluster)
-    admission = Admission(lambda: source.engine, _audit(audit_target, metrics), metrics, reservations)
+    audit, nodes = _audit(audit_target, metrics), _nodes(source, cluster)
+    admission = Admission(lambda: source.engine, audit, metrics, reservations, nodes)
     return create_app(admission, metrics, lambda: _readiness(source))
 
 
@@ -170,11 +174,22 @@ def _reservations(source: ConfigurationSource, cluster: _Cluster | None) -> Rese
         memory = MemoryStore(lambda: source.engine.configuration)
         REGISTRY.register(RowCollector(memory.rows))
         return Reservations(Batches(memory, metrics), metrics, release=memory.release)
+    return Reservations(Batches(ClusterStore(_api(cluster)), metrics), metrics)
+
+
+def _nodes(source: ConfigurationSource, cluster: _Cluster | None) -> Callable[[], NodeFacts | None]:
+    if cluster is None:
+        return lambda: None
+    watch = NodeWatch(_api(cluster), lambda: source.engine.configuration.classes.label_keys)
+    watch.start()
+    return watch.facts
+
+
+def _api(cluster: _Cluster) -> ApiClient:
     try:
-        access = load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None)
+        return ApiClient(load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None))
     except AccessError as error:
         raise StartupError(f"no cluster to keep quotas in: {error}") from None
-    return Reservations(Batches(ClusterStore(ApiClient(access)), metrics), metrics)
 
 
 def _audit(target: str, metrics: Metrics) -> AuditLog | None:
