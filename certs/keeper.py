@@ -6,7 +6,8 @@ are read before the Secret and written after it. A caBundle that has not changed
 becomes older than the Secret: a keeper that slept between reading and writing does no harm.
 
 A keeper remembers what it saw last. A Secret that is deleted or damaged is written again from that; without it an
-authority is made, and those whose leaves may still be served stay in the bundle until they retire.
+authority is made. After anything that happened out of turn, the authorities of which leaves may still be served, those that
+are published and the one remembered, stay in the bundle until they have retired in order.
 """
 
 import dataclasses
@@ -124,12 +125,7 @@ class Keeper:
     def _understood(
         self, stored: Stored | None, configurations: list[Configuration], now: dt.datetime
     ) -> State:
-        published = tuple(
-            authority
-            for each in configurations
-            for bundle in set(each.bundles)
-            for authority in authorities_of(bundle)
-        )
+        """Return what is to be gone on from; what servers may still have leaves of stays in the bundle."""
         problem, readable = "is missing", tuple[x509.Certificate, ...]()
         if stored is not None:
             try:
@@ -137,14 +133,32 @@ class Keeper:
             except DamagedError as error:
                 problem, readable = f"is damaged: {error}", error.authorities
             else:
-                # Replaced by another that is whole: servers still have leaves of the one before.
                 lost = [self.known.authority.certificate] if self.known else []
-                return adopt(state, lost, now)
+                return adopt(state, [*lost, *_others(configurations, state)], now)
         if self.known is not None:
             log.warning("the Secret %s; writing it again as it was", problem)
-            return self.known
-        log.info("the Secret %s; making a certificate authority", problem)
-        return found(self._terms, now, adopted=(*published, *readable))
+        else:
+            log.info("the Secret %s; making a certificate authority", problem)
+        state = self.known or found(self._terms, now)
+        return adopt(state, [*_authorities(configurations), *readable], now)
+
+
+def _authorities(configurations: Iterable[Configuration]) -> list[x509.Certificate]:
+    bundles = dict.fromkeys(bundle for each in configurations for bundle in each.bundles)
+    return [authority for bundle in bundles for authority in authorities_of(bundle)]
+
+
+def _others(configurations: Iterable[Configuration], state: State) -> list[x509.Certificate]:
+    """Return what is published where the Secret's authority is not: the Secret was replaced, and servers do not know yet.
+
+    Where it is published as well, the rest was dropped in its turn.
+    """
+    return [
+        authority
+        for each in configurations
+        if not any(state.authority.certificate in authorities_of(bundle) for bundle in each.bundles)
+        for authority in _authorities([each])
+    ]
 
 
 def _report(before: State | None, after: State) -> None:

@@ -97,19 +97,18 @@ def pem(certificates: Iterable[x509.Certificate]) -> bytes:
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
 
 
-def found(terms: Terms, now: dt.datetime, *, adopted: Collection[x509.Certificate] = ()) -> State:
-    """
-    Begin with an authority of our own.
-
-    `adopted` are authorities that servers may still have leaves of, though their keys are lost: they retire.
-    """
+def found(terms: Terms, now: dt.datetime) -> State:
+    """Begin with an authority of our own."""
     authority = _new_authority(terms, now)
-    state = State(authority=authority, leaf=_issue(authority, terms.names, terms, now))
-    return adopt(state, adopted, now)
+    return State(authority=authority, leaf=_issue(authority, terms.names, terms, now))
 
 
 def adopt(state: State, authorities: Collection[x509.Certificate], now: dt.datetime) -> State:
-    """Retire also those of the authorities that are valid and not known yet; the wait for it begins anew."""
+    """
+    Retire those of the authorities that are valid and not known, too; the wait for it begins anew.
+
+    Their keys are lost or none of ours, but servers may still have leaves of them.
+    """
     unknown = tuple(
         dict.fromkeys(
             authority
