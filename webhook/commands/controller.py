@@ -13,6 +13,7 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from webhook.canary.loop import CanaryLoop, Period
+from webhook.certificates.options import CertificateOptions, certificate_options
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
@@ -62,6 +63,7 @@ log = logging.getLogger("gpu_admission.controller")
     type=click.FloatRange(min=1.0),
     help="How often.",
 )
+@certificate_options
 def controller(
     config: Path | None,
     kubeconfig: str | None,
@@ -73,6 +75,7 @@ def controller(
     recount_seconds: float,
     canary_namespace: str,
     canary_seconds: float,
+    certificates: CertificateOptions,
 ) -> None:
     """Count what is stored against the GPUQuotas, and give up reservations that came to nothing, until SIGTERM."""
     logging.basicConfig(
@@ -91,6 +94,8 @@ def controller(
         sys.exit(FAILED)
     metrics = ControllerMetrics(REGISTRY)
     leader = Leader(api, namespace or own_namespace(), lease, f"{socket.gethostname()}_{uuid4()}")
+    if (kept := certificates.loop(api, namespace or own_namespace(), REGISTRY)) is not None:
+        threading.Thread(target=kept.run, args=(stopping,), name="certificates", daemon=True).start()
     running = _made(api, source, leader, metrics, recount_seconds, stopping)
     if running is None:
         return
