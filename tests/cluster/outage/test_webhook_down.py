@@ -19,6 +19,8 @@ from tests.cluster.outage.samples import CRON_JOB, DEPLOYMENT, JOB, OURS, RESOUR
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import SERVER_NAME, manifests, uninstall
 
+pytestmark = pytest.mark.slow
+
 log = logging.getLogger(__name__)
 
 CPU_PODS = 500
