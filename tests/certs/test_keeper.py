@@ -117,7 +117,7 @@ class Losses(Rotations):
 
 
 QUIET = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET
