@@ -155,7 +155,7 @@ class Webhook:
         return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
     def manifests(self) -> list[dict[str, Any]]:
-        """Return what registers us, of deploy/, adapted to this plane."""
+        """Return what deploy/ holds, adapted to this plane."""
         return manifests(self.address, self._certificates / "ca.crt")
 
     def _answers(self) -> bool:
