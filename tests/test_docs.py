@@ -33,7 +33,7 @@ from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.engine import Engine
 from webhook.metrics import Metrics
 from webhook.review import AdmissionRequest, decode_request
-from webhook.server.exposition import ConnectionMetrics
+from webhook.server.metrics import EdgeMetrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -287,7 +287,7 @@ def request(document: JSON, namespace: str) -> AdmissionRequest:
 def test_every_metric_is_documented() -> None:
     registry = CollectorRegistry()
     Metrics(registry)
-    ConnectionMetrics(registry)
+    EdgeMetrics(registry)
     names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
 
     assert first_column(ROOT / "docs" / "audit-log.md", "Metrics") - {"/metrics"} == names

@@ -6,12 +6,14 @@ from time import perf_counter
 
 import msgspec
 
+from policies.nodes import NodeFacts
 from policies.pod import Pod, decode_pod
 from policies.policy import TemplateMode
 from policies.rule import Mode
 from policies.rules import gpu_quota
 from webhook import resource_quotas, review, workloads
 from webhook.audit import AuditLog, audit_record
+from webhook.canary.mark import marked
 from webhook.engine import Decision, Engine, Judged, Outcome, Subject, outcome_of
 from webhook.metrics import Metrics
 from webhook.quota.reservations import Bill, Reservations, bill_of_claim, bill_of_pod
@@ -40,11 +42,13 @@ class Admission:
         audit: AuditLog | None,
         metrics: Metrics,
         reservations: Reservations | None = None,
+        nodes: Callable[[], NodeFacts | None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._audit = audit
         self._metrics = metrics
         self._reservations = reservations
+        self._nodes = nodes
 
     def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
         return self._answer("mutate", request, self._mutate)
@@ -110,6 +114,7 @@ class Admission:
             namespace=request.namespace,
             made_by_daemonset=made_by_daemonset(pod, request),
             is_update=before is not None,
+            nodes=None if patch else self._nodes(),
         )
         engine = self._engine()
         if patch:
@@ -120,7 +125,8 @@ class Admission:
             decision = self._reserved(request, bill, decision, now, deadline)
         name = f"pod {request.namespace}/{request.name or _name_of(pod)}"
         decisions = [("", decision)]
-        return Answer(review.decided(request.uid, decisions, subject=name, patch=patch), decisions)
+        response = review.decided(request.uid, decisions, subject=name, patch=patch)
+        return Answer(marked(response, request, pod, decision, now, patch=patch), decisions)
 
     def _claim(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
         configuration = self._engine().configuration
@@ -170,7 +176,10 @@ class Admission:
         decisions: list[tuple[str, Decision]] = []
         for template in templates:
             subject = Subject(
-                pod=template.pod, namespace=request.namespace, made_by_daemonset=kind.kind == "DaemonSet"
+                pod=template.pod,
+                namespace=request.namespace,
+                made_by_daemonset=kind.kind == "DaemonSet",
+                nodes=self._nodes(),
             )
             decisions.append((f"{template.path}.", engine.check_template(subject, now)))
         if any(decision.policy.templates is TemplateMode.ENFORCE for _, decision in decisions):

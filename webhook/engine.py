@@ -13,6 +13,7 @@ import msgspec
 from policies.annotations import INJECTED
 from policies.draft import Change, Operation, PodDraft
 from policies.finding import Finding, Severity
+from policies.nodes import NodeFacts
 from policies.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.rule import Context, Mode, Phase
@@ -49,6 +50,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     made_by_daemonset: bool = False
     is_update: bool = False
+    nodes: NodeFacts | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +135,7 @@ class _Run:
             vocabulary=configuration.vocabulary,
             made_by_daemonset=subject.made_by_daemonset,
             is_update=subject.is_update,
+            nodes=subject.nodes,
             options_of=self.policy.options_of,
         )
 

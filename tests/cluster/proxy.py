@@ -11,18 +11,24 @@ CHUNK = 65536
 
 
 class Proxy:
-    """Forwards to `target` (host, port) for the length of a `with` block. TLS passes through untouched.
+    """Forwards to `target` (host, port), which may change, for the length of a `with` block. TLS passes through untouched.
 
     `hold` is asked about every chunk that a client sends, and may take its time: what it holds back, the server does not see.
     """
 
-    def __init__(self, target: tuple[str, int], hold: Callable[[bytes], object] = lambda _: None) -> None:
-        self._target = target
+    def __init__(
+        self,
+        target: tuple[str, int],
+        hold: Callable[[bytes], object] = lambda _: None,
+        *,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
+        self.target = target
         self._hold = hold
         self._speaks = threading.Event()
         self._speaks.set()
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(listen)
         self.port: int = self._listener.getsockname()[1]
         self.accepted = 0
 
@@ -59,7 +65,7 @@ class Proxy:
             except OSError:
                 return
             self.accepted += 1
-            server = socket.create_connection(self._target)
+            server = socket.create_connection(self.target)
             self._open |= {client, server}
             speaks = self._speaks
             for source, sink, hold in ((client, server, self._hold), (server, client, lambda _: None)):

@@ -73,7 +73,7 @@ class Webhook:
         self.folder = plane.processes.folder / self.name
         self.folder.mkdir(exist_ok=True)
         self._names = (SERVER_NAME,) if certificates else (SERVER_NAME, self.address)
-        self._certificates = certificates or self.folder / "certs"
+        self.certificates = certificates or self.folder / "certs"
         self.audit_log = self.folder / "audit.jsonl"
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class Webhook:
                 *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "serve"),
                 *("--host", self.address, "--port", "443"),
                 *("--metrics-host", self.address, "--metrics-port", "9443", "--drain-seconds", "0"),
-                *("--self-signed", self._certificates),
+                *("--self-signed", self.certificates),
                 *(part for name in self._names for part in ("--name", name)),
                 *("--audit-log", self.audit_log),
                 *(("--config", self._config.resolve()) if self._config else ()),
@@ -156,7 +156,7 @@ class Webhook:
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane."""
-        return manifests(self.address, self._certificates / "ca.crt")
+        return manifests(self.address, self.certificates / "ca.crt")
 
     def _answers(self) -> bool:
         try:

@@ -19,7 +19,7 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import JSON, ApiClient
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -29,6 +29,10 @@ CLUSTER = ""
 
 GONE_SECONDS = 120.0
 """How long a deletion is remembered: longer than anything waits for what was deleted."""
+
+
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Kept(Protocol):
@@ -44,14 +48,28 @@ K = TypeVar("K", bound=Kept)
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where a collection is served: `/api/v1` and `pods`."""
+    """Where a collection is served: `/api/v1` and `pods`; with a field selector, which part of it is looked at."""
 
     prefix: str
     plural: str
+    metadata_only: bool = False
+    """Ask for no more than the metadata of each object."""
+    field_selector: str = ""
+
+    @property
+    def list_accept(self) -> str:
+        return METADATA_LIST if self.metadata_only else JSON
+
+    @property
+    def watch_accept(self) -> str:
+        return METADATA if self.metadata_only else JSON
 
     def path(self, namespace: str = CLUSTER) -> str:
         scope = f"/namespaces/{namespace}" if namespace else ""
         return f"{self.prefix}{scope}/{self.plural}"
+
+    def query(self) -> dict[str, str]:
+        return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +188,12 @@ class Mirror(Generic[K]):
     def refresh(self, namespace: str = CLUSTER) -> None:
         """List one namespace (of a collection without namespaces: all of it) now. Raises `errors.ApiError`."""
         begun = monotonic()
-        listed = self._api.list(self.resource.path(namespace), self._project)
+        listed = self._api.list(
+            self.resource.path(namespace),
+            self._project,
+            accept=self.resource.list_accept,
+            query=self.resource.query(),
+        )
         revision = int(listed.resource_version)
         items = {item.uid: item for item in listed.items}
         with self._lock:
@@ -214,7 +237,9 @@ class Mirror(Generic[K]):
 
     def _list(self) -> None:
         begun = monotonic()
-        listed = self._api.list(self.resource.path(), self._project)
+        listed = self._api.list(
+            self.resource.path(), self._project, accept=self.resource.list_accept, query=self.resource.query()
+        )
         by_namespace: dict[str, dict[str, K]] = {}
         for item in listed.items:
             by_namespace.setdefault(item.namespace, {})[item.uid] = item
@@ -241,12 +266,16 @@ class Mirror(Generic[K]):
     def _watch(self, stopping: threading.Event) -> None:
         seconds = self._pace.watch * random.uniform(0.8, 1.0)  # noqa: S311 - so that watches do not end together
         query = {
+            **self.resource.query(),
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": str(self._revision),
             "timeoutSeconds": str(max(1, int(seconds))),
         }
-        with self._api.stream(self.resource.path(), query=query, read_seconds=self._pace.silence) as response:
+        accept, silence = self.resource.watch_accept, self._pace.silence
+        with self._api.stream(
+            self.resource.path(), query=query, read_seconds=silence, accept=accept
+        ) as response:
             for line in _lines(response):
                 self._heard = monotonic()
                 self._take(_EVENT.decode(line))
