@@ -77,7 +77,9 @@ def build(out: TextIO) -> Path:
             f"building Kubernetes {version} needs a Go toolchain on PATH (https://go.dev/dl), or "
             f"name a folder with {', '.join(REQUIRED)} in KUBEBUILDER_ASSETS"
         )
-    build_once(f"Kubernetes {version} and its etcd", folder, GoModule(go, module, PACKAGES, _link_flags()), out)
+    build_once(
+        f"Kubernetes {version} and its etcd", folder, GoModule(go, module, PACKAGES, _link_flags()), out
+    )
     return folder
 
 
@@ -145,7 +147,9 @@ def _build_into(folder: Path, module: GoModule, out: TextIO) -> None:
         started = time.monotonic()
         with log.open("w") as messages:
             command = [module.go, "build", *flags, "-o", str(folder / name), package]
-            process = subprocess.Popen(command, cwd=module.folder, env=environment, stdout=messages, stderr=messages)
+            process = subprocess.Popen(
+                command, cwd=module.folder, env=environment, stdout=messages, stderr=messages
+            )
             try:
                 while (status := _poll(process)) is None:
                     show(time.monotonic() - started, False)

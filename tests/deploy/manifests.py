@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import click
+
 from tests.controlplane import ControlPlaneUnavailable, helm
 
 ROOT = Path(__file__).parents[2]
@@ -34,13 +36,13 @@ def main(arguments: list[str]) -> int:
     try:
         helm.build(sys.stdout)
     except ControlPlaneUnavailable as unavailable:
-        print(f"{STATIC.relative_to(ROOT)} is not checked: {unavailable}", file=sys.stderr)
+        click.echo(f"{STATIC.relative_to(ROOT)} is not checked: {unavailable}", err=True)
         return int(arguments != ["--check"] or os.environ.get("GPU_ADMISSION_REQUIRE_CLUSTER") == "1")
     wanted = static()
     if arguments != ["--check"]:
         STATIC.write_text(wanted)
     elif STATIC.read_text() != wanted:
-        print(f"{STATIC.relative_to(ROOT)} is not what the chart makes: run `make manifests`", file=sys.stderr)
+        click.echo(f"{STATIC.relative_to(ROOT)} is not what the chart makes: run `make manifests`", err=True)
         return 1
     return 0
 

@@ -49,5 +49,7 @@ def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:
 def _apply(plane: ControlPlane, every: list[dict[str, Any]]) -> str:
     arguments = ("apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
     done = plane.kubectl(*arguments, stdin=yaml.safe_dump_all(every))
-    assert not done.stderr, done.stderr  # warnings of the API server: deprecated fields, a violated pod security profile
+    assert not done.stderr, (
+        done.stderr
+    )  # warnings of the API server: deprecated fields, a violated pod security profile
     return done.stdout

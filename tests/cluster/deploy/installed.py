@@ -82,13 +82,8 @@ class Installed:
         kubeconfig = self._kubeconfig(deployment)
         # A pod's service account stands in files whose place is fixed; here it stands in a kubeconfig.
         arguments = [argument for argument in self.arguments(deployment) if argument != "--in-cluster"]
-        self._plane.processes.start(
-            deployment,
-            [
-                *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", *arguments),
-                *("--kubeconfig", kubeconfig, *more),
-            ],
-        )
+        command = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook")
+        self._plane.processes.start(deployment, [*command, *arguments, "--kubeconfig", kubeconfig, *more])
 
     def _kubeconfig(self, account: str) -> Path:
         kubeconfig = json.loads(self._plane.kubeconfig().read_text())

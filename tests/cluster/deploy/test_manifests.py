@@ -1,7 +1,7 @@
 """Every manifest is accepted by a real API server with strict field validation, and installing again breaks nothing."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from tests.controlplane.webhook import CONFIGURATIONS
 from tests.deploy.manifests import CHART, NAMESPACE, RELEASE, STATIC, template
 
 CREATE = ("--set", "namespace.create=true")
-RENDERED = {
+RENDERED: dict[str, Callable[[], str]] = {
     "static": STATIC.read_text,
     "default": lambda: template(*CREATE),
     "first-install": lambda: template(*CREATE, "-f", CHART / "values-first-install.yaml"),
@@ -62,7 +62,9 @@ def test_a_kustomize_base(plane: ControlPlane) -> None:
 
 
 @pytest.mark.usefixtures("_afterwards")
-@pytest.mark.parametrize("how", [pytest.param((), id="client-side"), pytest.param(("--server-side",), id="server-side")])
+@pytest.mark.parametrize(
+    "how", [pytest.param((), id="client-side"), pytest.param(("--server-side",), id="server-side")]
+)
 def test_applying_again_keeps_the_ca_bundle(plane: ControlPlane, how: tuple[str, ...]) -> None:
     force = ("--force-conflicts",) if how else ()
     plane.kubectl("apply", *how, *force, "-f", STATIC)
@@ -89,7 +91,9 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     inject(plane)
     plane.kubectl("patch", "gpupolicy", "default", "--type=merge", "-p", '{"spec": {"priority": 7}}')
     quota = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "default"}}
-    plane.kubectl("apply", "-n", "default", "-f", "-", stdin=json.dumps({**quota, "spec": {"hard": {"gpus": "1"}}}))
+    plane.kubectl(
+        "apply", "-n", "default", "-f", "-", stdin=json.dumps({**quota, "spec": {"hard": {"gpus": "1"}}})
+    )
 
     helm.run("upgrade", RELEASE, CHART, *server, *preset, "--set", "webhooks.failurePolicy=Fail")
     assert bundles(plane) == {"Q0E="}

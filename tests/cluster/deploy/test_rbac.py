@@ -35,7 +35,9 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     assert client.post(QUOTA, {**quota, "spec": {"hard": {"gpus": "2"}}})[0] == 201
     assert eventually(lambda: used(plane) == "0"), plane.logs(CONTROLLER)
 
-    made = [client.post(PODS, {**pod(gpu_container("1")), "metadata": {"name": f"train-{n}"}}) for n in (1, 2)]
+    made = [
+        client.post(PODS, {**pod(gpu_container("1")), "metadata": {"name": f"train-{n}"}}) for n in (1, 2)
+    ]
     assert [status for status, _ in made] == [201, 201], made
     assert any(t["key"] == "nvidia.com/gpu" for t in made[0][1]["spec"]["tolerations"])
     status, refused = client.post(PODS, {**pod(gpu_container("1")), "metadata": {"name": "train-3"}})
@@ -44,8 +46,12 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     assert client.delete(f"{PODS}/train-1", {"gracePeriodSeconds": 0})[0] == 200
     assert eventually(lambda: used(plane) == "1"), plane.logs(CONTROLLER)
 
-    assert eventually(lambda: "gpu_admission_canary_success 1.0" in running.metrics(9444)), plane.logs(CONTROLLER)
-    lease = plane.kubectl("get", "lease", CONTROLLER, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
+    assert eventually(lambda: "gpu_admission_canary_success 1.0" in running.metrics(9444)), plane.logs(
+        CONTROLLER
+    )
+    lease = plane.kubectl(
+        "get", "lease", CONTROLLER, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"
+    )
     assert lease.stdout
 
     requests = asked(audit_log)
@@ -89,7 +95,9 @@ def asked(audit_log: Path) -> list[Request]:
             Request(
                 event["user"]["username"].rpartition(":")[2],
                 event["verb"],
-                about.get("resource", "") + "/" * bool(about.get("subresource")) + about.get("subresource", ""),
+                about.get("resource", "")
+                + "/" * bool(about.get("subresource"))
+                + about.get("subresource", ""),
                 f"{about.get('namespace', '')}/{about.get('name', '')}",
                 event["annotations"].get("authorization.k8s.io/decision") == "forbid",
             )
@@ -110,13 +118,29 @@ def attributes(verb: str, resource: str, group: str = "", **more: str) -> dict[s
 
 
 FORBIDDEN = [
-    (BOTH, attributes("get", "secrets", namespace=NAMESPACE, name="registry-credentials"), "another-secret-beside-ours"),
+    (
+        BOTH,
+        attributes("get", "secrets", namespace=NAMESPACE, name="registry-credentials"),
+        "another-secret-beside-ours",
+    ),
     (BOTH, attributes("list", "secrets", namespace=NAMESPACE), "every-secret-beside-ours"),
-    (BOTH, attributes("get", "secrets", namespace="kube-system", name=OURS["name"]), "one-of-that-name-elsewhere"),
+    (
+        BOTH,
+        attributes("get", "secrets", namespace="kube-system", name=OURS["name"]),
+        "one-of-that-name-elsewhere",
+    ),
     (BOTH, attributes("create", "secrets", namespace="default"), "making-secrets-elsewhere"),
-    (BOTH, attributes("patch", "mutatingwebhookconfigurations", ADMISSION, name="istio"), "another-configuration"),
+    (
+        BOTH,
+        attributes("patch", "mutatingwebhookconfigurations", ADMISSION, name="istio"),
+        "another-configuration",
+    ),
     (BOTH, attributes("create", "validatingwebhookconfigurations", ADMISSION), "making-configurations"),
-    (BOTH, attributes("delete", "mutatingwebhookconfigurations", ADMISSION, name="zz-gpu-admission"), "deleting-ours"),
+    (
+        BOTH,
+        attributes("delete", "mutatingwebhookconfigurations", ADMISSION, name="zz-gpu-admission"),
+        "deleting-ours",
+    ),
     (BOTH, attributes("create", "pods", namespace="default"), "pods-anywhere"),
     (BOTH, attributes("create", "pods", namespace=NAMESPACE), "pods-beside-us"),
     (BOTH, attributes("delete", "pods", namespace="default"), "deleting-pods"),
@@ -135,12 +159,24 @@ FORBIDDEN = [
     (BOTH, attributes("get", "leases", "coordination.k8s.io", namespace="kube-system"), "leases-of-others"),
     ((WEBHOOK,), attributes("update", "secrets", **OURS), "writing-the-certificate"),
     ((WEBHOOK,), attributes("create", "secrets", namespace=NAMESPACE), "making-the-certificate"),
-    ((WEBHOOK,), attributes("patch", "mutatingwebhookconfigurations", ADMISSION, name="zz-gpu-admission"), "ours"),
-    ((WEBHOOK,), attributes("get", "leases", "coordination.k8s.io", namespace=NAMESPACE, name=CONTROLLER), "the-lease"),
+    (
+        (WEBHOOK,),
+        attributes("patch", "mutatingwebhookconfigurations", ADMISSION, name="zz-gpu-admission"),
+        "ours",
+    ),
+    (
+        (WEBHOOK,),
+        attributes("get", "leases", "coordination.k8s.io", namespace=NAMESPACE, name=CONTROLLER),
+        "the-lease",
+    ),
     ((WEBHOOK,), attributes("list", "pods"), "everybodys-pods"),
     ((WEBHOOK,), attributes("create", "pods", namespace="gpu-admission-canary"), "the-canary"),
     ((WEBHOOK,), attributes("patch", "gpupolicies/status", "gpu-admission.dev"), "status-of-policies"),
-    ((CONTROLLER,), attributes("get", "leases", "coordination.k8s.io", namespace=NAMESPACE, name="other"), "other-lease"),
+    (
+        (CONTROLLER,),
+        attributes("get", "leases", "coordination.k8s.io", namespace=NAMESPACE, name="other"),
+        "other-lease",
+    ),
     ((CONTROLLER,), attributes("delete", "pods", namespace="gpu-admission-canary"), "deleting-canaries"),
     ((CONTROLLER,), attributes("update", "pods/status"), "status-of-pods"),
 ]
@@ -160,7 +196,9 @@ def test_they_may_not(running: Installed, account: str, what: dict[str, str]) ->
         pytest.param(CONTROLLER, attributes("update", "secrets", **OURS), id="certificate"),
         pytest.param(WEBHOOK, attributes("watch", "secrets", **OURS), id="certificate-watched"),
         pytest.param(CONTROLLER, attributes("create", "pods", namespace="gpu-admission-canary"), id="canary"),
-        pytest.param(WEBHOOK, attributes("update", "gpuquotas/status", "gpu-admission.dev"), id="reservations"),
+        pytest.param(
+            WEBHOOK, attributes("update", "gpuquotas/status", "gpu-admission.dev"), id="reservations"
+        ),
     ],
 )
 def test_the_question_can_be_answered_yes(running: Installed, account: str, what: dict[str, str]) -> None:

@@ -52,7 +52,9 @@ def annotated(**annotations: str) -> JSON:
     return pod(metadata={"annotations": annotations})
 
 
-def calls(webhook: Webhook, plane: ControlPlane, method: str, path: str, body: Any = None, **options: Any) -> Calls:
+def calls(
+    webhook: Webhook, plane: ControlPlane, method: str, path: str, body: Any = None, **options: Any
+) -> Calls:
     """Send a request, which must succeed unless it is the webhook that refuses; return how often that was called."""
     before = webhook.calls()
     if method == "PATCH":
@@ -72,13 +74,17 @@ def pods(namespace: str = TEAM, name: str = "") -> str:
     [
         pytest.param(pod(), id="nothing-said"),
         pytest.param(pod(container(resources=CPU)), id="cpu-and-memory"),
-        pytest.param(pod(container(resources={"limits": {"hugepages-2Mi": "2Mi", "memory": "1Gi"}})), id="hugepages"),
+        pytest.param(
+            pod(container(resources={"limits": {"hugepages-2Mi": "2Mi", "memory": "1Gi"}})), id="hugepages"
+        ),
         pytest.param(pod(container(resources=None)), id="resources-null"),
         pytest.param(pod(container(resources={})), id="resources-empty"),
         pytest.param(pod(container(resources={"limits": None, "requests": None})), id="limits-null"),
         pytest.param(pod(initContainers=None, resourceClaims=None), id="lists-null"),
         pytest.param(pod(initContainers=[], resourceClaims=[]), id="lists-empty"),
-        pytest.param(pod(initContainers=[container("init", resources=None)]), id="init-container-resources-null"),
+        pytest.param(
+            pod(initContainers=[container("init", resources=None)]), id="init-container-resources-null"
+        ),
         pytest.param(pod(metadata={"annotations": None, "labels": None}), id="annotations-null"),
         pytest.param(pod(metadata={"annotations": {}}), id="annotations-empty"),
         pytest.param(annotated(**{"nvidia.com/gpu": "1", "gpu": "1"}), id="annotations-of-others"),
@@ -98,7 +104,9 @@ def test_never(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
     [
         pytest.param(pod(container(resources=GPU)), id="gpu"),
         pytest.param(pod(container(resources=GPU), initContainers=None), id="gpu-and-null-lists"),
-        pytest.param(pod(container("sidecar", resources=None), container(resources=GPU)), id="second-container"),
+        pytest.param(
+            pod(container("sidecar", resources=None), container(resources=GPU)), id="second-container"
+        ),
         pytest.param(pod(initContainers=[container("init", resources=GPU)]), id="init-container"),
         pytest.param(
             pod(initContainers=[container("a", resources=None), container("b", resources=GPU)]),
@@ -111,7 +119,8 @@ def test_never(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
         pytest.param(pod(container(resources={"limits": {"example.com/next-year": "1"}})), id="unheard-of"),
         pytest.param(pod(container(resources={"limits": {"nvidia.com/gpu": "0"}})), id="none-of-them"),
         pytest.param(
-            pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]), id="claim-that-no-container-uses"
+            pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]),
+            id="claim-that-no-container-uses",
         ),
         pytest.param(
             pod(
@@ -180,10 +189,16 @@ def merged(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("resources", "subresource", "change", "want"),
     [
-        pytest.param(GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, ONCE, id="gate-lifted-and-node-selected"),
-        pytest.param(CPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, NEVER, id="the-same-of-a-cpu-pod"),
+        pytest.param(
+            GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, ONCE, id="gate-lifted-and-node-selected"
+        ),
+        pytest.param(
+            CPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, NEVER, id="the-same-of-a-cpu-pod"
+        ),
         pytest.param(GPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE, id="fraction"),
-        pytest.param(CPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE, id="fraction-of-cpu-pod"),
+        pytest.param(
+            CPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE, id="fraction-of-cpu-pod"
+        ),
         pytest.param(GPU, "", merged(metadata={"annotations": {"note": "x"}}), NEVER, id="other-annotation"),
         pytest.param(GPU, "", merged(metadata={"labels": {"note": "x"}}), NEVER, id="label"),
         pytest.param(GPU, "/status", merged(status={"phase": "Running"}), NEVER, id="status"),
@@ -271,7 +286,9 @@ def test_documents_wherever_they_are(webhook: Webhook, plane: ControlPlane) -> N
     ):
         body = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": kind, "metadata": {"name": "default"}}
         assert calls(webhook, plane, "POST", path, {**body, "spec": spec}) == ONCE
-        assert calls(webhook, plane, "PATCH", f"{path}/default", {"metadata": {"labels": {"a": "b"}}}) == NEVER
+        assert (
+            calls(webhook, plane, "PATCH", f"{path}/default", {"metadata": {"labels": {"a": "b"}}}) == NEVER
+        )
         assert calls(webhook, plane, "DELETE", f"{path}/default") == NEVER
 
 
@@ -308,5 +325,9 @@ def test_what_the_api_server_counts_while_we_are_away(webhook: Webhook, plane: C
             "calling_webhook_error",
         ),
         ("apiserver_admission_webhook_fail_open_count", "workloads.validate.gpu-admission.dev", None),
-        ("apiserver_admission_webhook_admission_duration_seconds_bucket", "pods.mutate.gpu-admission.dev", None),
+        (
+            "apiserver_admission_webhook_admission_duration_seconds_bucket",
+            "pods.mutate.gpu-admission.dev",
+            None,
+        ),
     } <= counted
