@@ -1,12 +1,12 @@
 """A control plane of its own: what is installed here would meet every other test's pods."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.controlplane import ControlPlane, ControlPlaneUnavailable, helm
+from tests.controlplane import ControlPlane
+from tests.deploy.helm_needed import need_helm
 
 AUDIT_POLICY = """
 apiVersion: audit.k8s.io/v1
@@ -19,12 +19,7 @@ rules:
 
 @pytest.fixture(scope="session", autouse=True)
 def _helm() -> None:
-    try:
-        helm.locate()
-    except ControlPlaneUnavailable as unavailable:
-        if os.environ.get("GPU_ADMISSION_REQUIRE_CLUSTER") == "1":
-            pytest.fail(f"GPU_ADMISSION_REQUIRE_CLUSTER=1: {unavailable}", pytrace=False)
-        pytest.skip(str(unavailable))
+    need_helm()
 
 
 @pytest.fixture(scope="package")
