@@ -28,7 +28,8 @@ from webhook.audit import AuditLog
 from webhook.commands import main
 from webhook.commands.check import check
 from webhook.commands.rules import default_mode, options, told
-from webhook.configuration.loader import API_VERSION, ConfigurationError, load_directory
+from webhook.configuration.documents import API_VERSION
+from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.engine import Engine
 from webhook.metrics import Metrics
 from webhook.review import AdmissionRequest, decode_request

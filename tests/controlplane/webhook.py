@@ -1,4 +1,4 @@
-"""The webhook itself beside a control plane: real `gpu-admission serve` processes, installed by the manifests of deploy/.
+"""The webhook itself beside a control plane: real `gpu-admission serve` processes, registered by the manifests of deploy/.
 
 The Service gets a loopback clusterIP of the plane's range, and the process listens on that very address, so the API server
 finds it through the same `clientConfig.service` as in production.
@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.controlplane.plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "deploy" / "static" / "install.yaml"
 NAMESPACE = "gpu-admission"
 SERVER_NAME = f"gpu-admission.{NAMESPACE}.svc"
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
@@ -34,6 +35,14 @@ PROBE = {
         "containers": [{"name": "probe", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     },
 }
+REGISTRATION = {
+    "CustomResourceDefinition",
+    "Namespace",
+    "Service",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+}
+"""What the API server has to know of us; what runs our pods has no place where there is no kubelet."""
 READY_WITHIN = 30
 STOP_WITHIN = 20
 
@@ -169,12 +178,13 @@ class Webhook:
 
 
 def manifests(address: str, authority: Path) -> list[dict[str, Any]]:
-    """Return what deploy/ holds for a Service at `address`: nothing but clusterIP and caBundle differs."""
+    """Return what registers us, of deploy/, for a Service at `address`: nothing but clusterIP and caBundle differs."""
     bundle = base64.b64encode(authority.read_bytes()).decode()
     documents: list[dict[str, Any]] = []
-    for path in sorted((ROOT / "deploy").glob("[0-9]*.yaml")):
-        document = yaml.safe_load(path.read_text())
-        if document["kind"] == "Service":
+    for document in yaml.safe_load_all(MANIFESTS.read_text()):
+        if document["kind"] not in REGISTRATION:
+            continue
+        if document["metadata"]["name"] == "gpu-admission" and document["kind"] == "Service":
             document["spec"]["clusterIP"] = address
         for webhook in document.get("webhooks", ()):
             webhook["clientConfig"] = {**webhook["clientConfig"], "caBundle": bundle}
