@@ -13,6 +13,7 @@ import msgspec
 
 from policies import classes, quota
 from policies.classes import ClassCatalogue, GPUClass, GPUClassSpec
+from policies.label_selector import LabelSelector
 from policies.policy import Exemption, Match, Policy, PolicySpec, TemplateMode
 from policies.quota import QuotaSpec
 from policies.registry import RULES_BY_ID
@@ -26,6 +27,7 @@ GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, VOCABULARY, QUOTA = "GPUPolicy", "GPUClass", "GPUVocabulary", "GPUQuota"
+SELECTOR = "namespaceSelector"
 KINDS = (CLASS, POLICY, QUOTA, VOCABULARY)
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -289,6 +291,7 @@ def _check_policy(spec: _PolicyDocument, problems: list[Problem]) -> None:
         problems.append(
             Problem(("spec", "match", "namespaces"), 'must name at least one; "*" is all of them')
         )
+    _check_selector(spec.match.namespace_selector, ("spec", "match"), problems)
     if spec.paused_until is not None and spec.paused_until.tzinfo is None:
         problems.append(Problem(("spec", "pausedUntil"), "needs a time zone, such as 2027-01-31T18:00:00Z"))
     for index, exemption in enumerate(spec.exemptions):
@@ -299,12 +302,19 @@ def _check_policy(spec: _PolicyDocument, problems: list[Problem]) -> None:
             problems.append(
                 Problem((*at, "reason"), "must say why, for whoever finds this exemption next year")
             )
+        _check_selector(exemption.namespace_selector, at, problems)
         for position, rule_id in enumerate(exemption.rules or ()):
             if rule_id not in RULES_BY_ID:
                 at_rule = (*at, "rules", position)
                 problems.append(
                     Problem(at_rule, f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}')
                 )
+
+
+def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Problem]) -> None:
+    if selector is not None:
+        where = (*at, SELECTOR)
+        problems.extend(Problem((*where, *parts_of(path)), text) for path, text in selector.problems())
 
 
 def check_references(collected: Collected, catalogue: ClassCatalogue, vocabulary: Vocabulary) -> None:
