@@ -37,7 +37,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if not has_values and self.values:
             yield "values", f"must be left out with operator {self.operator.value}"
         for index, value in enumerate(self.values):
-            if not is_label_value(value):
+            if value and not is_label_value(value):
                 yield f"values[{index}]", f'"{value}" is not a label value'
 
 
@@ -59,7 +59,7 @@ class LabelSelector(
         for key, value in self.match_labels.items():
             if not is_qualified(key):
                 yield f"matchLabels[{key}]", "is not a label key"
-            if not is_label_value(value):
+            if value and not is_label_value(value):
                 yield f"matchLabels[{key}]", f'"{value}" is not a label value'
         for index, requirement in enumerate(self.match_expressions):
             for field, sentence in requirement.problems():

@@ -72,6 +72,11 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
         return self.until is None or now.astimezone(UTC) < end_of(self.until)
 
 
+def still_paused(until: datetime | None, now: datetime) -> datetime | None:
+    """Return until when break glass holds, None if it does not."""
+    return until if until is not None and now < until else None
+
+
 def end_of(day: date) -> datetime:
     """Return the moment at which `day` ends, in UTC."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
@@ -132,8 +137,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
         return Mode.AUDIT if self.paused(now) is not None else binding.options.mode
 
     def paused(self, now: datetime) -> datetime | None:
-        """Return until when break glass holds, None if it does not."""
-        return self.paused_until if self.paused_until is not None and now < self.paused_until else None
+        return still_paused(self.paused_until, now)
 
     def mode_of(self, rule_id: str, now: datetime) -> Mode:
         """Return likewise how strictly the rule of that id holds."""

@@ -19,7 +19,7 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -44,10 +44,19 @@ K = TypeVar("K", bound=Kept)
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where a collection is served: `/api/v1` and `pods`."""
+    """Where a collection is served: `/api/v1` and `pods`; of `metadata_only` neither spec nor status is sent."""
 
     prefix: str
     plural: str
+    metadata_only: bool = False
+
+    @property
+    def accept_list(self) -> str:
+        return METADATA_LIST if self.metadata_only else JSON
+
+    @property
+    def accept_one(self) -> str:
+        return METADATA if self.metadata_only else JSON
 
     def path(self, namespace: str = CLUSTER) -> str:
         scope = f"/namespaces/{namespace}" if namespace else ""
@@ -170,7 +179,9 @@ class Mirror(Generic[K]):
     def refresh(self, namespace: str = CLUSTER) -> None:
         """List one namespace (of a collection without namespaces: all of it) now. Raises `errors.ApiError`."""
         begun = monotonic()
-        listed = self._api.list(self.resource.path(namespace), self._project)
+        listed = self._api.list(
+            self.resource.path(namespace), self._project, accept=self.resource.accept_list
+        )
         revision = int(listed.resource_version)
         items = {item.uid: item for item in listed.items}
         with self._lock:
@@ -214,7 +225,7 @@ class Mirror(Generic[K]):
 
     def _list(self) -> None:
         begun = monotonic()
-        listed = self._api.list(self.resource.path(), self._project)
+        listed = self._api.list(self.resource.path(), self._project, accept=self.resource.accept_list)
         by_namespace: dict[str, dict[str, K]] = {}
         for item in listed.items:
             by_namespace.setdefault(item.namespace, {})[item.uid] = item
@@ -246,7 +257,8 @@ class Mirror(Generic[K]):
             "resourceVersion": str(self._revision),
             "timeoutSeconds": str(max(1, int(seconds))),
         }
-        with self._api.stream(self.resource.path(), query=query, read_seconds=self._pace.silence) as response:
+        path, silence, accept = self.resource.path(), self._pace.silence, self.resource.accept_one
+        with self._api.stream(path, query=query, read_seconds=silence, accept=accept) as response:
             for line in _lines(response):
                 self._heard = monotonic()
                 self._take(_EVENT.decode(line))

@@ -18,8 +18,12 @@ from webhook.audit import AuditLog
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.source import ConfigurationSource, State
+from webhook.configuration.metrics import ConfigurationCollector
+from webhook.configuration.reviews import DocumentReviews
+from webhook.configuration.source import Source, told
+from webhook.configuration.sources import source_of
 from webhook.metrics import Metrics
+from webhook.namespaces import Namespaces
 from webhook.quota.batches import Batches
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.memory_store import MemoryStore
@@ -32,9 +36,9 @@ from webhook.server.settings import ServerSettings, SettingsError
 
 NO_AUDIT = "none"
 
-WITHOUT_WAITING = frozenset({b"/mutate"})
-"""Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. Without a cluster, whose quotas are
-asked over the network, /validate is one as well.
+WITHOUT_WAITING = frozenset({b"/mutate", b"/validate"})
+"""Endpoints that only compute, without a cluster: some 0.1 ms on a common pod, milliseconds on the largest. With one, quotas
+and labels of namespaces are asked over the network.
 """
 
 
@@ -42,17 +46,18 @@ asked over the network, /validate is one as well.
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; without a cluster GPUQuota, too.",
+    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; without a cluster GPUQuota, too. "
+    "Left out: the cluster's documents, without a cluster the built-in ones.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
-    help="Keep quotas in the cluster that this file names.",
+    help="Work with the cluster that this file names: its quotas, and without --config its documents.",
 )
 @click.option(
     "--in-cluster",
     is_flag=True,
-    help="Keep quotas in the cluster in which this runs, as its service account.",
+    help="Likewise with the cluster in which this runs, as its service account.",
 )
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
@@ -118,7 +123,7 @@ def serve(
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
     cluster = _Cluster(kubeconfig) if kubeconfig is not None or in_cluster else None
-    at_once = WITHOUT_WAITING if cluster else WITHOUT_WAITING | {b"/validate"}
+    at_once = frozenset() if cluster else WITHOUT_WAITING
     run(lambda: build(config, audit_log, cluster), settings, registry=REGISTRY, at_once=at_once)
 
 
@@ -132,35 +137,43 @@ def build(config: Path | None, audit_target: str, cluster: _Cluster | None = Non
     """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
-
-    def report(state: State) -> None:
-        metrics.config_loaded.set(state.loaded_at)
-        metrics.config_valid.set(0 if state.refused else 1)
-
+    api = _api(cluster) if cluster else None
+    namespaces = Namespaces(api) if api else None
     try:
-        source = ConfigurationSource(config, report)
+        source = source_of(config, api)
     except ConfigurationError as error:
-        told = "\n".join(str(problem) for problem in error.problems)
-        raise StartupError(f"the configuration in {config} cannot be used:\n{told}") from None
-    report(source.state)
+        problems = "\n".join(str(problem) for problem in error.problems)
+        raise StartupError(f"the configuration in {config} cannot be used:\n{problems}") from None
+    REGISTRY.register(ConfigurationCollector(source))
     source.start()
+    if namespaces:
+        namespaces.start()
     metrics.watch_certificate(lifecycle.certificate)
-    reservations = _reservations(source, cluster)
-    admission = Admission(lambda: source.engine, _audit(audit_target, metrics), metrics, reservations)
+    admission = Admission(
+        lambda: source.engine,
+        _audit(audit_target, metrics),
+        metrics,
+        _reservations(source, api),
+        reviewed=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
+        labels_of=namespaces.labels_of if namespaces else None,
+    )
     return create_app(admission, metrics, lambda: _readiness(source))
 
 
-def _reservations(source: ConfigurationSource, cluster: _Cluster | None) -> Reservations:
+def _api(cluster: _Cluster) -> ApiClient:
+    try:
+        return ApiClient(load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None))
+    except AccessError as error:
+        raise StartupError(f"no cluster to work with: {error}") from None
+
+
+def _reservations(source: Source, api: ApiClient | None) -> Reservations:
     metrics = QuotaMetrics(REGISTRY)
-    if cluster is None:
+    if api is None:
         memory = MemoryStore(lambda: source.engine.configuration)
         REGISTRY.register(RowCollector(memory.rows))
         return Reservations(Batches(memory, metrics), metrics, release=memory.release)
-    try:
-        access = load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None)
-    except AccessError as error:
-        raise StartupError(f"no cluster to keep quotas in: {error}") from None
-    return Reservations(Batches(ClusterStore(ApiClient(access)), metrics), metrics)
+    return Reservations(Batches(ClusterStore(api), metrics), metrics)
 
 
 def _audit(target: str, metrics: Metrics) -> AuditLog | None:
@@ -175,26 +188,21 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
     return audit
 
 
-def _readiness(source: ConfigurationSource) -> tuple[bool, dict[str, object]]:
-    """Ready unless draining or without a valid certificate. A refused configuration is told, but the old one is good."""
+def _readiness(source: Source) -> tuple[bool, dict[str, object]]:
+    """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
+
+    A refused configuration is told, but the old one is good.
+    """
     certificate = lifecycle.certificate()
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
-    state = source.state
-    detail: dict[str, object] = {
-        "draining": lifecycle.draining(),
-        "configuration": {
-            "version": state.version,
-            "loadedAt": datetime.fromtimestamp(state.loaded_at, UTC).isoformat(timespec="seconds"),
-            "refused": list(state.refused),
-        },
-    }
+    detail: dict[str, object] = {"draining": lifecycle.draining(), "configuration": told(source)}
     if certificate is not None:
         detail["certificate"] = {
             "notAfter": certificate.not_after.isoformat(),
             "expired": expired,
             "lastError": certificate.last_error,
         }
-    return not lifecycle.draining() and not expired, detail
+    return not lifecycle.draining() and not expired and not source.waits, detail
 
 
 def _certificate(
