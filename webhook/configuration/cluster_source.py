@@ -12,6 +12,7 @@ from time import monotonic, time
 
 import msgspec
 
+from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.watch import Mirror, Pace
 from webhook.configuration.choice import Chosen, choose
@@ -77,8 +78,16 @@ class ClusterSource:
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """Everything that is stored, in force or not."""
-        return tuple(record.document for record in self.judged.records) if self.judged else ()
+        """Everything that is stored, in force or not, as the watch showed it last."""
+        return tuple(record.document for record in self._records())
+
+    def refresh(self) -> None:
+        """Read everything now: what was applied a moment ago may not have come by the watch yet."""
+        try:
+            for mirror in self._mirrors:
+                mirror.refresh()
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            log.warning("the documents could not be read again: %s", error)
 
     @property
     def unconfirmed_seconds(self) -> float:
@@ -113,9 +122,12 @@ class ClusterSource:
         while self._wake.wait(SETTLE_SECONDS) and monotonic() < longest:
             self._wake.clear()
 
-    def _judge(self) -> None:
+    def _records(self) -> tuple[Record, ...]:
         found = (record for mirror in self._mirrors for record in mirror.all())
-        records = tuple(sorted(found, key=lambda record: record.document.key))
+        return tuple(sorted(found, key=lambda record: record.document.key))
+
+    def _judge(self) -> None:
+        records = self._records()
         chosen = choose(records, self.judged.chosen.documents if self.judged else None)
         before, version = self.state, chosen.configuration.version
         refused = tuple(str(problem) for problem in chosen.problems)

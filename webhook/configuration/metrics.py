@@ -51,7 +51,7 @@ class ConfigurationCollector(Collector):
         )
         policies = self._source.engine.configuration.policies.policies
         ends = {p.name: at.timestamp() for p in policies if (at := still_paused(p.spec.paused_until, now))}
-        for name, at in ends.items():
-            until.add_metric([name], at)
+        for name, end in ends.items():
+            until.add_metric([name], end)
         yield GaugeMetricFamily("gpu_admission_policies_paused", "Policies that are paused.", value=len(ends))
         yield until

@@ -65,15 +65,23 @@ class DocumentReviews:
         document = Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
         if not self._source.state.read:
             return [*_own(_problems_alone(document), document), _UNREAD]
+        found = self._problems(document)
+        if found:
+            # What it names may have been applied a moment ago; only what is stored now is a reason to refuse.
+            self._source.refresh()
+            found = self._problems(document)
+        if found and before is not None and _is_only_a_pause(document, before):
+            return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
+        return found or list(self._advice(document, now))
+
+    def _problems(self, document: Document) -> list[Finding]:
         known = self._source.documents
         others = [each for each in known if each.key != document.key]
         problems, already = problems_of([*others, document]), frozenset(problems_of(known))
-        found = [*_own(problems, document), *_caused(problems, document, already)]
-        if found and before is not None and _is_only_a_pause(document, before):
-            return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
-        return found or list(self._advice(document, others, now))
+        return [*_own(problems, document), *_caused(problems, document, already)]
 
-    def _advice(self, document: Document, others: list[Document], now: datetime) -> Iterator[Finding]:
+    def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
+        others = [each for each in self._source.documents if each.key != document.key]
         if document.kind != QUOTA and self._source.origin != "cluster":
             yield _warning("is not in force: gpu-admission reads its configuration from a directory")
         broken = problems_of(others)

@@ -43,6 +43,8 @@ class Source(Protocol):
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
+    def refresh(self) -> None:
+        """Make sure that `documents` has what is there now."""
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -102,6 +104,9 @@ class ConfigurationSource:
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def refresh(self) -> None:
+        """Do nothing: nobody refuses a file while it is being written."""
 
     def poll(self) -> None:
         """Load the directory again if anything in it has changed since the last look."""
