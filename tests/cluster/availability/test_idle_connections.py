@@ -74,3 +74,14 @@ def test_call_that_crosses_the_end_of_its_connection_is_repeated(
     creating.join(20)
     assert outcome == [201]
     assert eventually(lambda: following.calls()["mutate"] == 1)
+
+
+def test_connection_that_nobody_uses_ends_with_a_line_in_the_log_of_the_api_server(
+    plane: ControlPlane, stopping: Webhook, road: Road
+) -> None:
+    assert road.open.is_set()
+    stopping.stop()
+    said = (
+        'Unsolicited response received on idle HTTP channel starting with "HTTP/1.1 503 Service Unavailable'
+    )
+    assert eventually(lambda: said in plane.logs("kube-apiserver"))
