@@ -84,4 +84,4 @@ def test_connection_that_nobody_uses_ends_with_a_line_in_the_log_of_the_api_serv
     said = (
         'Unsolicited response received on idle HTTP channel starting with "HTTP/1.1 503 Service Unavailable'
     )
-    assert eventually(lambda: said in plane.logs("kube-apiserver"))
+    assert eventually(lambda: said in plane.logs("kube-apiserver")), plane.logs("kube-apiserver")[-1500:]
