@@ -324,7 +324,7 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     yield Finding(
         rule=RULE_ID,
         severity=Severity.WARNING,
-        message=f"class {asked}: no node has {demanded}, so the pod would wait",
+        message=f"class {asked}: no node matches {demanded}, so the pod would wait",
         remedy=_instead(case, nodes, names),
     )
 

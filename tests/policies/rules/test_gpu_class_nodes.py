@@ -50,7 +50,7 @@ def told(document: JSON, *label_sets: Labels, options: Options | None = None, **
             [T4, A100],
             Options(),
             [
-                "class nvidia-l4: no node has accelerator=nvidia-l4, so the pod would wait; "
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
                 "there is nvidia-a100-80gb or nvidia-t4 [gpu-class]"
             ],
             id="others-are-there",
@@ -60,7 +60,7 @@ def told(document: JSON, *label_sets: Labels, options: Options | None = None, **
             [T4, A100],
             Options(allowed=("nvidia-l4", "nvidia-t4")),
             [
-                "class nvidia-l4: no node has accelerator=nvidia-l4, so the pod would wait; "
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
                 "there is nvidia-t4 [gpu-class]"
             ],
             id="of-the-others-it-may-use-one",
@@ -70,7 +70,7 @@ def told(document: JSON, *label_sets: Labels, options: Options | None = None, **
             [],
             Options(),
             [
-                "class nvidia-l4: no node has accelerator=nvidia-l4, so the pod would wait; "
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
                 "ask the platform team for such nodes [gpu-class]"
             ],
             id="nothing-is-there",
@@ -80,7 +80,7 @@ def told(document: JSON, *label_sets: Labels, options: Options | None = None, **
             [L4_BY_PRODUCT],
             Options(),
             [
-                "class nvidia-l4: no node has accelerator=nvidia-l4, so the pod would wait; "
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
                 "nodes with nvidia.com/gpu.product=NVIDIA-L4 lack accelerator: ask the platform team to label them [gpu-class]"
             ],
             id="its-nodes-lack-the-label",
@@ -93,7 +93,7 @@ def told(document: JSON, *label_sets: Labels, options: Options | None = None, **
             [A100],
             Options(),
             [
-                "class nvidia-a100: no node has accelerator=nvidia-a100, so the pod would wait; "
+                "class nvidia-a100: no node matches accelerator=nvidia-a100, so the pod would wait; "
                 "there is nvidia-a100-80gb [gpu-class]"
             ],
             id="a-family-goes-by-its-own-name",
@@ -103,7 +103,7 @@ def told(document: JSON, *label_sets: Labels, options: Options | None = None, **
             [T4],
             Options(default="nvidia-l4"),
             [
-                "class nvidia-l4: no node has accelerator=nvidia-l4, so the pod would wait; "
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
                 "there is nvidia-t4 [gpu-class]"
             ],
             id="the-default-of-the-policy",
@@ -113,7 +113,7 @@ def told(document: JSON, *label_sets: Labels, options: Options | None = None, **
             [T4],
             Options(),
             [
-                "class nvidia-l4: no node has nodeSelector accelerator=nvidia-l4, so the pod would wait; "
+                "class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod would wait; "
                 "there is nvidia-t4 [gpu-class]"
             ],
             id="a-selector-of-its-own",
