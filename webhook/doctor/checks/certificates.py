@@ -185,7 +185,7 @@ def _by_secret(cluster: Cluster, bundles: list[Bundle], address: str) -> Iterato
                 yield Finding(
                     id="certificate-unusable",
                     object=f"Secret/{names.secret} in {names.namespace}",
-                    message=problem,
+                    message=f"holds what cannot be served: {problem}",
                     remedy=f"{CERTS}; then gpu-admission certs rotate",
                 )
     try:
