@@ -28,11 +28,12 @@ from webhook.audit import AuditLog
 from webhook.commands import main
 from webhook.commands.check import check
 from webhook.commands.rules import default_mode, options, told
-from webhook.configuration.loader import API_VERSION, ConfigurationError, load_directory
+from webhook.configuration.documents import API_VERSION
+from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.engine import Engine
 from webhook.metrics import Metrics
 from webhook.review import AdmissionRequest, decode_request
-from webhook.server.exposition import ConnectionMetrics
+from webhook.server.metrics import EdgeMetrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -286,7 +287,7 @@ def request(document: JSON, namespace: str) -> AdmissionRequest:
 def test_every_metric_is_documented() -> None:
     registry = CollectorRegistry()
     Metrics(registry)
-    ConnectionMetrics(registry)
+    EdgeMetrics(registry)
     names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
 
     assert first_column(ROOT / "docs" / "audit-log.md", "Metrics") - {"/metrics"} == names

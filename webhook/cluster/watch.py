@@ -48,12 +48,13 @@ K = TypeVar("K", bound=Kept)
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where a collection is served: `/api/v1` and `pods`."""
+    """Where a collection is served: `/api/v1` and `pods`; with a field selector, which part of it is looked at."""
 
     prefix: str
     plural: str
     metadata_only: bool = False
     """Ask for no more than the metadata of each object."""
+    field_selector: str = ""
 
     @property
     def list_accept(self) -> str:
@@ -66,6 +67,9 @@ class Resource(msgspec.Struct, frozen=True):
     def path(self, namespace: str = CLUSTER) -> str:
         scope = f"/namespaces/{namespace}" if namespace else ""
         return f"{self.prefix}{scope}/{self.plural}"
+
+    def query(self) -> dict[str, str]:
+        return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +189,10 @@ class Mirror(Generic[K]):
         """List one namespace (of a collection without namespaces: all of it) now. Raises `errors.ApiError`."""
         begun = monotonic()
         listed = self._api.list(
-            self.resource.path(namespace), self._project, accept=self.resource.list_accept
+            self.resource.path(namespace),
+            self._project,
+            accept=self.resource.list_accept,
+            query=self.resource.query(),
         )
         revision = int(listed.resource_version)
         items = {item.uid: item for item in listed.items}
@@ -230,7 +237,9 @@ class Mirror(Generic[K]):
 
     def _list(self) -> None:
         begun = monotonic()
-        listed = self._api.list(self.resource.path(), self._project, accept=self.resource.list_accept)
+        listed = self._api.list(
+            self.resource.path(), self._project, accept=self.resource.list_accept, query=self.resource.query()
+        )
         by_namespace: dict[str, dict[str, K]] = {}
         for item in listed.items:
             by_namespace.setdefault(item.namespace, {})[item.uid] = item
@@ -257,6 +266,7 @@ class Mirror(Generic[K]):
     def _watch(self, stopping: threading.Event) -> None:
         seconds = self._pace.watch * random.uniform(0.8, 1.0)  # noqa: S311 - so that watches do not end together
         query = {
+            **self.resource.query(),
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": str(self._revision),

@@ -13,6 +13,7 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from webhook.canary.loop import CanaryLoop, Period
+from webhook.certificates.options import CertificateOptions, certificate_options
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
@@ -20,8 +21,9 @@ from webhook.cluster.leader import Leader
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationSource
 from webhook.controller.controller import Controller
-from webhook.controller.endpoint import Endpoint
 from webhook.controller.metrics import ControllerMetrics, QuotaCollector
+from webhook.listening import CannotListenError, listen
+from webhook.monitoring import Monitoring
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LEASE = "gpu-admission-controller"
@@ -61,6 +63,7 @@ log = logging.getLogger("gpu_admission.controller")
     type=click.FloatRange(min=1.0),
     help="How often.",
 )
+@certificate_options
 def controller(
     config: Path | None,
     kubeconfig: str | None,
@@ -72,6 +75,7 @@ def controller(
     recount_seconds: float,
     canary_namespace: str,
     canary_seconds: float,
+    certificates: CertificateOptions,
 ) -> None:
     """Count what is stored against the GPUQuotas, and give up reservations that came to nothing, until SIGTERM."""
     logging.basicConfig(
@@ -90,16 +94,19 @@ def controller(
         sys.exit(FAILED)
     metrics = ControllerMetrics(REGISTRY)
     leader = Leader(api, namespace or own_namespace(), lease, f"{socket.gethostname()}_{uuid4()}")
+    if (kept := certificates.loop(api, namespace or own_namespace(), REGISTRY)) is not None:
+        threading.Thread(target=kept.run, args=(stopping,), name="certificates", daemon=True).start()
     running = _made(api, source, leader, metrics, recount_seconds, stopping)
     if running is None:
         return
     REGISTRY.register(QuotaCollector(running.rows, running.mirrors))
     try:
-        endpoint = Endpoint(host, port, registry=REGISTRY, healthy=running.unhealthy, ready=running.unready)
-    except OSError as error:
-        click.echo(f"error: {host}:{port}: {error.strerror}", err=True)
+        listener = listen(host, port)
+    except CannotListenError as error:
+        click.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
-    endpoint.start()
+    monitoring = Monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
+    monitoring.start()
     source.start()
     threading.Thread(
         target=_follow, args=(source, reloaded, running, stopping), name="reconfigure", daemon=True
@@ -107,7 +114,7 @@ def controller(
     if canary_namespace:
         canary = CanaryLoop(api, Period(canary_namespace, canary_seconds), lambda: leader.leads, REGISTRY)
         threading.Thread(target=canary.run, args=(stopping,), name="canary", daemon=True).start()
-    log.info("started as %s; metrics on port %d", leader.identity, endpoint.port)
+    log.info("started as %s; metrics on port %d", leader.identity, monitoring.port)
     running.run(stopping)
     source.stop()
     log.info("stopped")

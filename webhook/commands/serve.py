@@ -17,8 +17,11 @@ from policies.nodes import NodeFacts
 from webhook.admission import Admission
 from webhook.app import create_app
 from webhook.audit import AuditLog
+from webhook.certificates.objects import SecretName
+from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
+from webhook.commands.controller import own_namespace
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationSource, State
 from webhook.metrics import Metrics
@@ -39,6 +42,10 @@ WITHOUT_WAITING = frozenset({b"/mutate"})
 """Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. Without a cluster, whose quotas are
 asked over the network, /validate is one as well.
 """
+
+
+PROBES = frozenset({b"/healthz", b"/readyz"})
+"""Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
 
 
 @click.command()
@@ -67,6 +74,11 @@ asked over the network, /validate is one as well.
     help="Directory for a certificate authority and a certificate of our own, made when missing or due.",
 )
 @click.option(
+    "--certificate-secret",
+    metavar="[NAMESPACE/]NAME",
+    help="Take the certificate from this Secret of the cluster, which `controller` keeps; readiness waits for it.",
+)
+@click.option(
     "--name",
     "names",
     multiple=True,
@@ -77,6 +89,12 @@ asked over the network, /validate is one as well.
 @click.option("--metrics-host", default="0.0.0.0", show_default=True, help="Address of /metrics.")  # noqa: S104 - likewise
 @click.option("--metrics-port", default=9443, show_default=True, help="Port of /metrics (plain HTTP).")
 @click.option("--threads", default=32, show_default=True, help="Requests worked on at once.")
+@click.option(
+    "--max-concurrent",
+    default=256,
+    show_default=True,
+    help="Requests worked on or waiting at once; one more is answered 503 with Retry-After, and asked again.",
+)
 @click.option("--drain-seconds", default=15.0, show_default=True, help="How long to serve on after SIGTERM.")
 @click.option(
     "--audit-log",
@@ -91,12 +109,14 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     self_signed: Path | None,
+    certificate_secret: str | None,
     names: tuple[str, ...],
     host: str,
     port: int,
     metrics_host: str,
     metrics_port: int,
     threads: int,
+    max_concurrent: int,
     drain_seconds: float,
     audit_log: str,
 ) -> None:
@@ -106,7 +126,11 @@ def serve(
     )
     if kubeconfig is not None and in_cluster:
         raise click.UsageError("--kubeconfig names a cluster itself: leave --in-cluster out")
-    certificate, key = _certificate(tls_cert, tls_key, self_signed, names)
+    cluster = _Cluster(kubeconfig) if kubeconfig is not None or in_cluster else None
+    secret = _secret(certificate_secret, cluster, tls_cert or tls_key or self_signed)
+    certificate, key = (
+        (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
+    )
     try:
         settings = ServerSettings(
             certificate=certificate,
@@ -116,13 +140,19 @@ def serve(
             metrics_host=metrics_host,
             metrics_port=metrics_port,
             threads=threads,
+            max_concurrent=max_concurrent,
             drain_seconds=drain_seconds,
         )
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    cluster = _Cluster(kubeconfig) if kubeconfig is not None or in_cluster else None
     at_once = WITHOUT_WAITING if cluster else WITHOUT_WAITING | {b"/validate"}
-    run(lambda: build(config, audit_log, cluster), settings, registry=REGISTRY, at_once=at_once)
+    run(
+        lambda: build(config, audit_log, cluster, secret),
+        settings,
+        registry=REGISTRY,
+        at_once=at_once,
+        probes=PROBES,
+    )
 
 
 class _Cluster(NamedTuple):
@@ -131,7 +161,12 @@ class _Cluster(NamedTuple):
     kubeconfig: Path | None
 
 
-def build(config: Path | None, audit_target: str, cluster: _Cluster | None = None) -> Flask:
+def build(
+    config: Path | None,
+    audit_target: str,
+    cluster: _Cluster | None = None,
+    secret: SecretCertificate | None = None,
+) -> Flask:
     """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
@@ -147,11 +182,15 @@ def build(config: Path | None, audit_target: str, cluster: _Cluster | None = Non
         raise StartupError(f"the configuration in {config} cannot be used:\n{told}") from None
     report(source.state)
     source.start()
-    metrics.watch_certificate(lifecycle.certificate)
+    if secret is None or cluster is None:
+        metrics.watch_certificate(lifecycle.certificate)
+    else:
+        secret.start(_api(cluster))
+        metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
     reservations = _reservations(source, cluster)
     audit, nodes = _audit(audit_target, metrics), _nodes(source, cluster)
     admission = Admission(lambda: source.engine, audit, metrics, reservations, nodes)
-    return create_app(admission, metrics, lambda: _readiness(source))
+    return create_app(admission, metrics, lambda: _readiness(source, secret))
 
 
 def _reservations(source: ConfigurationSource, cluster: _Cluster | None) -> Reservations:
@@ -190,9 +229,12 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
     return audit
 
 
-def _readiness(source: ConfigurationSource) -> tuple[bool, dict[str, object]]:
+def _readiness(
+    source: ConfigurationSource, secret: SecretCertificate | None = None
+) -> tuple[bool, dict[str, object]]:
     """Ready unless draining or without a valid certificate. A refused configuration is told, but the old one is good."""
-    certificate = lifecycle.certificate()
+    certificate = secret.state if secret else lifecycle.certificate()
+    unready = secret.unready() if secret else []
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
     state = source.state
     detail: dict[str, object] = {
@@ -209,7 +251,23 @@ def _readiness(source: ConfigurationSource) -> tuple[bool, dict[str, object]]:
             "expired": expired,
             "lastError": certificate.last_error,
         }
-    return not lifecycle.draining() and not expired, detail
+    if unready:
+        detail["unready"] = unready
+    return not (lifecycle.draining() or expired or unready), detail
+
+
+def _secret(
+    certificate_secret: str | None, cluster: _Cluster | None, other: Path | None
+) -> SecretCertificate | None:
+    if certificate_secret is None:
+        return None
+    if other is not None:
+        raise click.UsageError(
+            "--certificate-secret says where the certificate is: leave --tls-cert, --tls-key, --self-signed out"
+        )
+    if cluster is None:
+        raise click.UsageError("--certificate-secret needs a cluster: --in-cluster or --kubeconfig")
+    return SecretCertificate(SecretName.of(certificate_secret, own_namespace()))
 
 
 def _certificate(
@@ -223,5 +281,7 @@ def _certificate(
         paths = ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
         return paths.certificate, paths.key
     if tls_cert is None or tls_key is None:
-        raise click.UsageError("give --tls-cert and --tls-key, or --self-signed DIR")
+        raise click.UsageError(
+            "give --tls-cert and --tls-key, --self-signed DIR or --certificate-secret NAME"
+        )
     return tls_cert, tls_key

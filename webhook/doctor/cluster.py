@@ -12,13 +12,8 @@ import msgspec
 from policies.pod import Toleration
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.configuration.loader import (
-    API_VERSION,
-    ConfigurationError,
-    Origins,
-    load_directory,
-    load_with_origins,
-)
+from webhook.configuration.documents import API_VERSION
+from webhook.configuration.loader import ConfigurationError, Origins, load_directory, load_with_origins
 from webhook.configuration.snapshot import Configuration
 from webhook.doctor.rights import Rights
 

@@ -15,7 +15,7 @@ KINDS = {
 }
 GROUP = "admissionregistration.k8s.io"
 READS = tuple(Right("get", kind, GROUP, name=CONFIGURATION) for kind in KINDS)
-APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -f deploy/static/"
+APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static"
 PORT = 443
 
 DEFAULTS: dict[str, Any] = {
