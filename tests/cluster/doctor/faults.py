@@ -32,6 +32,19 @@ def patched(path: str, *operations: tuple[str, str, Any]) -> Fault:
     return fault
 
 
+def patched_entry(path: str, name: str, *operations: tuple[str, str, Any]) -> Fault:
+    """Change the entry of that name in a webhook configuration."""
+
+    @contextmanager
+    def fault(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
+        entries = [entry["name"] for entry in installation.client.get(path)[1]["webhooks"]]
+        at = f"/webhooks/{entries.index(name)}"
+        with patched(path, *((op, at + where, value) for op, where, value in operations))(installation):
+            yield ()
+
+    return fault
+
+
 def _put_back(client: Client, path: str, before: dict[str, Any]) -> None:
     before["metadata"]["resourceVersion"] = client.get(path)[1]["metadata"]["resourceVersion"]
     status, answer = client.put(path, before)

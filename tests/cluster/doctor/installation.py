@@ -11,13 +11,17 @@ from click.testing import CliRunner
 
 from tests.cluster.controllers import Command
 from tests.controlplane import Client, ControlPlane, create_gpu_node
-from tests.controlplane.webhook import NAMESPACE, Webhook
+from tests.controlplane.webhook import MANIFESTS, NAMESPACE, Webhook
 from webhook.commands.doctor import doctor
-from webhook.doctor.checks.permissions import needed
-from webhook.doctor.cluster import Names
-from webhook.doctor.rights import Right
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ACCOUNTS = {
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/{{namespace}}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{{namespace}}/rolebindings",
+}
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 CANARY_NAMESPACE = "gpu-admission-canary"
 TEAM = "team"
@@ -72,7 +76,7 @@ def installed(folder: Path) -> Iterator[Installation]:
         create_gpu_node(client, "gpu-0", labels=T4, taints=(TAINT,))
         webhook.register()
         _ready_endpoint(client)
-        _rights(client)
+        _service_accounts(client)
         controller = Command(
             plane, "controller", "--namespace", NAMESPACE, "--canary-namespace", CANARY_NAMESPACE
         )
@@ -92,20 +96,12 @@ def _ready_endpoint(client: Client) -> None:
     assert status == 201, answer
 
 
-def _rights(client: Client) -> None:
-    """Give both ServiceAccounts what they need, cluster-wide."""
-    kinds = frozenset({"gpuquotas", "gpupolicies", "gpuclasses", "gpuvocabularies"})
-    for account, rights in needed(Names(), kinds, karpenter=True).items():
-        rules = [_rule(right) for right in rights]
-        client.post(f"{RBAC}/clusterroles", {"metadata": {"name": account}, "rules": rules})
-        subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": account}
-        client.post(
-            f"{RBAC}/clusterrolebindings",
-            {"metadata": {"name": account}, "subjects": [subject], "roleRef": role},
-        )
-
-
-def _rule(right: Right) -> dict[str, Any]:
-    names = {"resourceNames": [right.name]} if right.name else {}
-    return {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb], **names}
+def _service_accounts(client: Client) -> None:
+    """Create the ServiceAccounts of deploy/ with their roles."""
+    for document in yaml.safe_load_all(MANIFESTS.read_text()):
+        path = ACCOUNTS.get(document["kind"])
+        if path is None:
+            continue
+        namespace = document["metadata"].get("namespace", "")
+        status, answer = client.post(path.format(namespace=namespace), document)
+        assert status == 201, answer

@@ -23,6 +23,7 @@ from tests.cluster.doctor.faults import (
     excluded_team,
     node,
     patched,
+    patched_entry,
     policy,
     webhook_down,
 )
@@ -90,14 +91,18 @@ APPLY = "apply deploy/ of this version again"
             id="a-configuration-was-deleted",
         ),
         pytest.param(
-            patched(VALIDATING, ("remove", "/webhooks/1", None)),
+            patched_entry(VALIDATING, "pod-placement.validate.gpu-admission.dev", ("remove", "", None)),
             "entry-missing",
             "webhooks[pod-placement.validate.gpu-admission.dev]",
             APPLY,
             id="an-entry-was-taken-out",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/clientConfig/service/path", "/validate")),
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/clientConfig/service/path", "/validate"),
+            ),
             "wrong-service",
             "webhooks[pods.mutate.gpu-admission.dev]",
             "--namespace, --service",
@@ -118,44 +123,55 @@ APPLY = "apply deploy/ of this version again"
             id="no-replica-is-ready",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/failurePolicy", "Ignore")),
+            patched_entry(MUTATING, "pods.mutate.gpu-admission.dev", ("replace", "/failurePolicy", "Ignore")),
             "fails-open",
             "webhooks[pods.mutate.gpu-admission.dev]",
             "set failurePolicy: Fail",
             id="it-fails-open",
         ),
         pytest.param(
-            patched(VALIDATING, ("replace", "/webhooks/3/failurePolicy", "Fail")),
+            patched_entry(
+                VALIDATING, "workloads.validate.gpu-admission.dev", ("replace", "/failurePolicy", "Fail")
+            ),
             "fails-closed",
             "webhooks[workloads.validate.gpu-admission.dev]",
             "set failurePolicy: Ignore",
             id="workloads-fail-closed",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/objectSelector", {"matchLabels": {"gpu": "yes"}})),
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/objectSelector", {"matchLabels": {"gpu": "yes"}}),
+            ),
             "object-selector",
             "webhooks[pods.mutate.gpu-admission.dev]",
             APPLY,
             id="labels-lead-past-it",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/matchConditions/0/expression", "true")),
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/matchConditions/0/expression", "true"),
+            ),
             "entry-differs",
             "webhooks[pods.mutate.gpu-admission.dev]",
             APPLY,
             id="another-condition",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/timeoutSeconds", 30)),
+            patched_entry(MUTATING, "pods.mutate.gpu-admission.dev", ("replace", "/timeoutSeconds", 30)),
             "long-timeout",
             "webhooks[pods.mutate.gpu-admission.dev]",
             "set timeoutSeconds: 5",
             id="a-long-timeout",
         ),
         pytest.param(
-            patched(
+            patched_entry(
                 MUTATING,
-                ("replace", "/webhooks/0/namespaceSelector/matchExpressions/0/values", ["kube-system"]),
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/namespaceSelector/matchExpressions/0/values", ["kube-system"]),
             ),
             "own-namespace",
             "webhooks[pods.mutate.gpu-admission.dev]",
@@ -170,17 +186,23 @@ APPLY = "apply deploy/ of this version again"
             id="gpu-pods-where-nobody-looks",
         ),
         pytest.param(
-            patched(MUTATING, ("remove", "/webhooks/0/clientConfig/caBundle", None)),
+            patched_entry(
+                MUTATING, "pods.mutate.gpu-admission.dev", ("remove", "/clientConfig/caBundle", None)
+            ),
             "ca-bundle-missing",
             "webhooks[pods.mutate.gpu-admission.dev]",
-            "gpu-admission certs rotate",
+            "a running `gpu-admission controller --certificate-secret` repairs it within seconds",
             id="no-bundle",
         ),
         pytest.param(
-            patched(VALIDATING, ("replace", "/webhooks/0/clientConfig/caBundle", ANOTHER_CA)),
+            patched_entry(
+                VALIDATING,
+                "pods.validate.gpu-admission.dev",
+                ("replace", "/clientConfig/caBundle", ANOTHER_CA),
+            ),
             "ca-bundle-does-not-verify",
             "webhooks[pods.validate.gpu-admission.dev]",
-            "gpu-admission certs rotate",
+            "gpu-admission certs check tells more",
             id="the-bundle-of-another-authority",
         ),
         pytest.param(
