@@ -1,6 +1,5 @@
 """Several controllers, crashes at every point, late API servers and late servers: no call ever fails."""
 
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule

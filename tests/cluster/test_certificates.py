@@ -152,7 +152,7 @@ def test_rotations_cost_no_call(
             rotate_authority(running, each)
     record_property("pods", load.pods)
     record_property("handshakes", load.handshakes)
-    assert load.failures == []
+    assert load.failures == [], running.logs()
     assert load.broken_calls() == {}
     assert load.pods > 50
     assert load.handshakes > 50
