@@ -164,6 +164,20 @@ def test_time_that_a_controller_slept_is_no_part_of_a_wait() -> None:
     world.pass_time(5)
 
 
+def test_an_authority_is_not_dropped_for_a_leaf_that_nobody_could_load() -> None:
+    world, first, second = running()
+    first.die()
+    second.die()
+    world.out_of_turn = True
+    world.store(None)
+    first.settle()
+    damage_authority(world)
+    world.pass_time(25)
+    first.settle()
+    assert step(world) is Step.RETIRING
+    world.pass_time(5)
+
+
 def authority(world: World) -> bytes:
     assert world.stored is not None
     return decode(world.stored.content).authority.certificate_pem()

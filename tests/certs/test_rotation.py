@@ -70,7 +70,14 @@ def test_a_whole_rotation() -> None:
         pytest.param(FOUNDED, 0 * DAY, [], id="nothing-is-due"),
         pytest.param(FOUNDED, 59 * DAY, [], id="before-two-thirds"),
         pytest.param(FOUNDED, 61 * DAY, ["leaf"], id="leaf-after-two-thirds"),
-        pytest.param(FOUNDED, 201 * DAY, ["upcoming"], id="authority-after-two-thirds"),
+        pytest.param(
+            changed(
+                leaf=issue_server(FOUNDED.authority, names=[NAME], now=NOW + 190 * DAY, lifetime=90 * DAY)
+            ),
+            201 * DAY,
+            ["upcoming"],
+            id="authority-after-two-thirds",
+        ),
         pytest.param(FOUNDED, 301 * DAY, ["authority", "leaf"], id="authority-expired"),
         pytest.param(changed(requested=Rotation.LEAF), 0 * DAY, ["leaf", "requested"], id="leaf-asked-for"),
         pytest.param(
@@ -111,6 +118,12 @@ def test_a_whole_rotation() -> None:
         ),
         pytest.param(
             changed(upcoming=OTHER, since=NOW + DAY), 0 * DAY, ["since"], id="begun-by-a-clock-that-was-wrong"
+        ),
+        pytest.param(
+            changed(retired=(OTHER.certificate,), since=NOW, leaf=None),
+            600 * SECOND,
+            ["leaf", "since"],
+            id="nothing-to-load-while-another-retired",
         ),
         pytest.param(
             changed(retired=(OTHER.certificate,), since=NOW),
