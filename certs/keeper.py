@@ -13,7 +13,7 @@ are published and the one remembered, stay in the bundle until they have retired
 import dataclasses
 import datetime as dt
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from cryptography import x509
@@ -25,6 +25,9 @@ log = logging.getLogger("gpu_admission.certificates")
 
 ATTEMPTS = 8
 """Whoever loses a race this often in a row looks again on the next occasion."""
+
+
+Clock = Callable[[], dt.datetime]
 
 
 class RacedError(Exception):
@@ -75,24 +78,29 @@ class Kept:
 class Keeper:
     """One of those who keep the Secret."""
 
-    def __init__(self, secret: SecretStore, configurations: Configurations, terms: Terms) -> None:
+    def __init__(
+        self, secret: SecretStore, configurations: Configurations, terms: Terms, clock: Clock
+    ) -> None:
         self._secret = secret
         self._configurations = configurations
         self._terms = terms
+        self._clock = clock
         self.known: State | None = None
 
-    def keep(self, now: dt.datetime) -> Kept:
+    def keep(self) -> Kept:
         """Do what is due, at most one step; call again until nothing was written. RacedError: others were always faster."""
         for _ in range(ATTEMPTS - 1):
             try:
-                return self._keep(now)
+                return self._keep()
             except RacedError:
                 continue
-        return self._keep(now)
+        return self._keep()
 
-    def _keep(self, now: dt.datetime) -> Kept:
+    def _keep(self) -> Kept:
         configurations = self._configurations.read()
         stored = self._secret.read()
+        # Not before: a wait that begins with what was read must not count the time that reading took.
+        now = self._clock()
         before = self._understood(stored, configurations, now)
         published = {bundle for each in configurations for bundle in each.bundles}
         state = advance(before, published, now, self._terms)

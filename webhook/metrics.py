@@ -56,16 +56,6 @@ class Metrics:
         self.audit_lost = Counter(
             "gpu_admission_audit_lines_lost", "Audit lines that could not be written.", registry=self.registry
         )
-        self.config_loaded = Gauge(
-            "gpu_admission_config_loaded_timestamp_seconds",
-            "When the configuration in force was loaded.",
-            registry=self.registry,
-        )
-        self.config_valid = Gauge(
-            "gpu_admission_config_valid",
-            "1 if the newest configuration is in force, 0 if it was refused and an older one is.",
-            registry=self.registry,
-        )
         self.certificate_not_after = not_after_gauge(self.registry)
         self.certificate_valid = Gauge(
             "gpu_admission_certificate_valid",

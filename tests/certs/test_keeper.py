@@ -1,18 +1,12 @@
 """Several controllers, crashes at every point, late API servers and late servers: no call ever fails."""
 
-import datetime as dt
-from collections.abc import Callable
-
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from certs.issue import issue_authority, issue_server
-from certs.keeper import RacedError
 from certs.rotation import Step
-from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, ROTATE, Content, decode, encode
-from tests.certs.world import BEGIN, KINDS, NAME, TERMS, ApiServer, Controller, Interruption, World
+from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, ROTATE, Content, decode
+from tests.certs.world import KINDS, Controller, Interruption, World
 
 OPERATIONS = st.integers(1, 6)
 
@@ -102,7 +96,9 @@ class Losses(Rotations):
         self.world.out_of_turn = True
         self.world.store(None)
 
-    @rule(key=st.sampled_from([CA, CA_KEY, NEXT_CA_KEY, CERTIFICATE, KEY]), damage=st.sampled_from([b"", b"x"]))
+    @rule(
+        key=st.sampled_from([CA, CA_KEY, NEXT_CA_KEY, CERTIFICATE, KEY]), damage=st.sampled_from([b"", b"x"])
+    )
     @precondition(lambda self: self.world.stored is not None)
     def the_secret_is_damaged(self, key: str, damage: bytes) -> None:
         assert self.world.stored is not None
@@ -117,7 +113,7 @@ class Losses(Rotations):
 
 
 QUIET = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET

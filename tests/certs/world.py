@@ -162,7 +162,7 @@ class Controller:
         """Look once; returns whether anything was written."""
         self._count, self._interruption = 0, interruption
         try:
-            return self.keeper.keep(self.world.now).written
+            return self.keeper.keep().written
         except Crash:
             self.keeper = self._born()
             return True
@@ -177,7 +177,7 @@ class Controller:
         self.keeper = self._born()
 
     def _born(self) -> Keeper:
-        return Keeper(_Secret(self), _Configurations(self), TERMS)
+        return Keeper(_Secret(self), _Configurations(self), TERMS, lambda: self.world.now)
 
     def call(self, effect: Callable[[], None]) -> None:
         self._count += 1

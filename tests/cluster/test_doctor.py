@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.cluster.controllers import Command, eventually
 from tests.controlplane import JSON_PATCH, Authority, Client, ControlPlane, create_gpu_node
-from tests.controlplane.webhook import NAMESPACE, Webhook, manifests
+from tests.controlplane.webhook import NAMESPACE, Webhook
 from webhook.commands.doctor import doctor
 from webhook.doctor.checks.permissions import needed
 from webhook.doctor.cluster import Names

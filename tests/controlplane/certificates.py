@@ -2,6 +2,7 @@
 
 import base64
 import socket
+import ssl
 import sys
 import time
 import urllib.error
@@ -14,7 +15,10 @@ from typing import Any, Self, TypeVar
 import msgspec
 import psutil
 import yaml
+from cryptography import x509
 
+from certs.rotation import State
+from certs.secret import ROTATE, Content, decode
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.replicas import FORWARDER
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, ROOT, manifests
@@ -46,7 +50,14 @@ class Process:
         self._arguments = arguments
 
     def start(self) -> None:
-        command = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", *self._arguments]
+        command: list[str | Path] = [
+            "env",
+            f"PYTHONPATH={ROOT}",
+            sys.executable,
+            "-m",
+            "webhook",
+            *self._arguments,
+        ]
         self._plane.processes.start(self.name, command)
 
     def kill(self) -> None:
@@ -85,12 +96,12 @@ class Server(Process):
         with socket.socket() as attempt:
             if attempt.connect_ex((self.address, 443)):
                 return 0, {}
-        import ssl  # noqa: PLC0415
-
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
-            with urllib.request.urlopen(f"https://{self.address}/readyz", context=context, timeout=10) as answer:
+            with urllib.request.urlopen(
+                f"https://{self.address}/readyz", context=context, timeout=10
+            ) as answer:
                 return answer.status, msgspec.json.decode(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, msgspec.json.decode(error.read())
@@ -137,6 +148,7 @@ class Installation:
         self.plane = plane
         self.client = plane.client()
         self.address = plane.service_address(host)
+        self.host = f"gpu-admission.{NAMESPACE}.svc"
         self.servers = [Server(plane, host + number) for number in range(1, servers + 1)]
         self.keepers = [
             Keeper(plane, number, propagation=propagation, retirement=retirement)
@@ -152,7 +164,7 @@ class Installation:
         running = self.plane.pids
         for process in [*self.keepers, *self.servers]:
             if process.name in running:
-                process.kill()
+                process.terminate()
         if SERVICE in running:
             self.plane.processes.kill(SERVICE)
         for kind_name in CONFIGURATIONS:
@@ -173,11 +185,23 @@ class Installation:
         for process in [*self.servers, *self.keepers]:
             process.start()
         backends = [f"{server.address}:443" for server in self.servers]
-        command = [sys.executable, "-I", FORWARDER, f"{self.address}:443", *backends]
+        command: list[str | Path] = [sys.executable, "-I", FORWARDER, f"{self.address}:443", *backends]
         self.plane.processes.start(SERVICE, command)
+
+    def listening(self) -> bool:
+        return all(server.readyz()[0] for server in self.servers)
 
     def ready(self) -> bool:
         return all(server.ready() for server in self.servers)
+
+    def state(self) -> State:
+        """Return what the Secret holds. DamagedError: that is nothing."""
+        _, body = self.client.get(SECRET_PATH)
+        return decode(Content(self.secret(), body.get("metadata", {}).get("annotations") or {}))
+
+    def ask(self, rotation: str) -> None:
+        status, answer = self.client.patch(SECRET_PATH, {"metadata": {"annotations": {ROTATE: rotation}}})
+        assert status == 200, answer
 
     def logs(self) -> str:
         return "\n".join(f"== {each.name}\n{each.log()}" for each in [*self.keepers, *self.servers])
@@ -196,6 +220,25 @@ class Installation:
             clients = [webhook["clientConfig"] for webhook in body.get("webhooks", ())]
             found += [base64.b64decode(client.get("caBundle", "")) for client in clients]
         return found
+
+    def served(self, address: str, bundle: bytes) -> x509.Certificate:
+        """Shake hands as an API server does that has this caBundle. ssl.SSLError: it would not go on."""
+        context = ssl.create_default_context(cadata=bundle.decode())
+        with (
+            socket.create_connection((address, 443), timeout=10) as connection,
+            context.wrap_socket(connection, server_hostname=self.host) as spoken,
+        ):
+            return x509.load_der_x509_certificate(spoken.getpeercert(binary_form=True) or b"")
+
+    def serve_the_secrets(self) -> bool:
+        """Whether every server presents the leaf of the Secret, and every caBundle verifies it."""
+        state, bundles = self.state(), self.bundles()
+        assert state.leaf is not None
+        return self.published() and all(
+            self.served(server.address, bundle) == state.leaf.certificate
+            for server in self.servers
+            for bundle in set(bundles)
+        )
 
     def published(self) -> bool:
         """Whether every caBundle is the bundle of the Secret."""

@@ -5,6 +5,7 @@ finds it through the same `clientConfig.service` as in production.
 """
 
 import base64
+import ssl
 import sys
 import time
 import urllib.request
@@ -128,6 +129,16 @@ class Webhook:
         time.sleep(0.3)
         lines = self.audit_log.read_text().splitlines() if self.audit_log.exists() else []
         return [msgspec.json.decode(line) for line in lines]
+
+    def ready(self) -> bool:
+        """Whether /readyz says so, asked as the kubelet asks."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with urllib.request.urlopen(f"https://{self.address}/readyz", context=context, timeout=1):
+                return True
+        except OSError:
+            return False
 
     def metrics(self) -> str:
         with urllib.request.urlopen(f"http://{self.address}:9443/metrics", timeout=10) as answer:

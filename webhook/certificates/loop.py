@@ -35,7 +35,7 @@ class CertificateLoop:
     """`run` is the body of a thread."""
 
     def __init__(self, api: ApiClient, secret: SecretName, terms: Terms, registry: CollectorRegistry) -> None:
-        self._keeper = Keeper(ClusterSecret(api, secret), ClusterConfigurations(api), terms)
+        self._keeper = Keeper(ClusterSecret(api, secret), ClusterConfigurations(api), terms, _now)
         self._terms = terms
         self._bell = Bell(api, [secret.resource, *configuration_resources()])
         self._metrics = KeeperMetrics(registry)
@@ -58,7 +58,7 @@ class CertificateLoop:
         """Do all that is due now; return whether that worked."""
         try:
             while True:
-                kept = self._keeper.keep(datetime.now(UTC))
+                kept = self._keeper.keep()
                 self._metrics.kept(kept)
                 if not kept.written:
                     break
@@ -87,5 +87,9 @@ class CertificateLoop:
         """Seconds to the next look: the period, jittered so that controllers do not look together, or the end of a wait."""
         pause = PERIOD * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         known = self._keeper.known
-        rest = left(known, self._terms, datetime.now(UTC)) if known else None
+        rest = left(known, self._terms, _now()) if known else None
         return pause if rest is None else min(pause, rest.total_seconds() + 0.05)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -19,7 +19,7 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import JSON, ApiClient
+from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -29,10 +29,6 @@ CLUSTER = ""
 
 GONE_SECONDS = 120.0
 """How long a deletion is remembered: longer than anything waits for what was deleted."""
-
-
-METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Kept(Protocol):
@@ -48,12 +44,14 @@ K = TypeVar("K", bound=Kept)
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where a collection is served: `/api/v1` and `pods`; with a field selector, which part of it is looked at."""
+    """Where a collection is served: `/api/v1` and `pods`; of `metadata_only` neither spec nor status is sent.
+
+    With a field selector only that part of it is looked at.
+    """
 
     prefix: str
     plural: str
     metadata_only: bool = False
-    """Ask for no more than the metadata of each object."""
     field_selector: str = ""
 
     @property

@@ -18,8 +18,12 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import Leader
+from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.source import ConfigurationSource
+from webhook.configuration.metrics import ConfigurationCollector
+from webhook.configuration.reporting import start_reporting
+from webhook.configuration.source import Source
+from webhook.configuration.sources import source_of
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics, QuotaCollector
 from webhook.listening import CannotListenError, listen
@@ -38,7 +42,7 @@ log = logging.getLogger("gpu_admission.controller")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents: the same as that of `serve`.",
+    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; left out: the cluster's. The same as that of `serve`.",
 )
 @click.option("--kubeconfig", help="Left out: a pod's service account, else what kubectl would use.")
 @click.option("--context", "context_name", help="Context of the kubeconfig.")
@@ -88,14 +92,19 @@ def controller(
         signal.signal(number, lambda *_: stopping.set())
     try:
         api = ApiClient(load_access(kubeconfig, context_name))
-        source = ConfigurationSource(config, lambda _: reloaded.set())
+        source = source_of(config, api, lambda _: reloaded.set())
     except (AccessError, ConfigurationError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
     metrics = ControllerMetrics(REGISTRY)
+    REGISTRY.register(ConfigurationCollector(source))
+    source.start()
     leader = Leader(api, namespace or own_namespace(), lease, f"{socket.gethostname()}_{uuid4()}")
     if (kept := certificates.loop(api, namespace or own_namespace(), REGISTRY)) is not None:
         threading.Thread(target=kept.run, args=(stopping,), name="certificates", daemon=True).start()
+    if isinstance(source, ClusterSource):
+        source.wait()
+        start_reporting(api, source, leader, stopping)
     running = _made(api, source, leader, metrics, recount_seconds, stopping)
     if running is None:
         return
@@ -107,7 +116,6 @@ def controller(
         sys.exit(FAILED)
     monitoring = Monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
     monitoring.start()
-    source.start()
     threading.Thread(
         target=_follow, args=(source, reloaded, running, stopping), name="reconfigure", daemon=True
     ).start()
@@ -130,7 +138,7 @@ def own_namespace() -> str:
 
 def _made(
     api: ApiClient,
-    source: ConfigurationSource,
+    source: Source,
     leader: Leader,
     metrics: ControllerMetrics,
     recount_seconds: float,
@@ -149,7 +157,7 @@ def _made(
 
 
 def _follow(
-    source: ConfigurationSource, reloaded: threading.Event, running: Controller, stopping: threading.Event
+    source: Source, reloaded: threading.Event, running: Controller, stopping: threading.Event
 ) -> None:
     """Count by every new configuration that is in force."""
     while not stopping.is_set():

@@ -3,7 +3,7 @@
 import atexit
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -23,8 +23,12 @@ from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.controller import own_namespace
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.source import ConfigurationSource, State
+from webhook.configuration.metrics import ConfigurationCollector
+from webhook.configuration.reviews import DocumentReviews
+from webhook.configuration.source import Source, told
+from webhook.configuration.sources import source_of
 from webhook.metrics import Metrics
+from webhook.namespaces import Namespaces
 from webhook.node_watch import NodeWatch
 from webhook.quota.batches import Batches
 from webhook.quota.cluster_store import ClusterStore
@@ -38,12 +42,6 @@ from webhook.server.settings import ServerSettings, SettingsError
 
 NO_AUDIT = "none"
 
-WITHOUT_WAITING = frozenset({b"/mutate"})
-"""Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. Without a cluster, whose quotas are
-asked over the network, /validate is one as well.
-"""
-
-
 PROBES = frozenset({b"/healthz", b"/readyz"})
 """Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
 
@@ -52,17 +50,18 @@ PROBES = frozenset({b"/healthz", b"/readyz"})
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; without a cluster GPUQuota, too.",
+    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; without a cluster GPUQuota, too. "
+    "Left out: the cluster's documents, without a cluster the built-in ones.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
-    help="Keep quotas in the cluster that this file names.",
+    help="Work with the cluster that this file names: its quotas, and without --config its documents.",
 )
 @click.option(
     "--in-cluster",
     is_flag=True,
-    help="Keep quotas in the cluster in which this runs, as its service account.",
+    help="Likewise with the cluster in which this runs, as its service account.",
 )
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
@@ -145,14 +144,28 @@ def serve(
         )
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    at_once = WITHOUT_WAITING if cluster else WITHOUT_WAITING | {b"/validate"}
+    without_waiting = WithoutWaiting(in_cluster=cluster is not None)
     run(
-        lambda: build(config, audit_log, cluster, secret),
+        lambda: build(config, audit_log, cluster, secret, without_waiting),
         settings,
         registry=REGISTRY,
-        at_once=at_once,
+        at_once=without_waiting,
         probes=PROBES,
     )
+
+
+class WithoutWaiting(Container[bytes]):
+    """Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest.
+
+    With a cluster, quotas are asked over the network, and labels of namespaces if policies ask for them.
+    """
+
+    def __init__(self, *, in_cluster: bool) -> None:
+        self._paths = frozenset({b"/mutate"}) if in_cluster else frozenset({b"/mutate", b"/validate"})
+        self.asks_labels: Callable[[], bool] = lambda: False
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._paths and not self.asks_labels()
 
 
 class _Cluster(NamedTuple):
@@ -166,55 +179,63 @@ def build(
     audit_target: str,
     cluster: _Cluster | None = None,
     secret: SecretCertificate | None = None,
+    without_waiting: WithoutWaiting | None = None,
 ) -> Flask:
     """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
-
-    def report(state: State) -> None:
-        metrics.config_loaded.set(state.loaded_at)
-        metrics.config_valid.set(0 if state.refused else 1)
-
+    api = _api(cluster) if cluster else None
+    namespaces = Namespaces(api) if api else None
     try:
-        source = ConfigurationSource(config, report)
+        source = source_of(config, api)
     except ConfigurationError as error:
-        told = "\n".join(str(problem) for problem in error.problems)
-        raise StartupError(f"the configuration in {config} cannot be used:\n{told}") from None
-    report(source.state)
+        problems = "\n".join(str(problem) for problem in error.problems)
+        raise StartupError(f"the configuration in {config} cannot be used:\n{problems}") from None
+    REGISTRY.register(ConfigurationCollector(source))
     source.start()
-    if secret is None or cluster is None:
+    if namespaces:
+        namespaces.start()
+    if secret is None or api is None:
         metrics.watch_certificate(lifecycle.certificate)
     else:
-        secret.start(_api(cluster))
+        secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
-    reservations = _reservations(source, cluster)
-    audit, nodes = _audit(audit_target, metrics), _nodes(source, cluster)
-    admission = Admission(lambda: source.engine, audit, metrics, reservations, nodes)
+    if without_waiting and namespaces:
+        without_waiting.asks_labels = lambda: source.engine.configuration.policies.has_selectors
+    admission = Admission(
+        lambda: source.engine,
+        _audit(audit_target, metrics),
+        metrics,
+        _reservations(source, api),
+        nodes=_nodes(source, api),
+        reviewed=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
+        labels_of=namespaces.labels_of if namespaces else None,
+    )
     return create_app(admission, metrics, lambda: _readiness(source, secret))
-
-
-def _reservations(source: ConfigurationSource, cluster: _Cluster | None) -> Reservations:
-    metrics = QuotaMetrics(REGISTRY)
-    if cluster is None:
-        memory = MemoryStore(lambda: source.engine.configuration)
-        REGISTRY.register(RowCollector(memory.rows))
-        return Reservations(Batches(memory, metrics), metrics, release=memory.release)
-    return Reservations(Batches(ClusterStore(_api(cluster)), metrics), metrics)
-
-
-def _nodes(source: ConfigurationSource, cluster: _Cluster | None) -> Callable[[], NodeFacts | None]:
-    if cluster is None:
-        return lambda: None
-    watch = NodeWatch(_api(cluster), lambda: source.engine.configuration.classes.label_keys)
-    watch.start()
-    return watch.facts
 
 
 def _api(cluster: _Cluster) -> ApiClient:
     try:
         return ApiClient(load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None))
     except AccessError as error:
-        raise StartupError(f"no cluster to keep quotas in: {error}") from None
+        raise StartupError(f"no cluster to work with: {error}") from None
+
+
+def _reservations(source: Source, api: ApiClient | None) -> Reservations:
+    metrics = QuotaMetrics(REGISTRY)
+    if api is None:
+        memory = MemoryStore(lambda: source.engine.configuration)
+        REGISTRY.register(RowCollector(memory.rows))
+        return Reservations(Batches(memory, metrics), metrics, release=memory.release)
+    return Reservations(Batches(ClusterStore(api), metrics), metrics)
+
+
+def _nodes(source: Source, api: ApiClient | None) -> Callable[[], NodeFacts | None]:
+    if api is None:
+        return lambda: None
+    watch = NodeWatch(api, lambda: source.engine.configuration.classes.label_keys)
+    watch.start()
+    return watch.facts
 
 
 def _audit(target: str, metrics: Metrics) -> AuditLog | None:
@@ -229,22 +250,15 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
     return audit
 
 
-def _readiness(
-    source: ConfigurationSource, secret: SecretCertificate | None = None
-) -> tuple[bool, dict[str, object]]:
-    """Ready unless draining or without a valid certificate. A refused configuration is told, but the old one is good."""
+def _readiness(source: Source, secret: SecretCertificate | None = None) -> tuple[bool, dict[str, object]]:
+    """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
+
+    A refused configuration is told, but the old one is good.
+    """
     certificate = secret.state if secret else lifecycle.certificate()
     unready = secret.unready() if secret else []
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
-    state = source.state
-    detail: dict[str, object] = {
-        "draining": lifecycle.draining(),
-        "configuration": {
-            "version": state.version,
-            "loadedAt": datetime.fromtimestamp(state.loaded_at, UTC).isoformat(timespec="seconds"),
-            "refused": list(state.refused),
-        },
-    }
+    detail: dict[str, object] = {"draining": lifecycle.draining(), "configuration": told(source)}
     if certificate is not None:
         detail["certificate"] = {
             "notAfter": certificate.not_after.isoformat(),
@@ -253,7 +267,7 @@ def _readiness(
         }
     if unready:
         detail["unready"] = unready
-    return not (lifecycle.draining() or expired or unready), detail
+    return not (lifecycle.draining() or expired or unready or source.waits), detail
 
 
 def _secret(

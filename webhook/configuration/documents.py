@@ -7,12 +7,13 @@ are read.
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from policies import classes, quota
 from policies.classes import ClassCatalogue, GPUClass, GPUClassSpec
+from policies.label_selector import LabelSelector
 from policies.policy import Exemption, Match, Policy, PolicySpec, TemplateMode
 from policies.quota import QuotaSpec
 from policies.registry import RULES_BY_ID
@@ -26,7 +27,9 @@ GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, VOCABULARY, QUOTA = "GPUPolicy", "GPUClass", "GPUVocabulary", "GPUQuota"
+SELECTOR = "namespaceSelector"
 KINDS = (CLASS, POLICY, QUOTA, VOCABULARY)
+T = TypeVar("T")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -247,8 +250,7 @@ def _read_policy(document: _Document, place: Place, collected: Collected, proble
     collected.references.extend(
         Reference(place, ("spec", "rules", rule_id), options) for rule_id, options in rules.items()
     )
-    if spec is not None:
-        _check_policy(spec, problems)
+    _check_policy(document.spec, problems)
     if spec is None or len(problems) > before:
         return
     name = document.metadata.name
@@ -284,27 +286,45 @@ def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleO
     return rules
 
 
-def _check_policy(spec: _PolicyDocument, problems: list[Problem]) -> None:
-    if not spec.match.namespaces:
-        problems.append(
-            Problem(("spec", "match", "namespaces"), 'must name at least one; "*" is all of them')
-        )
-    if spec.paused_until is not None and spec.paused_until.tzinfo is None:
+def _check_policy(spec: dict[str, Any], problems: list[Problem]) -> None:
+    """Check what can be read, whatever is wrong with the rest."""
+    match = _part(Match, spec.get("match"), ("spec", "match"))
+    if match is not None:
+        if not match.namespaces:
+            at: Parts = ("spec", "match", "namespaces")
+            problems.append(Problem(at, 'must name at least one; "*" is all of them'))
+        _check_selector(match.namespace_selector, ("spec", "match"), problems)
+    until = _part(datetime, spec.get("pausedUntil"), ("spec", "pausedUntil"))
+    if until is not None and until.tzinfo is None:
         problems.append(Problem(("spec", "pausedUntil"), "needs a time zone, such as 2027-01-31T18:00:00Z"))
-    for index, exemption in enumerate(spec.exemptions):
-        at: Parts = ("spec", "exemptions", index)
-        if not exemption.namespaces:
-            problems.append(Problem((*at, "namespaces"), "must name at least one"))
-        if not exemption.reason.strip():
-            problems.append(
-                Problem((*at, "reason"), "must say why, for whoever finds this exemption next year")
-            )
-        for position, rule_id in enumerate(exemption.rules or ()):
-            if rule_id not in RULES_BY_ID:
-                at_rule = (*at, "rules", position)
-                problems.append(
-                    Problem(at_rule, f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}')
-                )
+    exemptions = spec.get("exemptions")
+    for index, raw in enumerate(exemptions if isinstance(exemptions, list) else ()):
+        exemption = _part(Exemption, raw, ("spec", "exemptions", index))
+        if exemption is not None:
+            _check_exemption(exemption, ("spec", "exemptions", index), problems)
+
+
+def _part(kind: type[T], data: Any, at: Parts) -> T | None:
+    """Return a part of a document; None where it is left out or cannot be read, which is told with the whole."""
+    return None if data is None else decode(kind, data, at, [])
+
+
+def _check_exemption(exemption: Exemption, at: Parts, problems: list[Problem]) -> None:
+    if not exemption.namespaces:
+        problems.append(Problem((*at, "namespaces"), "must name at least one"))
+    if not exemption.reason.strip():
+        problems.append(Problem((*at, "reason"), "must say why, for whoever finds this exemption next year"))
+    _check_selector(exemption.namespace_selector, at, problems)
+    for position, rule_id in enumerate(exemption.rules or ()):
+        if rule_id not in RULES_BY_ID:
+            message = f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}'
+            problems.append(Problem((*at, "rules", position), message))
+
+
+def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Problem]) -> None:
+    if selector is not None:
+        where = (*at, SELECTOR)
+        problems.extend(Problem((*where, *parts_of(path)), text) for path, text in selector.problems())
 
 
 def check_references(collected: Collected, catalogue: ClassCatalogue, vocabulary: Vocabulary) -> None:

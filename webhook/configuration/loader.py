@@ -15,7 +15,10 @@ import msgspec
 from policies.classes import ClassCatalogue
 from policies.policy import PolicySet
 from policies.vocabulary import Vocabulary, VocabularySpec
+from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
+    POLICY,
+    SELECTOR,
     Collected,
     Document,
     LocatedProblem,
@@ -56,13 +59,18 @@ def load_directory(directory: Path | None) -> Configuration:
     return load_with_origins(directory)[0]
 
 
-def load_with_origins(directory: Path | None) -> tuple[Configuration, Origins]:
-    """Return the same, and which document everything in it came from."""
+def load_with_origins(directory: Path | None, *, labels_known: bool = True) -> tuple[Configuration, Origins]:
+    """Return the same, and which document everything in it came from.
+
+    Where labels of namespaces will not be known, what chooses by them is a problem, too.
+    """
     own = Collected()
     texts = []
     for name, text in _files(directory, own) if directory else ():
         texts.append(text)
         _read(name, text, own)
+    if not labels_known:
+        own.problems.extend(_selector_problems(own))
     return _assembled(own, digest(*texts))
 
 
@@ -100,6 +108,17 @@ def _assembled(own: Collected, version: str) -> tuple[Configuration, Origins]:
         documents=tuple(own.documents),
     )
     return configuration, origins
+
+
+def _selector_problems(own: Collected) -> Iterator[LocatedProblem]:
+    message = "needs a cluster to read the labels of namespaces from: --kubeconfig or --in-cluster"
+    for name, policy in own.policies.items():
+        place, spec = own.places[POLICY, name], policy.spec
+        if spec.match.namespace_selector is not None:
+            yield place.problem(Problem(("spec", "match", SELECTOR), message))
+        for index, exemption in enumerate(spec.exemptions):
+            if exemption.namespace_selector is not None:
+                yield place.problem(Problem(("spec", "exemptions", index, SELECTOR), message))
 
 
 @cache

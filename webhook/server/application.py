@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NoReturn
 from wsgiref.types import WSGIApplication
@@ -38,7 +38,7 @@ def run(
     *,
     on_drain: Callable[[], None] = lambda: None,
     registry: CollectorRegistry = REGISTRY,
-    at_once: frozenset[bytes] = frozenset(),
+    at_once: Container[bytes] = frozenset(),
     probes: frozenset[bytes] = frozenset(),
 ) -> NoReturn:
     """
@@ -95,7 +95,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         metrics_listener: socket.socket,
         on_drain: Callable[[], None],
         registry: CollectorRegistry,
-        at_once: frozenset[bytes],
+        at_once: Container[bytes],
         probes: frozenset[bytes],
     ) -> None:
         self.application_factory = application_factory

@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from webhook.server.connection import Connection
 from webhook.server.metrics import EdgeMetrics
@@ -44,7 +44,7 @@ class Dispatcher:
         metrics: EdgeMetrics,
         *,
         max_concurrent: int,
-        at_once: frozenset[bytes],
+        at_once: Container[bytes],
         probes: frozenset[bytes],
     ) -> None:
         self._answer = answer

@@ -11,7 +11,7 @@ from policies.rules import model_warming
 from policies.warming.options import Options
 from webhook import workloads
 from webhook.cluster import errors
-from webhook.cluster.watch import METADATA
+from webhook.cluster.api import METADATA
 from webhook.doctor.check import Check, Finding, Told
 from webhook.doctor.cluster import Cluster
 from webhook.doctor.rights import Right
