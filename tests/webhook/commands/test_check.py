@@ -443,7 +443,8 @@ def test_unknown_command() -> None:
 
 def test_labels_are_those_of_the_namespaces_that_are_checked(tmp_path: Path) -> None:
     spec = "{match: {namespaceSelector: {matchLabels: {gpus: none}}}, rules: {gpu-requests: {maxPerPod: 0}}}"
-    config = configuration(tmp_path, spec)
+    (tmp_path / "policy.yaml").write_text(f"{HEAD.replace('default', 'none')}spec: {spec}\n")
+    config = str(tmp_path)
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {gpus: VALUE}}\n"
 
     labelled = check(

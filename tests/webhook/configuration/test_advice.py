@@ -53,7 +53,7 @@ def advice(
         pytest.param(
             {"match": ML},
             ("default", {"match": {"namespaceSelector": TEAM}, "priority": 1}),
-            [],
+            ["spec.match: default can match the same namespaces: default governs them, by priority"],
             id="a-selector-leaves-room",
         ),
         pytest.param(
