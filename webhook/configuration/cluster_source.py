@@ -86,9 +86,10 @@ class ClusterSource:
     def stop(self) -> None:
         self._stopping.set()
 
-    def wait(self, seconds: float = START_SECONDS) -> bool:
-        """Return whether the documents were read within that time."""
-        return self._read.wait(seconds)
+    def wait(self) -> None:
+        """Return once the documents were read, or it is no use to wait for them."""
+        while self.waits:
+            self._read.wait(FIRST_LOOK_SECONDS)
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -111,11 +112,16 @@ class ClusterSource:
     @property
     def waits(self) -> bool:
         """Whether the documents may still be read any moment, so that the built-in ones should not answer yet."""
-        return not self._read.is_set() and monotonic() - self._made < START_SECONDS
+        is_early = monotonic() - self._made < START_SECONDS
+        return not self._read.is_set() and is_early and not any(mirror.is_missing for mirror in self._mirrors)
 
     def _follow(self) -> None:
+        waited = True
         while not self._stopping.is_set():
             if not all(mirror.synced for mirror in self._mirrors):
+                if waited and not self.waits:
+                    log.warning("no documents could be read yet: the built-in ones are in force")
+                waited = self.waits
                 self._stopping.wait(FIRST_LOOK_SECONDS)
                 continue
             if self.judged is not None:
