@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-VERSION = "1.36.3"  # what the project supports first; K8S=<version> in the environment asks for another
+VERSION = "1.36"  # what the project supports first; K8S=1.33, or K8S=1.33.13, in the environment asks for another
 
 REQUIRED = ("etcd", "kube-apiserver", "kubectl")
 PACKAGES = {
@@ -69,8 +69,7 @@ def build(out: TextIO) -> Path:
     version, folder = wanted_version(), cache_folder()
     module = HERE / f"kubernetes-{version}"
     if not module.is_dir():
-        known = ", ".join(sorted(path.name.removeprefix("kubernetes-") for path in HERE.glob("kubernetes-*")))
-        raise ControlPlaneUnavailable(f"K8S={version}: no {module}/go.mod; versions that have one: {known}")
+        raise ControlPlaneUnavailable(f"K8S={version}: no {module}/go.mod; versions that have one: {_told()}")
     go = shutil.which("go")
     if go is None:
         raise ControlPlaneUnavailable(
@@ -90,10 +89,27 @@ def build(out: TextIO) -> Path:
 
 
 def wanted_version() -> str:
+    """Return the whole version, of a minor version (`1.33`) the newest that has a module folder."""
     version = os.environ.get("K8S") or VERSION
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         raise ControlPlaneUnavailable(f"K8S={version}: write a version such as {VERSION}")
-    return version
+    if version.count(".") == 2:
+        return version
+    of_minor = [known for known in _versions() if known.startswith(f"{version}.")]
+    if not of_minor:
+        raise ControlPlaneUnavailable(
+            f"K8S={version}: no module folder in {HERE}; versions that have one: {_told()}"
+        )
+    return of_minor[-1]
+
+
+def _versions() -> list[str]:
+    found = (path.name.removeprefix("kubernetes-") for path in HERE.glob("kubernetes-*"))
+    return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def _told() -> str:
+    return ", ".join(_versions())
 
 
 def cache_folder() -> Path:
