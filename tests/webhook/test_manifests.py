@@ -41,21 +41,21 @@ def test_a_pod(tmp_path: Path) -> None:
     assert manifest.is_pod
     assert manifest.line_of(("spec", "containers", 0, "name")) == 5
     (pod,) = manifest.pods
-    assert pod.prefix == ""
+    assert pod.path == ""
     assert [place.container.name for place in pod.pod.places] == ["main"]
 
 
 @pytest.mark.parametrize(
     ("api_version", "kind", "spec", "want"),
     [
-        pytest.param("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template.", id="deployment"),
-        pytest.param("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template.", id="any-version"),
-        pytest.param("batch/v1", "Job", "{template: TEMPLATE}", "spec.template.", id="job"),
+        pytest.param("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template", id="deployment"),
+        pytest.param("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template", id="any-version"),
+        pytest.param("batch/v1", "Job", "{template: TEMPLATE}", "spec.template", id="job"),
         pytest.param(
             "batch/v1",
             "CronJob",
             "{jobTemplate: {spec: {template: TEMPLATE}}}",
-            "spec.jobTemplate.spec.template.",
+            "spec.jobTemplate.spec.template",
             id="cronjob",
         ),
     ],
@@ -66,7 +66,7 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
 
     (pod,) = only(read(tmp_path, text)).pods
 
-    assert pod.prefix == want
+    assert pod.path == want
     assert pod.pod.labels == {"a": "b"}
 
 
@@ -74,7 +74,7 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
     ("text", "known"),
     [
         pytest.param("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n", False, id="service"),
-        pytest.param("apiVersion: batch.volcano.sh/v1\nkind: Job\nmetadata: {name: x}\n", False, id="job-of-another-group"),
+        pytest.param("apiVersion: batch.example.com/v1\nkind: Job\nmetadata: {name: x}\n", False, id="job-of-another-group"),
         pytest.param("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", True, id="deployment-without-spec"),
         pytest.param("apiVersion: v1\nkind: PodTemplate\nmetadata: {name: x}\ntemplate: null\n", True, id="null-template"),
     ],
