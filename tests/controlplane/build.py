@@ -15,10 +15,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TextIO
 
-VERSION = "1.36"  # what the project supports first; K8S=1.33, or K8S=1.33.13, in the environment asks for another
+VERSION = (
+    "1.36"  # what the project supports first; K8S=1.33, or K8S=1.33.13, in the environment asks for another
+)
 
 REQUIRED = ("etcd", "kube-apiserver", "kubectl")
 PACKAGES = {
@@ -110,6 +113,22 @@ def _versions() -> list[str]:
 
 def _told() -> str:
     return ", ".join(_versions())
+
+
+@cache
+def minor_version() -> int:
+    """Return what stands behind "1." in the version of the API server that is there, of the wanted one where none is."""
+    try:
+        command = [str(locate() / "kube-apiserver"), "--version"]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except ControlPlaneUnavailable:
+        told = f"Kubernetes v{wanted_version()}"
+    return int(told.removeprefix("Kubernetes v1.").partition(".")[0])
+
+
+def claims_api() -> str:
+    """Return the API path of ResourceClaims: v1 came with 1.34."""
+    return f"/apis/resource.k8s.io/{'v1' if minor_version() >= 34 else 'v1beta2'}"
 
 
 def cache_folder() -> Path:

@@ -112,12 +112,12 @@ def test_failed_build_shows_what_go_said(machine: Path, monkeypatch: pytest.Monk
     ("environment", "want"),
     [
         pytest.param(
-            {"K8S": "1.2.3"}, "1.2.3/go.mod; versions that have one: 1.33.13, 1.36.3", id="version-without-module"
+            {"K8S": "1.2.3"},
+            "1.2.3/go.mod; versions that have one: 1.33.13, 1.36.3",
+            id="version-without-module",
         ),
         pytest.param({"K8S": "1.2"}, "versions that have one: 1.33.13, 1.36.3", id="minor-without-module"),
-        pytest.param(
-            {"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.36", id="not-a-version"
-        ),
+        pytest.param({"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.36", id="not-a-version"),
         pytest.param({"PATH": "/nowhere"}, "needs a Go toolchain on PATH", id="no-go"),
         pytest.param(
             {"KUBEBUILDER_ASSETS": "/"}, "/ lacks etcd, kube-apiserver, kubectl", id="assets-incomplete"
