@@ -57,7 +57,7 @@ def workload_pods(group: str, kind: str, document: bytes | msgspec.Raw) -> list[
 
 def pod_places(group: str, kind: str, data: Any) -> list[PodPlace | Problem]:
     """Return the pods of an object, at most MOST_PLACES; a Problem where something of another type is in the way."""
-    return list(islice(_places(WORKLOADS.get((group, kind), ()), data), MOST_PLACES))
+    return list(islice(_once(_places(WORKLOADS.get((group, kind), ()), data)), MOST_PLACES))
 
 
 def _raised(place: PodPlace | Problem) -> PodPlace:
@@ -74,6 +74,17 @@ def _decoded(place: PodPlace) -> Pod:
         message, _, path = str(error).partition(" - at `$")
         located = place.located(path.strip("`."))
         raise msgspec.ValidationError(f"{message} - at `$.{located}`") from None
+
+
+def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
+    """Leave out what has been told: several forms can meet the same Problem on their ways."""
+    told = set()
+    for place in places:
+        if isinstance(place, Problem):
+            if place in told:
+                continue
+            told.add(place)
+        yield place
 
 
 def _places(forms: Sequence[Form], data: Any) -> Iterator[PodPlace | Problem]:
