@@ -116,8 +116,8 @@ def _combined(source: ManifestPod, decisions: list[Decision]) -> PodAnswer:
     return PodAnswer(
         source=source,
         judged=tuple(dict.fromkeys(judged for decision in located for judged in decision.judged)),
-        changes=first.changes,
-        data=_patched(source, first),
+        changes=() if source.place.is_partial else first.changes,
+        data=source.data if source.place.is_partial else _patched(source, first),
         policy=first.policy,
         exemption=first.exemption,
     )

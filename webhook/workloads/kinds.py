@@ -19,8 +19,8 @@ class Template(msgspec.Struct, frozen=True):
 class Spec(msgspec.Struct, frozen=True):
     """The path leads to the spec of a pod itself.
 
-    Members named in `container` are containers of it that stand outside its list of containers, members named in
-    `containers` are more lists of them. With `defaults`, what it leaves out of tolerations, nodeSelector, affinity and
+    Members named in `container` are containers of it that stand outside its list of containers, paths in
+    `containers` lead to more lists of them. With `defaults`, what it leaves out of tolerations, nodeSelector, affinity and
     volumes is taken from there.
     """
 
@@ -75,12 +75,8 @@ def _kserve(component: str) -> tuple[Form, ...]:
 
 
 def _argo(spec: str) -> tuple[Form, ...]:
-    return (
-        Spec(
-            f"{spec}.templates[]", container=("container", "script"), containers=("sidecars",), defaults=spec
-        ),
-        Spec(f"{spec}.templates[].containerSet", defaults=spec),
-    )
+    lists = ("sidecars", "containerSet.containers")
+    return (Spec(f"{spec}.templates[]", container=("container", "script"), containers=lists, defaults=spec),)
 
 
 def _leader_worker(place: str) -> tuple[Form, ...]:

@@ -24,6 +24,8 @@ class PodPlace(msgspec.Struct, frozen=True):
     at: Parts
     data: dict[str, Any]
     origins: Mapping[Parts, Parts]
+    is_partial: bool = False
+    """Whether the rest of the pod stands elsewhere, so that nobody knows yet what it lacks."""
 
     def parts(self, parts: Parts) -> Parts:
         """Return where in the object that stands which the pod has there: what is deepest in `origins` counts."""
@@ -36,9 +38,20 @@ class PodPlace(msgspec.Struct, frozen=True):
     def located(self, path: str) -> str:
         return dotted(self.parts(parts_of(path)))
 
-    def replaced(self, whole: dict[str, Any], pod: dict[str, Any]) -> dict[str, Any]:
-        """Return the object with this pod in the place of what it was; unchanged where a pod is made of several parts of it."""
-        return _replaced(whole, self.at, pod) if () in self.origins else whole
+    def replaced(self, whole: dict[str, Any], pod: dict[str, Any]) -> Any:
+        """Return the object with this pod in the place of what it was."""
+        if () in self.origins:
+            return _replaced(whole, self.at, pod)
+        before, after = self.data["spec"], pod["spec"]
+        for key in after:
+            if key != "containers" and after[key] != before.get(key):
+                whole = _replaced(whole, (*self.at, key), after[key])
+        for index, (was, container) in enumerate(zip(before["containers"], after["containers"], strict=True)):
+            at = self.parts(("spec", "containers", index))
+            for key in container:
+                if container[key] != was.get(key):
+                    whole = _replaced(whole, (*at, key), container[key])
+        return whole
 
 
 def whole_pod(data: dict[str, Any]) -> PodPlace:
@@ -127,7 +140,7 @@ def _read(form: Form, whole: dict[str, Any], at: Parts, data: dict[str, Any]) ->
             yield from _spec(form, whole, at, data)
         case ContainerResources():
             pod = {"spec": {"containers": [{"name": str(at[-2]), "resources": _decided(data)}]}}
-            yield PodPlace(at, pod, {("spec", "containers", 0, "resources"): at})
+            yield PodPlace(at, pod, {("spec", "containers", 0, "resources"): at}, is_partial=True)
         case Whole():
             yield from _inner(at, data)
 
@@ -150,7 +163,7 @@ def _spec(form: Spec, whole: dict[str, Any], at: Parts, data: dict[str, Any]) ->
         containers = list(own) if isinstance(own, list) else []
         for at_member, member in elsewhere:
             origins["spec", "containers", len(containers)] = (*at, *at_member)
-            containers.append({**member, "name": member.get("name") or str(at_member[0])})
+            containers.append({"name": str(at_member[0]), **member})
         spec["containers"] = [_with_decided(container) for container in containers]
         pod = {"metadata": data.get("metadata"), "spec": spec}
         yield PodPlace(at, pod, origins | {("metadata",): (*at, "metadata")})
@@ -159,10 +172,11 @@ def _spec(form: Spec, whole: dict[str, Any], at: Parts, data: dict[str, Any]) ->
 def _members(form: Spec, data: dict[str, Any]) -> Iterator[tuple[Parts, Any]]:
     for name in form.container:
         yield (name,), data.get(name)
-    for name in form.containers:
-        listed = data.get(name)
+    for path in form.containers:
+        parts = parts_of(path)
+        listed = _value(data, parts)
         yield from (
-            ((name, index), item) for index, item in enumerate(listed if isinstance(listed, list) else ())
+            ((*parts, index), item) for index, item in enumerate(listed if isinstance(listed, list) else ())
         )
 
 
@@ -178,14 +192,14 @@ def _inner(at: Parts, data: dict[str, Any]) -> Iterator[PodPlace | Problem]:
             yield Problem((*at, *place.parts), place.message)
         else:
             origins = {inner: (*at, *origin) for inner, origin in place.origins.items()}
-            yield PodPlace((*at, *place.at), place.data, origins)
+            yield PodPlace((*at, *place.at), place.data, origins, place.is_partial)
 
 
-def _replaced(data: Any, at: Parts, value: dict[str, Any]) -> Any:
+def _replaced(data: Any, at: Parts, value: Any) -> Any:
     if not at:
         return value
     copied: Any = data.copy()
-    copied[at[0]] = _replaced(data[at[0]], at[1:], value)
+    copied[at[0]] = _replaced(data[at[0]], at[1:], value) if at[1:] else value
     return copied
 
 

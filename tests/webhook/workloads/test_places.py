@@ -278,11 +278,17 @@ def test_what_a_pod_becomes_is_put_in_its_place() -> None:
     assert data == at("spec.workerGroupSpecs[].template", TEMPLATE)
 
 
-def test_a_pod_made_of_several_parts_is_not_put_back() -> None:
-    data = at("spec.predictor.model", gpu_container())
+def test_what_changes_in_a_pod_made_of_several_parts_is_put_where_each_is() -> None:
+    data = at("spec.predictor.model", {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}})
     (place,) = found("serving.kserve.io", "InferenceService", data)
+    spec = place.data["spec"]
 
-    assert place.replaced(data, {"spec": {}}) is data
+    replaced = place.replaced(
+        data, {"spec": {**spec, "tolerations": [], "containers": [{**spec["containers"][0], "env": []}]}}
+    )
+
+    model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}, "env": []}
+    assert replaced == {"spec": {"predictor": {"model": model, "tolerations": []}}}
 
 
 def test_what_is_nowhere_in_the_object_is_told_of_the_whole() -> None:
