@@ -166,8 +166,8 @@ class Admission:
             pods = workload_pods(kind.group, kind.kind, request.object)
         except msgspec.ValidationError as error:
             # A template that cannot be read is the API server's or the operator's to refuse, never ours.
-            warning = f"gpu-admission could not read the pod template: {error}"
-            return Answer(review.allowed(request.uid, warnings=(warning[: review.WARNING_LIMIT],)), [])
+            warnings = review.warning_texts([f"gpu-admission could not read the pod template: {error}"])
+            return Answer(review.allowed(request.uid, warnings=warnings), [])
         engine = self._engine()
         decisions: list[tuple[str, Decision]] = []
         for place, pod in pods:

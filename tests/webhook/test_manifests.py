@@ -70,6 +70,28 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
     assert pod.pod.labels == {"a": "b"}
 
 
+def test_what_is_wrong_in_a_list_of_templates_is_told_with_its_line(tmp_path: Path) -> None:
+    text = """\
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: x}
+spec:
+  headGroupSpec:
+    template: {spec: {containers: []}}
+  workerGroupSpecs:
+  - template: {spec: {containers: []}}
+  - template:
+      spec:
+        containers: none
+"""
+
+    found = read(tmp_path, text)
+
+    assert told(found, tmp_path) == [
+        'm.yaml:11: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"'
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "known"),
     [
