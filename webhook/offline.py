@@ -19,7 +19,7 @@ from webhook import resource_quotas
 from webhook.engine import Decision, Engine, Judged, Outcome, RuleChange, Subject
 from webhook.manifests import Manifest, ManifestPod
 from webhook.review import plain_operations
-from webhook.yaml_documents import Parts
+from webhook.workloads.places import PodPlace
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace."""
@@ -34,7 +34,7 @@ class Verdict(Enum):
 
 
 class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one pod; `data` is the pod with the changes applied."""
+    """What becomes of one pod; `data` is the pod with the changes applied. Findings have their paths from the object."""
 
     source: ManifestPod
     judged: tuple[Judged, ...]
@@ -63,21 +63,21 @@ class Answer(msgspec.Struct, frozen=True):
             return Verdict.REFUSED
         return Verdict.CHANGED if any(pod.changes for pod in self.pods) else Verdict.ACCEPTED
 
-    def findings(self) -> Iterator[tuple[PodAnswer, Judged]]:
-        return ((pod, judged) for pod in self.pods for judged in pod.judged)
+    def findings(self) -> Iterator[Judged]:
+        return (judged for pod in self.pods for judged in pod.judged)
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted; of a workload, with templates as their pods would be."""
-        return self._with_pods([(pod.source.at, pod.data) for pod in self.pods])
+        return self._with_pods([(pod.source.place, pod.data) for pod in self.pods])
 
     def submitted(self) -> dict[str, Any]:
         """Return the object as /mutate sees it."""
-        return self._with_pods([(pod.source.at, pod.source.data) for pod in self.pods])
+        return self._with_pods([(pod.source.place, pod.source.data) for pod in self.pods])
 
-    def _with_pods(self, pods: list[tuple[Parts, dict[str, Any]]]) -> dict[str, Any]:
+    def _with_pods(self, pods: list[tuple[PodPlace, dict[str, Any]]]) -> dict[str, Any]:
         data = self.manifest.data
-        for at, pod in pods:
-            data = _replaced(data, at, pod)
+        for place, pod in pods:
+            data = place.replaced(data, pod)
         return data
 
 
@@ -141,11 +141,12 @@ def _about(judged: Judged) -> tuple[str, str, str | None, str | None]:
 
 def _combined(source: ManifestPod, decisions: list[Decision]) -> PodAnswer:
     first = decisions[0]
+    located = [decision.located(source.place.located) for decision in decisions]
     return PodAnswer(
         source=source,
-        judged=tuple(dict.fromkeys(judged for decision in decisions for judged in decision.judged)),
-        changes=first.changes,
-        data=_patched(source, first),
+        judged=tuple(dict.fromkeys(judged for decision in located for judged in decision.judged)),
+        changes=() if source.place.is_partial else first.changes,
+        data=source.data if source.place.is_partial else _patched(source, first),
         policy=first.policy,
         exemption=first.exemption,
     )
@@ -154,10 +155,3 @@ def _combined(source: ManifestPod, decisions: list[Decision]) -> PodAnswer:
 def _patched(source: ManifestPod, decision: Decision) -> dict[str, Any]:
     data: dict[str, Any] = jsonpatch.apply_patch(source.data, plain_operations(decision.operations))
     return data
-
-
-def _replaced(data: dict[str, Any], at: Parts, value: dict[str, Any]) -> dict[str, Any]:
-    if not at:
-        return value
-    head = str(at[0])
-    return {**data, head: _replaced(data[head], at[1:], value)}
