@@ -28,6 +28,8 @@ RESTARTS = 3
 """How often a LIST is begun anew because its continue token expired; etcd is compacted every 5 minutes."""
 
 JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What to accept where only the metadata of the object matters: the API server then encodes, and we decode, nothing else."""
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
@@ -93,8 +95,8 @@ class ApiClient:
     def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
         return self._call("POST", path, body=body, timeout=timeout)
 
-    def put(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
-        return self._call("PUT", path, body=body, timeout=timeout)
+    def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes:
+        return self._call("PUT", path, body=body, timeout=timeout, accept=accept)
 
     def patch(
         self, path: str, body: bytes, *, content_type: str = MERGE_PATCH, timeout: float | None = None
@@ -170,8 +172,10 @@ class ApiClient:
         body: bytes | None = None,
         content_type: str = JSON,
         timeout: float | None = None,
+        accept: str = JSON,
     ) -> bytes:
-        return self._open(method, path, query, body, content_type, timeout or self._read_seconds).data
+        seconds = timeout or self._read_seconds
+        return self._open(method, path, query, body, content_type, seconds, accept=accept).data
 
     def _open(
         self,
@@ -183,11 +187,17 @@ class ApiClient:
         read_seconds: float,
         *,
         preload: bool = True,
+        accept: str = JSON,
     ) -> urllib3.BaseHTTPResponse:
-        response = self._send(method, path, query, body, content_type, read_seconds, preload=preload)
+        def send() -> urllib3.BaseHTTPResponse:
+            return self._send(
+                method, path, query, body, content_type, read_seconds, preload=preload, accept=accept
+            )
+
+        response = send()
         if response.status == HTTPStatus.UNAUTHORIZED and self._reload():
             response.close()
-            response = self._send(method, path, query, body, content_type, read_seconds, preload=preload)
+            response = send()
         if response.status < HTTPStatus.MULTIPLE_CHOICES:
             return response
         try:
@@ -208,8 +218,9 @@ class ApiClient:
         read_seconds: float,
         *,
         preload: bool,
+        accept: str,
     ) -> urllib3.BaseHTTPResponse:
-        headers = {"Accept": JSON, "User-Agent": "gpu-admission"}
+        headers = {"Accept": accept, "User-Agent": "gpu-admission"}
         if body is not None and content_type is not None:
             headers["Content-Type"] = content_type
         authorization = self._access.authorization()
