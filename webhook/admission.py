@@ -10,7 +10,7 @@ from policies.pod import Pod, decode_pod
 from policies.policy import TemplateMode
 from policies.rule import Mode
 from policies.rules import gpu_quota
-from webhook import resource_quotas, review, workloads
+from webhook import claim_templates, resource_quotas, review, workloads
 from webhook.audit import AuditLog, audit_record
 from webhook.engine import Decision, Engine, Judged, Outcome, Subject, outcome_of
 from webhook.metrics import Metrics
@@ -93,9 +93,7 @@ class Admission:
         kind = request.kind
         if not request.sub_resource and workloads.has_templates(kind.group, kind.kind):
             return self._templates(request, now)
-        if not request.sub_resource and resource_quotas.is_resource_quota(kind.group, kind.kind):
-            return self._resource_quota(request)
-        return Answer(review.allowed(request.uid), [])
+        return self._advice(request, now, deadline)
 
     def _pod(self, request: AdmissionRequest, now: datetime, *, patch: bool, deadline: float = 0.0) -> Answer:
         try:
@@ -149,14 +147,29 @@ class Admission:
         judged = (Judged(finding, outcome_of(finding.severity, mode)) for finding in findings)
         return msgspec.structs.replace(decision, judged=(*decision.judged, *judged))
 
-    def _resource_quota(self, request: AdmissionRequest) -> Answer:
-        configuration = self._engine().configuration
-        found = resource_quotas.findings(request.object, configuration.vocabulary)
-        decision = Decision(
-            policy=configuration.policies.for_namespace(request.namespace),
-            judged=tuple(Judged(finding, Outcome.WARNED) for finding in found),
-        )
-        return Answer(review.advised(request.uid, [("", decision)]), [("", decision)])
+    def _advice(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
+        """Let in what asks for nothing by itself, with what is worth knowing about it."""
+        kind, configuration = request.kind, self._engine().configuration
+        policy = configuration.policies.for_namespace(request.namespace)
+        if request.sub_resource:
+            return Answer(review.allowed(request.uid), [])
+        if resource_quotas.is_resource_quota(kind.group, kind.kind):
+            found = resource_quotas.findings(request.object, configuration.vocabulary)
+        elif claim_templates.is_claim_template(kind.group, kind.kind):
+            asks = (
+                request.operation == "CREATE" and policy.mode_of(gpu_quota.RULE.id, now) is not Mode.DISABLED
+            )
+            row = (
+                self._reservations.look(request.namespace, deadline) if self._reservations and asks else None
+            )
+            found = (
+                claim_templates.findings(request.object, row.hard, row.unpinned, configuration) if row else ()
+            )
+        else:
+            return Answer(review.allowed(request.uid), [])
+        judged = tuple(Judged(finding, Outcome.WARNED) for finding in found)
+        decisions = [("", Decision(policy=policy, judged=judged))]
+        return Answer(review.advised(request.uid, decisions), decisions)
 
     def _templates(self, request: AdmissionRequest, now: datetime) -> Answer:
         kind = request.kind

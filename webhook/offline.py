@@ -15,7 +15,9 @@ import msgspec
 from policies.finding import Finding
 from policies.pod import decode_pod
 from policies.policy import EffectivePolicy, Exemption
-from webhook import resource_quotas
+from policies.rule import Mode
+from policies.rules import gpu_quota
+from webhook import claim_templates, resource_quotas
 from webhook.engine import Decision, Engine, Judged, Outcome, RuleChange, Subject
 from webhook.manifests import Manifest, ManifestPod
 from webhook.review import plain_operations
@@ -79,12 +81,21 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def answer(manifest: Manifest, engine: Engine, now: datetime) -> Answer:
-    warnings: tuple[Finding, ...] = ()
-    if resource_quotas.is_resource_quota(manifest.group, manifest.kind):
-        document = msgspec.json.encode(manifest.data)
-        warnings = resource_quotas.findings(document, engine.configuration.vocabulary)
     pods = tuple(_answer_pod(manifest, pod, engine, now) for pod in manifest.pods)
-    return Answer(manifest, pods, warnings)
+    return Answer(manifest, pods, _warnings(manifest, engine, now))
+
+
+def _warnings(manifest: Manifest, engine: Engine, now: datetime) -> tuple[Finding, ...]:
+    configuration = engine.configuration
+    document = msgspec.json.encode(manifest.data)
+    if resource_quotas.is_resource_quota(manifest.group, manifest.kind):
+        return resource_quotas.findings(document, configuration.vocabulary)
+    quota = configuration.quotas.get(manifest.namespace)
+    mode = configuration.policies.for_namespace(manifest.namespace).mode_of(gpu_quota.RULE.id, now)
+    is_template = claim_templates.is_claim_template(manifest.group, manifest.kind)
+    if not is_template or quota is None or mode is Mode.DISABLED:
+        return ()
+    return claim_templates.findings(document, quota.amounts, quota.unpinned, configuration)
 
 
 def _answer_pod(manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime) -> PodAnswer:

@@ -213,7 +213,7 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
 
 
 def a_pod_is_deleted_before_it_is_counted(*, rule: bool) -> World:
-    """What a watch told was deleted has ended, so that its entry does not wait to expire."""
+    """Give back at once what a watch told was deleted: its entry need not expire."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
