@@ -181,6 +181,27 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define CALLS 2
 #endif
 
+#ifdef TOLD              /* watches tell of deletions: two pods of which one fits are deleted before they are counted */
+#define SERVES 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define DELETIONS 1
+#define TELLS 1
+#endif
+#ifdef TOLD_CHANGED      /* the same, of a stored pod that is being changed */
+#define SERVES 1
+#define CONTROLLERS 1
+#define OBJECTS 2
+#define CHANGES 2
+#define CREATED(object) VECTOR(1, 0)
+#define TARGET(change) (change == 0 -> VECTOR(0, 1) : VECTOR(0, 2))
+#define HARD(generation) VECTOR(1, 2)
+#define STORED_AT_START 1
+#define DELETIONS 1
+#define TELLS 1
+#endif
+
 #ifndef CHANGES
 #define CHANGES 0
 #define TARGET(change) 0
@@ -201,6 +222,9 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #endif
 #ifndef DELETIONS
 #define DELETIONS 0
+#endif
+#ifndef TELLS
+#define TELLS 0
 #endif
 #ifndef STORED_AT_START
 #define STORED_AT_START 0
@@ -831,7 +855,7 @@ end:
   :: d_step { sight[c].stage[2] == 1 && (request[2] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[2] = 2 }
   :: d_step { sight[c].stage[3] == 1 && (request[3] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[3] = 2 }
 #endif
-#if DELETIONS
+#if TELLS
   :: d_step { TELLABLE(c, 0) -> is_told(c, 0) }
   :: d_step { TELLABLE(c, 1) -> is_told(c, 1) }
 #endif
@@ -900,10 +924,12 @@ end:
 #if DELETIONS
   :: d_step { CAN_GO(0) && !terminal[0] && COLLECTION(0) == PODS -> becomes_terminal(0) }
   :: d_step { CAN_GO(1) && !terminal[1] && COLLECTION(1) == PODS -> becomes_terminal(1) }
+  :: d_step { CAN_GO(0) -> is_deleted(0, false) }        /* no watch was up, and a list has taken its place */
+  :: d_step { CAN_GO(1) -> is_deleted(1, false) }
+#endif
+#if TELLS
   :: d_step { CAN_GO(0) -> is_deleted(0, true) }
   :: d_step { CAN_GO(1) -> is_deleted(1, true) }
-  :: d_step { CAN_GO(0) -> is_deleted(0, false) }        /* the watch was down, and a list has taken its place */
-  :: d_step { CAN_GO(1) -> is_deleted(1, false) }
 #endif
 #if LABELLED < OBJECTS
   :: d_step { !stopped && LIVE(0) && !shows[LABELLED] -> shows[LABELLED] = CREATED(LABELLED); revision[NODES]++ }
