@@ -1,0 +1,443 @@
+"""`gpu-admission doctor` on a real installation: nothing to say where all is well, and each fault found, with what mends it."""
+
+import base64
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.controllers import ROOT, eventually
+from tests.cluster.doctor.faults import (
+    ADMISSION,
+    MUTATING,
+    VALIDATING,
+    Fault,
+    both,
+    controller_down,
+    created,
+    deleted,
+    deployment,
+    documents,
+    excluded_team,
+    node,
+    patched,
+    patched_entry,
+    policy,
+    webhook_down,
+)
+from tests.cluster.doctor.installation import RBAC, SLICES, T4, TEAM, Installation, installed
+from tests.controlplane import Authority
+from tests.controlplane.webhook import NAMESPACE
+from webhook.doctor.registry import CHECKS
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with installed(tmp_path_factory.mktemp("documents")) as running:
+        yield running
+
+
+# ---- all is well
+
+
+def test_a_healthy_installation_gives_nothing_to_say(installation: Installation) -> None:
+    status, printed = installation.text()
+
+    assert (status, printed) == (0, f"{len(CHECKS)} checks, no findings\n")
+
+
+def test_json_names_every_check(installation: Installation) -> None:
+    status, document = installation.run()
+
+    assert (status, document["healthy"]) == (0, True)
+    assert [check["id"] for check in document["checks"]] == [check.id for check in CHECKS]
+
+
+# ---- what can be wrong
+
+ANOTHER_CA = base64.b64encode(Authority("another").certificate).decode()
+LATER = {
+    "metadata": {"name": "zzz-another"},
+    "webhooks": [
+        {
+            "name": "pods.another.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Ignore",
+            "timeoutSeconds": 1,
+            "clientConfig": {"url": "https://127.0.0.1:9/"},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": TEAM}},
+            "rules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+            ],
+        }
+    ],
+}
+WARMED = {"gpu-admission.dev/model-uri": "s3://models/llama"}
+CREDENTIALS = {"model-warming": {"sources": {"s3": {"credentialsSecret": "models"}}}}
+APPLY = "apply deploy/ of this version again"
+
+
+@pytest.mark.parametrize(
+    ("fault", "found", "where", "remedy"),
+    [
+        pytest.param(
+            deleted(MUTATING),
+            "configuration-missing",
+            "MutatingWebhookConfiguration/zz-gpu-admission",
+            APPLY,
+            id="a-configuration-was-deleted",
+        ),
+        pytest.param(
+            patched_entry(VALIDATING, "pod-placement.validate.gpu-admission.dev", ("remove", "", None)),
+            "entry-missing",
+            "webhooks[pod-placement.validate.gpu-admission.dev]",
+            APPLY,
+            id="an-entry-was-taken-out",
+        ),
+        pytest.param(
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/clientConfig/service/path", "/validate"),
+            ),
+            "wrong-service",
+            "webhooks[pods.mutate.gpu-admission.dev]",
+            "--namespace, --service",
+            id="an-entry-calls-another-path",
+        ),
+        pytest.param(
+            deleted(f"/api/v1/namespaces/{NAMESPACE}/services/gpu-admission"),
+            "service-missing",
+            "Service/gpu-admission in gpu-admission",
+            APPLY,
+            id="the-service-is-gone",
+        ),
+        pytest.param(
+            patched(f"{SLICES}/gpu-admission-1", ("replace", "/endpoints/0/conditions/ready", False)),
+            "no-endpoints",
+            "Service/gpu-admission in gpu-admission",
+            "kubectl -n gpu-admission get pods",
+            id="no-replica-is-ready",
+        ),
+        pytest.param(
+            patched_entry(MUTATING, "pods.mutate.gpu-admission.dev", ("replace", "/failurePolicy", "Ignore")),
+            "fails-open",
+            "webhooks[pods.mutate.gpu-admission.dev]",
+            "set failurePolicy: Fail",
+            id="it-fails-open",
+        ),
+        pytest.param(
+            patched_entry(
+                VALIDATING, "workloads.validate.gpu-admission.dev", ("replace", "/failurePolicy", "Fail")
+            ),
+            "fails-closed",
+            "webhooks[workloads.validate.gpu-admission.dev]",
+            "set failurePolicy: Ignore",
+            id="workloads-fail-closed",
+        ),
+        pytest.param(
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/objectSelector", {"matchLabels": {"gpu": "yes"}}),
+            ),
+            "object-selector",
+            "webhooks[pods.mutate.gpu-admission.dev]",
+            APPLY,
+            id="labels-lead-past-it",
+        ),
+        pytest.param(
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/matchConditions/0/expression", "true"),
+            ),
+            "entry-differs",
+            "webhooks[pods.mutate.gpu-admission.dev]",
+            APPLY,
+            id="another-condition",
+        ),
+        pytest.param(
+            patched_entry(MUTATING, "pods.mutate.gpu-admission.dev", ("replace", "/timeoutSeconds", 30)),
+            "long-timeout",
+            "webhooks[pods.mutate.gpu-admission.dev]",
+            "set timeoutSeconds: 5",
+            id="a-long-timeout",
+        ),
+        pytest.param(
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/namespaceSelector/matchExpressions/0/values", ["kube-system"]),
+            ),
+            "own-namespace",
+            "webhooks[pods.mutate.gpu-admission.dev]",
+            "add gpu-admission to the values",
+            id="its-own-pods-depend-on-it",
+        ),
+        pytest.param(
+            excluded_team,
+            "unseen-gpu-pods",
+            "Namespace/team",
+            "take team out of the selector",
+            id="gpu-pods-where-nobody-looks",
+        ),
+        pytest.param(
+            patched_entry(
+                MUTATING, "pods.mutate.gpu-admission.dev", ("remove", "/clientConfig/caBundle", None)
+            ),
+            "ca-bundle-missing",
+            "webhooks[pods.mutate.gpu-admission.dev]",
+            "a running `gpu-admission controller --certificate-secret` repairs it within seconds",
+            id="no-bundle",
+        ),
+        pytest.param(
+            patched_entry(
+                VALIDATING,
+                "pods.validate.gpu-admission.dev",
+                ("replace", "/clientConfig/caBundle", ANOTHER_CA),
+            ),
+            "ca-bundle-does-not-verify",
+            "webhooks[pods.validate.gpu-admission.dev]",
+            "gpu-admission certs check tells more",
+            id="the-bundle-of-another-authority",
+        ),
+        pytest.param(
+            webhook_down,
+            "canary-call-failed",
+            "the canary in gpu-admission-canary",
+            "start the webhook",
+            id="the-webhook-is-down",
+        ),
+        pytest.param(
+            controller_down,
+            "controller-away",
+            "Lease/gpu-admission-controller in gpu-admission",
+            "kubectl -n gpu-admission logs deployment/gpu-admission-controller",
+            id="the-controller-is-down",
+        ),
+        pytest.param(
+            deleted(f"{RBAC}/clusterrolebindings/gpu-admission-controller"),
+            "right-missing",
+            "ServiceAccount/gpu-admission-controller in gpu-admission",
+            "ClusterRole",
+            id="the-controller-lost-its-rights",
+        ),
+        pytest.param(
+            created(f"{ADMISSION}/mutatingwebhookconfigurations", LATER),
+            "later-webhook",
+            "MutatingWebhookConfiguration/zzz-another",
+            "give it a name that sorts before",
+            id="another-webhook-runs-later",
+        ),
+        pytest.param(
+            node(labels=T4, taints=()),
+            "untainted-gpu-node",
+            "Node odd",
+            "kubectl taint nodes odd nvidia.com/gpu=present:NoSchedule",
+            id="a-gpu-node-without-taint",
+        ),
+        pytest.param(
+            node(labels=T4, taints=({"key": "dedicated", "value": "ml", "effect": "NoSchedule"},)),
+            "taint-not-tolerated",
+            "Node odd",
+            "add {key: dedicated, operator: Exists} to gpu-toleration.tolerations",
+            id="a-taint-that-nobody-tolerates",
+        ),
+        pytest.param(
+            node(labels={"nvidia.com/gpu.product": "Tesla-T4"}),
+            "node-without-label",
+            "Node odd",
+            "kubectl label nodes odd accelerator=nvidia-t4",
+            id="a-node-that-no-class-finds",
+        ),
+        pytest.param(
+            node(labels={"nvidia.com/gpu.product": "NVIDIA-X1000"}),
+            "unknown-class",
+            "Node odd",
+            "write a GPUClass with nodeLabels [{key: nvidia.com/gpu.product, values: [NVIDIA-X1000]}]",
+            id="a-gpu-that-no-class-knows",
+        ),
+        pytest.param(
+            node(labels={}),
+            "unknown-class",
+            "Node odd",
+            "kubectl label nodes odd accelerator=CLASS",
+            id="a-gpu-node-without-any-label",
+        ),
+        pytest.param(
+            documents(policy(rules={"gpu-class": {"default": "nvidia-h200"}})),
+            "class-without-nodes",
+            "GPUPolicy/default",
+            "gpu-class.knownPools of the policy",
+            id="a-class-that-no-node-has",
+        ),
+        pytest.param(
+            documents(
+                policy(rules={"gpu-toleration": {"tolerations": [{"key": "dedicatd", "operator": "Exists"}]}})
+            ),
+            "toleration-without-taint",
+            "GPUPolicy/default",
+            "correct its spelling",
+            id="a-toleration-of-a-taint-that-is-nowhere",
+        ),
+        pytest.param(
+            documents(policy(rules={"gpu-clas": {}})),
+            "document-refused",
+            "configuration of",
+            "correct it",
+            id="a-policy-with-a-mistake",
+        ),
+        pytest.param(
+            documents(policy(pausedUntil="2100-01-01T00:00:00Z")),
+            "policy-paused",
+            "GPUPolicy/default",
+            "take spec.pausedUntil out",
+            id="a-policy-that-is-paused",
+        ),
+        pytest.param(
+            documents(
+                policy(exemptions=[{"namespaces": ["old"], "reason": "migration", "until": "2020-01-31"}])
+            ),
+            "exemption-over",
+            "GPUPolicy/default",
+            "take it out",
+            id="an-exemption-that-is-over",
+        ),
+        pytest.param(
+            deployment(runtimeClassName="nvidia"),
+            "runtime-class-missing",
+            "Deployment/web in team",
+            "the GPU operator brings nvidia",
+            id="a-runtime-class-that-is-not-there",
+        ),
+        pytest.param(
+            deployment({**WARMED, "gpu-admission.dev/model-cache-claim": "models"}),
+            "cache-claim-missing",
+            "Deployment/web in team",
+            "create PersistentVolumeClaim models in team",
+            id="a-claim-that-is-not-there",
+        ),
+        pytest.param(
+            both(deployment(WARMED), documents(policy(rules=CREDENTIALS))),
+            "credentials-missing",
+            "Deployment/web in team",
+            "kubectl -n team create secret generic models",
+            id="credentials-that-are-not-there",
+        ),
+        pytest.param(
+            created(
+                f"/api/v1/namespaces/{TEAM}/resourcequotas",
+                {"metadata": {"name": "gpus"}, "spec": {"hard": {"nvidia.com/gpu": "4"}}},
+            ),
+            "resource-quota-key",
+            "ResourceQuota/gpus in team",
+            "write requests.nvidia.com/gpu",
+            id="a-quota-key-that-limits-nothing",
+        ),
+        pytest.param(
+            created(
+                f"/apis/gpu-admission.dev/v1alpha1/namespaces/{TEAM}/gpuquotas",
+                {
+                    "apiVersion": "gpu-admission.dev/v1alpha1",
+                    "kind": "GPUQuota",
+                    "metadata": {"name": "default"},
+                    "spec": {"hard": {"gpus": "4"}},
+                },
+            ),
+            "quota-not-ready",
+            "GPUQuota/default in team",
+            "it takes some ten seconds",
+            id="a-quota-that-is-not-counted",
+        ),
+        pytest.param(
+            patched(
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpuquotas.gpu-admission.dev",
+                ("add", "/spec/versions/0/schema/openAPIV3Schema/description", "another"),
+            ),
+            "crd-differs",
+            "CustomResourceDefinition/gpuquotas.gpu-admission.dev",
+            APPLY,
+            id="a-crd-of-another-version",
+        ),
+    ],
+)
+def test_doctor_finds(installation: Installation, fault: Fault, found: str, where: str, remedy: str) -> None:
+    with fault(installation) as arguments:
+        findings = eventually(lambda: _with(installation, found, arguments), seconds=10)
+        status = installation.run(*arguments)[0]
+
+    assert found in findings, list(findings)
+    assert where in findings[found]["object"]
+    assert remedy in findings[found]["remedy"]
+    assert status == 1
+    assert eventually(lambda: installation.run()[1]["healthy"], seconds=20), installation.text()
+
+
+def _with(
+    installation: Installation, found: str, arguments: tuple[str | Path, ...]
+) -> dict[str, dict[str, str]]:
+    """Return the findings once there is the one; the API server takes configurations over a moment after storing them."""
+    findings = installation.findings(*arguments)
+    return findings if found in findings else {}
+
+
+# ---- what cannot be looked at
+
+
+def test_who_may_do_nothing_is_told_what_is_missing_and_not_that_all_is_well(
+    installation: Installation,
+) -> None:
+    status, document = installation.run(user="engineer")
+    told = {check["id"]: " ".join(check["notChecked"]) for check in document["checks"]}
+
+    assert (status, document["healthy"]) == (1, False)
+    assert [check["findings"] for check in document["checks"] if check["findings"]] == []
+    assert told["untainted-nodes"] == "you may not list nodes"
+    assert "you may not get mutatingwebhookconfigurations.admissionregistration.k8s.io" in told["entries"]
+    assert told["service-accounts"] == "you may not create subjectaccessreviews.authorization.k8s.io"
+    assert 'User "engineer" cannot create resource "pods"' in told["canary"]
+    assert 'cannot get resource "leases"' in told["controller"]
+    assert told["kubernetes-version"] == ""
+
+
+def test_a_certificate_out_of_reach_without_secret_is_not_called_fine(installation: Installation) -> None:
+    with webhook_down(installation):
+        _, document = installation.run()
+    (certificate,) = [check for check in document["checks"] if check["id"] == "certificate"]
+
+    assert certificate["notChecked"] == [
+        f"{installation.webhook.address}:443 is not reached from here, and there is no Secret "
+        "gpu-admission/gpu-admission-certificates"
+    ]
+    assert eventually(lambda: installation.run()[1]["healthy"], seconds=20)
+
+
+def test_a_canary_namespace_that_is_not_there(installation: Installation) -> None:
+    findings = installation.findings("--canary-namespace", "nowhere")
+
+    assert findings["canary-namespace"]["remedy"] == "kubectl create namespace nowhere"
+
+
+def test_the_command_itself_prints_text_that_fits_into_80_columns(installation: Installation) -> None:
+    with deleted(MUTATING)(installation):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "webhook", "doctor"),
+                *("--kubeconfig", installation.plane.kubeconfig()),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    assert "[configuration-missing]" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"{len(CHECKS)} checks, ")
+    assert eventually(lambda: installation.run()[1]["healthy"], seconds=20)
