@@ -4,7 +4,7 @@ A Pod goes through /mutate and then, patched, through /validate. The templates o
 pods would get is worked out, but the workload itself is never changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -14,12 +14,15 @@ import msgspec
 
 from policies.finding import Finding
 from policies.pod import decode_pod
-from policies.policy import EffectivePolicy, Exemption
+from policies.policy import EffectivePolicy, Exemption, Labels
 from webhook import resource_quotas
 from webhook.engine import Decision, Engine, Judged, Outcome, RuleChange, Subject
 from webhook.manifests import Manifest, ManifestPod
 from webhook.review import plain_operations
 from webhook.workloads.places import PodPlace
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""The API server gives it to every namespace."""
 
 
 class Verdict(Enum):
@@ -78,18 +81,44 @@ class Answer(msgspec.Struct, frozen=True):
         return data
 
 
-def answer(manifest: Manifest, engine: Engine, now: datetime) -> Answer:
+LabelsByNamespace = Mapping[str, Labels]
+
+
+def labels_by_namespace(manifests: Iterable[Manifest]) -> dict[str, Labels]:
+    """Return the labels of the Namespace objects among the manifests, with the one that the API server adds."""
+    found = {}
+    for manifest in manifests:
+        if (manifest.group, manifest.kind) == ("", "Namespace"):
+            labels = (manifest.data.get("metadata") or {}).get("labels")
+            written = {str(k): str(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
+            found[manifest.name] = tuple(sorted({**written, NAME_LABEL: manifest.name}.items()))
+    return found
+
+
+def answer(
+    manifest: Manifest, engine: Engine, now: datetime, labels: LabelsByNamespace | None = None
+) -> Answer:
+    """Return the answer; a namespace that is not in `labels` has the one label that every namespace has."""
     warnings: tuple[Finding, ...] = ()
     if resource_quotas.is_resource_quota(manifest.group, manifest.kind):
         document = msgspec.json.encode(manifest.data)
         warnings = resource_quotas.findings(document, engine.configuration.vocabulary)
-    pods = tuple(_answer_pod(manifest, pod, engine, now) for pod in manifest.pods)
+    namespace = manifest.namespace
+    known = (labels or {}).get(namespace, ((NAME_LABEL, namespace),))
+    # Only where something is chosen by labels: what holds is remembered by namespace and labels.
+    used = known if engine.configuration.policies.asks_labels(namespace) else ()
+    pods = tuple(_answer_pod(manifest, pod, engine, now, used) for pod in manifest.pods)
     return Answer(manifest, pods, warnings)
 
 
-def _answer_pod(manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime) -> PodAnswer:
+def _answer_pod(
+    manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime, labels: Labels
+) -> PodAnswer:
     subject = Subject(
-        pod=source.pod, namespace=manifest.namespace, made_by_daemonset=manifest.kind == "DaemonSet"
+        pod=source.pod,
+        namespace=manifest.namespace,
+        labels=labels,
+        made_by_daemonset=manifest.kind == "DaemonSet",
     )
     if not manifest.is_pod:
         return _combined(source, [engine.check_template(subject, now)])

@@ -151,6 +151,8 @@ class Mirror(Generic[K]):
         self._synced = threading.Event()
         self.relists = 0
         self.failures = 0
+        self.is_missing = False
+        """Whether the API server said, when it was asked last, that there is no such kind."""
 
     @property
     def age(self) -> float:
@@ -221,6 +223,7 @@ class Mirror(Generic[K]):
                 log.info("%s: the watch is too far behind; listing again", self.resource.plural)
                 listed_at = None
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
+                self.is_missing = isinstance(error, errors.NotFound)
                 log.warning("%s: %s", self.resource.plural, error)
             except (
                 Exception
@@ -253,6 +256,7 @@ class Mirror(Generic[K]):
             self._floors = {name: floor for name, floor in self._floors.items() if floor.revision > revision}
             self._heard = monotonic()
         self.relists += 1
+        self.is_missing = False
         self._synced.set()
         self._tell(differences)
 
