@@ -1,6 +1,7 @@
 """Certificates in a cluster: made once by many at a time, rotated without a failed call, repaired by whoever sees it first."""
 
 import base64
+import dataclasses
 import datetime as dt
 import threading
 import time
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from certs.check import issued_by
 from certs.issue import issue_authority
-from certs.keeper import Keeper
+from certs.keeper import Keeper, RacedError
 from certs.rotation import Step, Terms
 from tests.cluster.test_burst import gpu_pod, webhook_calls
 from tests.controlplane import ControlPlane
@@ -242,6 +243,33 @@ def test_what_is_broken_by_hand_is_repaired(
 
 def whole(installation: Installation) -> bool:
     return "tls.key" in installation.secret() and installation.published()
+
+
+def test_without_a_secret_servers_wait_alive_and_stop_when_asked(installation: Installation) -> None:
+    server = installation.servers[0]
+    server.start()
+    within(60, lambda: server.readyz()[0])
+    status, detail = server.readyz()
+    assert (status, detail["unready"]) == (503, [f"waiting for the Secret {NAMESPACE}/{SECRET}"])
+    assert server.terminate() == 0
+
+
+def test_a_write_upon_what_has_changed_is_a_race(installation: Installation, quotas: ControlPlane) -> None:
+    api = api_client(quotas)
+    own = keeper(api)
+    while own.keep().written:
+        pass
+    secret, configurations = ClusterSecret(api, SecretName(NAMESPACE, SECRET)), ClusterConfigurations(api)
+    stored, [mutating, _] = secret.read(), configurations.read()
+    assert stored is not None
+    installation.ask("leaf")
+    bundles_set(installation, other_authority())
+    with pytest.raises(RacedError):
+        secret.replace(stored, stored.content)
+    with pytest.raises(RacedError):
+        secret.create(stored.content)
+    with pytest.raises(RacedError):
+        configurations.publish(dataclasses.replace(mutating, bundles=(b"",)), b"ours")
 
 
 def test_an_api_server_that_is_away_costs_no_readiness(running: Installation) -> None:
