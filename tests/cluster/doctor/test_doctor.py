@@ -299,6 +299,19 @@ APPLY = "apply deploy/ of this version again"
             id="a-policy-that-is-paused",
         ),
         pytest.param(
+            created(
+                "/apis/gpu-admission.dev/v1alpha1/gpupolicies",
+                {
+                    "apiVersion": "gpu-admission.dev/v1alpha1",
+                    **policy(pausedUntil="2100-01-01T00:00:00Z"),
+                },
+            ),
+            "policy-paused",
+            "GPUPolicy/default",
+            "take spec.pausedUntil out",
+            id="a-policy-in-the-cluster-that-is-paused",
+        ),
+        pytest.param(
             documents(
                 policy(exemptions=[{"namespaces": ["old"], "reason": "migration", "until": "2020-01-31"}])
             ),
