@@ -1,0 +1,97 @@
+"""The pod templates of workloads, in CEL: the same table of kinds and paths from which the webhook reads them."""
+
+from collections.abc import Iterator, Mapping
+
+from webhook.export.cel import text, texts
+from webhook.export.objects import Named, Object
+from webhook.workloads import Path
+
+ANY = "*"
+"""A step of a path that stands for every value of a map, or every item of a list."""
+
+Paths = Mapping[tuple[str, str], tuple[Path, ...]]
+
+WRITTEN_BY_SOMEBODY: Named = (
+    "written-by-somebody",
+    "!dyn(object).metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))",
+)
+"""What a controller makes of another object has been looked at there, and nobody reads a controller's warnings."""
+
+
+def expressible(paths: Paths) -> dict[tuple[str, str], tuple[Path, ...]]:
+    """Return the kinds whose templates CEL can find: it cannot make one list of lists, so a path may branch once."""
+    return {kind: places for kind, places in paths.items() if all(place.count(ANY) <= 1 for place in places)}
+
+
+def resources(paths: Paths) -> tuple[Object, ...]:
+    """Return the resource rules of the kinds; a resource is called like its kind, in the plural."""
+    groups: dict[str, list[str]] = {}
+    for group, kind in paths:
+        groups.setdefault(group, []).append(plural(kind))
+    return tuple(
+        {
+            "apiGroups": [group],
+            "apiVersions": ["*"],
+            "resources": sorted(names),
+            "operations": ["CREATE", "UPDATE"],
+            "scope": "Namespaced",
+        }
+        for group, names in sorted(groups.items())
+    )
+
+
+def plural(kind: str) -> str:
+    """Return what the API calls objects of the kind: deployments, networkpolicies, harnesses."""
+    name = kind.lower()
+    if name.endswith("y") and name[-2] not in "aeiou":
+        return f"{name[:-1]}ies"
+    return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
+
+
+def variables(paths: Paths) -> tuple[Named, ...]:
+    """Return the variables, of which `written` lists the templates that are new: {path, pod}, the path ending in a dot."""
+    return (
+        ("found", _templates("dyn(object)", paths)),
+        (
+            "before",
+            f"request.operation == 'CREATE' ? [] :\n{_templates('dyn(oldObject)', paths)}",
+        ),
+        ("written", "variables.found.filter(t, !variables.before.exists(old, old.pod == t.pod))"),
+    )
+
+
+def _templates(workload: str, paths: Paths) -> str:
+    kinds: dict[tuple[Path, ...], list[str]] = {}
+    for (group, kind), places in paths.items():
+        kinds.setdefault(places, []).append(f"{group}/{kind}")
+    cases = [
+        f"request.kind.group + '/' + request.kind.kind in {texts(names)} ?\n  {_union(workload, places)} :"
+        for places, names in kinds.items()
+    ]
+    return "\n".join([*cases, "  []"])
+
+
+def _union(workload: str, places: tuple[Path, ...]) -> str:
+    return " +\n  ".join(found for place in places for found in _found(workload, place))
+
+
+def _found(workload: str, place: Path) -> Iterator[str]:
+    if ANY not in place:
+        at, path = f"{workload}{_steps(place)}", text(f"{'.'.join(place)}.")
+        yield f"({at}.hasValue() ? [{{'path': dyn({path}), 'pod': dyn({at}.value())}}] : [])"
+        return
+    branch = place.index(ANY)
+    trunk, rest = place[:branch], place[branch + 1 :]
+    at = f"dyn(v){_steps(rest)}" if rest else "optional.of(dyn(v))"
+    path = (
+        f"{text('.'.join(trunk))} + (type(k) == string ? '.' + string(k) : '[' + string(k) + ']') + "
+        f"{text('.'.join(('', *rest, '')))}"
+    )
+    yield (
+        f"{workload}{_steps(trunk)}.orValue({{}}).transformList(k, v, {at}.hasValue(),\n"
+        f"    {{'path': dyn({path}), 'pod': dyn({at}.value())}})"
+    )
+
+
+def _steps(path: Path) -> str:
+    return "".join(f".?{step}" for step in path)
