@@ -33,6 +33,11 @@ def indented(expression: str, spaces: int) -> str:
     return expression.replace("\n", "\n" + " " * spaces)
 
 
+def present(optional: str, otherwise: str) -> str:
+    """Return the expression for what is there and not null; custom resources may hold null."""
+    return f"{optional}.optFlatMap(x, type(x) == null_type ? optional.none() : optional.of(x)).orValue({otherwise})"
+
+
 # ---- names
 
 
@@ -144,7 +149,7 @@ ASKS = """\
 (c.?resources.?claims.orValue([]).size() > 0 ||
  ['limits', 'requests'].exists(kind, c.?resources[?kind].orValue({}).exists(name, amount,
    name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()) &&
-   quantity(string(amount)).isGreaterThan(quantity('0')))))"""
+   quantity(amount).isGreaterThan(quantity('0')))))"""
 """Whether the container `c` asks for a GPU, given `gpus`: the limit counts where there is one."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from policies.rules.gpu_requests import ID, Options
 from policies.vocabulary import Measure, Vocabulary
 from webhook.export import templates
-from webhook.export.cel import NOT_A_MIRROR_POD, indented, may_ask, names_gpu, sentence, shown_value, text
+from webhook.export.cel import NOT_A_MIRROR_POD, indented, may_ask, names_gpu, present, sentence, shown_value, text
 from webhook.export.objects import PODS, Check, Named
 
 MOST = "9223372036854775807m"
@@ -46,7 +46,7 @@ def pieces(vocabulary: Vocabulary, options: Options, paths: templates.Paths) -> 
 def _variables(vocabulary: Vocabulary, options: Options) -> Iterator[Named]:
     """Yield the variables between `written`, the pods as they stand there, and the findings."""
     containers = ("containers", "initContainers")
-    lists = (f"'{name}': dyn({_present(f't.pod.?spec.?{name}', '[]')})" for name in containers)
+    lists = (f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in containers)
     joined = ",\n  ".join(lists)
     yield (
         "pods",
@@ -56,7 +56,7 @@ def _variables(vocabulary: Vocabulary, options: Options) -> Iterator[Named]:
         "named",
         f"""\
 variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'requests'].map(kind,
-  {_present("c.?resources[?kind]", "{}")}.map(name, name).join(' ')).join(' ')).join(' '))
+  {present("c.?resources[?kind]", "{}")}.map(name, name).join(' ')).join(' ')).join(' '))
   .join(' ').split(' ')""",
     )
     # Each name once: CEL has no set, but the first place of an item.
@@ -79,11 +79,6 @@ def _findings(options: Options) -> str:
     return f"{found}.filter(told, told != '')"
 
 
-def _present(optional: str, otherwise: str) -> str:
-    """Return the expression for what is there and not null; custom resources may hold null."""
-    return f"{optional}.optFlatMap(x, type(x) == null_type ? optional.none() : optional.of(x)).orValue({otherwise})"
-
-
 def _amounts(options: Options) -> str:
     """Return the sentences about amounts by themselves, one text a pod."""
     told = sentence(
@@ -95,9 +90,9 @@ def _amounts(options: Options) -> str:
     )
     return f"""\
 variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transformList(i, c,
-  ['limits', 'requests'].map(kind, {_present("c.?resources[?kind]", "{}")}.transformList(name, raw,
+  ['limits', 'requests'].map(kind, {present("c.?resources[?kind]", "{}")}.transformList(name, raw,
     name in variables.gpus,
-    [type(raw) == null_type ? '0' : string(raw)].map(amount, [
+    [{_as_text("raw")}].map(amount, [
       {indented(_problem(options), 6)}
     ].filter(problem, problem != '').map(problem,
       {told}).join(''))[0]
@@ -106,11 +101,10 @@ variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transfo
 
 def _problem(options: Options) -> str:
     """Return the expression for what is wrong with an `amount` of container `c`, of that kind and name; '' for nothing."""
-    limit = f"string({_LIMIT}.orValue('0'))"
     cases = [
         (
-            f"kind == 'requests' && {_LIMIT}.hasValue() && (amount == {limit} || isQuantity(amount) && isQuantity({limit}) &&\n"
-            f"  quantity(amount).compareTo(quantity({limit})) == 0)",
+            f"kind == 'requests' && {_LIMIT}.hasValue() && isQuantity(amount) && [{_as_text(_LIMIT + '.value()')}].exists(limit,\n"
+            "  isQuantity(limit) && quantity(amount).compareTo(quantity(limit)) == 0)",
             "",
         ),
         (
@@ -155,7 +149,8 @@ def _problem(options: Options) -> str:
 def _totals(most: int) -> str:
     """Return the sentences about more than `most` of one resource at one time, one text a pod whose amounts are in order.
 
-    By the scheduler's arithmetic: app containers and sidecars add up; an init step runs beside the sidecars before it; overhead comes on top.
+    By the scheduler's arithmetic: app containers and sidecars add up; an init step runs beside the sidecars before it;
+    overhead comes on top.
     """
     sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
     told = sentence(
@@ -183,5 +178,13 @@ def _count(container: str) -> str:
 def _whole(optional: str) -> str:
     """Return the expression for a whole amount; 0 for none, and for what is refused where it is written."""
     return f"""\
-[{optional}.orValue('0')].map(raw, type(raw) == null_type || !isQuantity(string(raw)) ||
-        !quantity(string(raw)).isInteger() ? 0 : quantity(string(raw)).asInteger())[0]"""
+[{optional}.orValue('0')].map(raw, [{_as_text("raw")}].map(amount,
+        isQuantity(amount) && quantity(amount).isInteger() ? quantity(amount).asInteger() : 0)[0])[0]"""
+
+
+def _as_text(raw: str) -> str:
+    """Return the expression for a quantity as text, which custom resources may hold as a number, too; null is zero.
+
+    `string` is no use here: in the API server's CEL it takes no number whose type is known only when it runs.
+    """
+    return f"type({raw}) == null_type ? '0' : '%s'.format([{raw}])"

@@ -1,13 +1,15 @@
 """The pod templates of workloads, in CEL: the same table of kinds and paths from which the webhook reads them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from webhook.export.cel import text, texts
+from webhook.export.cel import present, text, texts
 from webhook.export.objects import Named, Object
 from webhook.workloads import Path
 
-ANY = "*"
-"""A step of a path that stands for every value of a map, or every item of a list."""
+EVERY_KEY, EVERY_ITEM = "*", "[]"
+"""Steps of a path that stand for every value of a map, and for every item of a list."""
+
+BRANCHES = frozenset({EVERY_KEY, EVERY_ITEM})
 
 Paths = Mapping[tuple[str, str], tuple[Path, ...]]
 
@@ -20,7 +22,11 @@ WRITTEN_BY_SOMEBODY: Named = (
 
 def expressible(paths: Paths) -> dict[tuple[str, str], tuple[Path, ...]]:
     """Return the kinds whose templates CEL can find: it cannot make one list of lists, so a path may branch once."""
-    return {kind: places for kind, places in paths.items() if all(place.count(ANY) <= 1 for place in places)}
+    return {
+        kind: places
+        for kind, places in paths.items()
+        if all(sum(step in BRANCHES for step in place) <= 1 for place in places)
+    }
 
 
 def resources(paths: Paths) -> tuple[Object, ...]:
@@ -72,23 +78,23 @@ def _templates(workload: str, paths: Paths) -> str:
 
 
 def _union(workload: str, places: tuple[Path, ...]) -> str:
-    return " +\n  ".join(found for place in places for found in _found(workload, place))
+    return " +\n  ".join(_found(workload, place) for place in places)
 
 
-def _found(workload: str, place: Path) -> Iterator[str]:
-    if ANY not in place:
-        at, path = f"{workload}{_steps(place)}", text(f"{'.'.join(place)}.")
-        yield f"({at}.hasValue() ? [{{'path': dyn({path}), 'pod': dyn({at}.value())}}] : [])"
-        return
-    branch = place.index(ANY)
+def _found(workload: str, place: Path) -> str:
+    """Return the list of what stands at the place: {path, pod}."""
+    branch = next((at for at, step in enumerate(place) if step in BRANCHES), None)
+    if branch is None:
+        at = f"{workload}{_steps(place)}"
+        path = text(f"{'.'.join(place)}.")
+        return f"({at}.hasValue() ? [{{'path': dyn({path}), 'pod': dyn({at}.value())}}] : [])"
     trunk, rest = place[:branch], place[branch + 1 :]
-    at = f"dyn(v){_steps(rest)}" if rest else "optional.of(dyn(v))"
-    path = (
-        f"{text('.'.join(trunk))} + (type(k) == string ? '.' + string(k) : '[' + string(k) + ']') + "
-        f"{text('.'.join(('', *rest, '')))}"
-    )
-    yield (
-        f"{workload}{_steps(trunk)}.orValue({{}}).transformList(k, v, {at}.hasValue(),\n"
+    before, after = ".".join(trunk), ".".join(("", *rest, ""))
+    at, nothing, path = f"v{_steps(rest)}", "{}", f"{text(f'{before}.')} + k + {text(after)}"
+    if place[branch] == EVERY_ITEM:
+        nothing, path = "[]", f"{text(f'{before}[')} + string(k) + {text(f']{after}')}"
+    return (
+        f"{present(workload + _steps(trunk), nothing)}.transformList(k, v, {at}.hasValue(),\n"
         f"    {{'path': dyn({path}), 'pod': dyn({at}.value())}})"
     )
 

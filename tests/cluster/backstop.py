@@ -1,0 +1,186 @@
+"""The exported policies on a real API server: three namespaces, each under a GPUPolicy of its own, and nothing elsewhere."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.builders import JSON, container, pod
+from tests.controlplane import Client, ControlPlane
+from webhook.configuration.loader import load_directory
+from webhook.configuration.snapshot import Configuration
+from webhook.export.backstop import Wish, backstop
+from webhook.export.writing import SELECTOR, as_yaml
+from webhook.workloads import TEMPLATE_PATHS
+
+TEAM, RESTRICTED, WARNED, EXEMPTED = "backstop-team", "backstop-restricted", "backstop-warned", "backstop-legacy"
+NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED)
+RULES = """
+    gpu-requests: {maxPerContainer: 4, maxPerPod: 8}
+    gpu-isolation: {mode: enforce}
+    gpu-toleration:
+      tolerations:
+      - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
+      - {key: dedicated, value: ml-workloads, effect: NoSchedule}
+      - {key: reserved, operator: Exists, effect: NoExecute, tolerationSeconds: 600}
+"""
+POLICY = f"""
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: team}}
+spec:
+  priority: 3
+  match: {{namespaces: [backstop-team, "backstop-l?gacy"]}}
+  templates: enforce
+  exemptions: [{{namespaces: [backstop-legacy], reason: test}}]
+  rules: {RULES}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: restricted}}
+spec:
+  priority: 2
+  match: {{namespaces: ["backstop-[r-t]*"]}}
+  rules: {RULES}
+    gpu-class: {{allowed: [nvidia-t4, "nvidia-a100*"]}}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: warned}}
+spec:
+  priority: 1
+  match: {{namespaces: ["backstop-*"]}}
+  rules:
+    gpu-requests: {{mode: warn, maxPerPod: 2}}
+    gpu-isolation: {{mode: warn}}
+    gpu-toleration: {{mode: audit}}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: default}}
+spec:
+  rules:
+    gpu-requests: {{mode: disabled}}
+    gpu-isolation: {{mode: disabled}}
+    gpu-toleration: {{mode: disabled}}
+    gpu-class: {{mode: disabled}}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUClass
+metadata: {{name: nvidia-t4}}
+spec:
+  memoryGiB: 16
+  tolerations: [{{key: accelerator, value: t4, effect: NoSchedule}}, {{key: dedicated, operator: Exists}}]
+  nodeLabels: [{{key: accelerator, values: [nvidia-t4]}}, {{key: nvidia.com/gpu.product, values: [Tesla-T4]}}]
+"""
+"""`restricted` fits the name of `team`, too, and is not asked there; `warned` fits all of them."""
+
+TRAINING_JOB = ("kubeflow.org", "PyTorchJob")
+PATHS = {**TEMPLATE_PATHS, TRAINING_JOB: (("spec", "pytorchReplicaSpecs", "*", "template"),)}
+TRAINING_JOBS: JSON = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "pytorchjobs.kubeflow.org"},
+    "spec": {
+        "group": "kubeflow.org",
+        "names": {"kind": "PyTorchJob", "plural": "pytorchjobs"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+KINDS = (
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+)
+IN_FORCE_WITHIN = 30  # seconds; the API server reads its policies once a second
+
+
+def configuration(folder: Path) -> Configuration:
+    (folder / "policy.yaml").write_text(POLICY)
+    return load_directory(folder)
+
+
+def mutations(client: Client) -> str | None:
+    """Return the version in which this API server serves MutatingAdmissionPolicies, if it does."""
+    for version in ("v1", "v1beta1"):
+        status, answer = client.get(f"/apis/admissionregistration.k8s.io/{version}")
+        if status == HTTPStatus.OK and any(each["name"] == KINDS[2] for each in answer["resources"]):
+            return version
+    return None
+
+
+@contextmanager
+def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
+    """Apply what is exported, until the end of the block; then remove it as the header of the export says."""
+    client = plane.client()
+    kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
+    objects = backstop(made, Wish(now=datetime.now(UTC), mutations=mutations(client), paths=PATHS)).objects
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([TRAINING_JOBS, *map(namespace, NAMESPACES)]))
+    for name in NAMESPACES:
+        plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=30s")
+    plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=as_yaml(objects))
+    wait_until_in_force(plane)
+    yield
+    plane.kubectl("delete", ",".join(kinds), "-l", SELECTOR)
+    left = plane.kubectl("get", ",".join(kinds), "-o", "name").stdout
+    assert "gpu-admission" not in left
+
+
+def namespace(name: str) -> JSON:
+    """Return a namespace; those here outlive the module, which costs nothing, and deleting one takes long."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def wait_until_in_force(plane: ControlPlane) -> None:
+    """Return once a pod that breaks every rule is refused in turn by each, in each namespace that enforces them."""
+    bad = pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]))
+    many = pod(container(resources={"limits": {"nvidia.com/gpu": "16"}}))
+    probes: list[tuple[str, JSON, str]] = [(TEAM, bad, "gpu-isolation"), (RESTRICTED, bad, "gpu-isolation")]
+    probes += [(TEAM, many, "gpu-requests"), (RESTRICTED, many, "")]
+    deadline = time.monotonic() + IN_FORCE_WITHIN
+    for where, document, rule in probes:
+        while not _refused(plane, where, document, rule):
+            assert time.monotonic() < deadline, f"the exported policies do not hold in {where}"
+            time.sleep(0.2)
+    while create_job(plane.client(), {"limits": {"nvidia.com/gpu": "0.5"}})[0] != HTTPStatus.FORBIDDEN:
+        assert time.monotonic() < deadline, "the exported policies do not hold for templates"
+        time.sleep(0.2)
+
+
+def _refused(plane: ControlPlane, namespace: str, document: JSON, rule: str) -> bool:
+    status, answer = create(plane.client(), document, namespace)
+    return status == HTTPStatus.FORBIDDEN and f"[{rule}" in answer["message"] + "["
+
+
+def create(client: Client, document: JSON, namespace: str = TEAM, *, dry_run: bool = True) -> tuple[int, Any]:
+    metadata = {**document.get("metadata", {}), "namespace": namespace}
+    query = {"dryRun": "All"} if dry_run else None
+    return client.post(f"/api/v1/namespaces/{namespace}/pods", {**document, "metadata": metadata}, query)
+
+
+def create_job(client: Client, resources: JSON) -> tuple[int, Any]:
+    """Try to create a job whose workers ask for this: nobody but a policy looks into a custom resource."""
+    worker = {"template": {"spec": {"containers": [container("pytorch", resources=resources)]}}}
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": worker, "Master": None}},
+    }
+    return client.post(f"/apis/kubeflow.org/v1/namespaces/{TEAM}/pytorchjobs", job, {"dryRun": "All"})
