@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cluster.backstop import (
@@ -157,7 +155,9 @@ def test_gpu_pods_tolerate_the_taints_of_gpu_nodes(
     status, answer = create(mutating.client(), pod(gpu_container(), **spec), namespace)
 
     assert status == 201, answer
-    found = [each for each in answer["spec"]["tolerations"] if "node.kubernetes.io" not in each.get("key", "")]
+    found = [
+        each for each in answer["spec"]["tolerations"] if "node.kubernetes.io" not in each.get("key", "")
+    ]
     assert [{k: v for k, v in each.items() if (k, v) != ("operator", "Equal")} for each in found] == want
 
 
@@ -169,7 +169,7 @@ def test_cpu_pods_get_no_tolerations(plane: ControlPlane) -> None:
 
 # ---- what is refused
 
-DEVICES = {"volumes": [{"name": "dev", "hostPath": {"path": "/dev//nvidia0"}}]}
+DEVICES: dict[str, Any] = {"volumes": [{"name": "dev", "hostPath": {"path": "/dev//nvidia0"}}]}
 MOUNTING = container(volumeMounts=[{"name": "dev", "mountPath": "/dev/nvidia0"}])
 SIDECARS = [
     gpu_container("4", name="a", restartPolicy="Always"),
@@ -190,7 +190,10 @@ SIDECARS = [
         pytest.param(
             TEAM,
             pod(
-                container("a", env=[{"name": ALL["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}])
+                container(
+                    "a",
+                    env=[{"name": ALL["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                )
             ),
             ['spec.containers[0].env[0] (container "a"): NVIDIA_VISIBLE_DEVICES shows GPUs'],
             id="variable-from-elsewhere",
@@ -198,13 +201,17 @@ SIDECARS = [
         pytest.param(
             TEAM,
             pod(MOUNTING, **DEVICES),
-            ['spec.volumes[0].hostPath.path = "/dev//nvidia0": container "main" mounts the node\'s own GPU devices'],
+            [
+                'spec.volumes[0].hostPath.path = "/dev//nvidia0": container "main" mounts the node\'s own GPU devices'
+            ],
             id="devices-mounted",
         ),
         pytest.param(
             TEAM,
             pod(gpu_container("5")),
-            ['spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows at most 4'],
+            [
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows at most 4'
+            ],
             id="more-than-a-container-may-have",
         ),
         pytest.param(
@@ -243,7 +250,9 @@ SIDECARS = [
         pytest.param(
             RESTRICTED,
             pod(gpu_container(), annotations={"gpu-admission.dev/gpu-class": "nvidia-h100"}),
-            ['metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-h100": may not be used in namespace'],
+            [
+                'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-h100": may not be used in namespace'
+            ],
             id="class-named-by-annotation",
         ),
         pytest.param(
@@ -256,7 +265,11 @@ SIDECARS = [
                             "nodeSelectorTerms": [
                                 {
                                     "matchExpressions": [
-                                        {"key": "accelerator", "operator": "In", "values": ["nvidia-t4", "nvidia-l4"]}
+                                        {
+                                            "key": "accelerator",
+                                            "operator": "In",
+                                            "values": ["nvidia-t4", "nvidia-l4"],
+                                        }
                                     ]
                                 }
                             ]

@@ -17,7 +17,16 @@ import pytest
 
 from policies.finding import Finding
 from tests.builders import JSON, container, view
-from tests.cluster.backstop import EXEMPTED, NAMESPACES, RESTRICTED, TEAM, configuration, create, installed, mutations
+from tests.cluster.backstop import (
+    EXEMPTED,
+    NAMESPACES,
+    RESTRICTED,
+    TEAM,
+    configuration,
+    create,
+    installed,
+    mutations,
+)
 from tests.controlplane import ControlPlane
 from webhook.engine import Engine, Outcome, Subject
 from webhook.manifests import as_stored, with_requests
@@ -30,10 +39,25 @@ COUNTED = ("the policy allows at most", "more than 100 percent")
 """What is left to say about numbers once the API server has let a pod pass."""
 
 RESOURCES = [*["nvidia.com/gpu"] * 4, "nvidia.com/mig-1g.10gb", "nvidia.com/gpucores", "amd.com/gpu"]
-RESOURCES += ["deviceclass.resource.kubernetes.io/big", "gpu.intel.com/i915_monitoring", "gpu.intel.com/i915", "rdma/hca"]
+RESOURCES += [
+    "deviceclass.resource.kubernetes.io/big",
+    "gpu.intel.com/i915_monitoring",
+    "gpu.intel.com/i915",
+    "rdma/hca",
+]
 AMOUNTS = ["0", "1", "1", "1", "2", "3", "4", "5", "1k", "2000m", "150"]
 VALUES = ["void", "none", "", "all", "0", None, "x" * 130]
-PATHS = ["/dev", "/dev/", "/dev/nvidia0", "//dev/./nvidia-caps/c", "/dev/dri/card0", "/dev/drive", "/dev/shm", "/", "/devices"]
+PATHS = [
+    "/dev",
+    "/dev/",
+    "/dev/nvidia0",
+    "//dev/./nvidia-caps/c",
+    "/dev/dri/card0",
+    "/dev/drive",
+    "/dev/shm",  # noqa: S108  of the node, and only a text
+    "/",
+    "/devices",
+]
 PATHS += ["/dev/kfd", "/dev/kfd2", "/var/dev/nvidia0", "/dev/accel/accel0", "/./", "/dev/nvme0n1"]
 TOLERATIONS = [
     {"operator": "Exists"},
@@ -49,7 +73,16 @@ TOLERATIONS = [
     {"key": "zone", "value": "a"},
 ]
 LABELS = ["accelerator", "accelerator", "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "disk"]
-CLASSES = ["nvidia-t4", "nvidia-a100", "nvidia-a100-80gb", "nvidia-h100-80gb", "nvidia-l4", "Tesla-T4", "nvidia-tesla-a100", "x"]
+CLASSES = [
+    "nvidia-t4",
+    "nvidia-a100",
+    "nvidia-a100-80gb",
+    "nvidia-h100-80gb",
+    "nvidia-l4",
+    "Tesla-T4",
+    "nvidia-tesla-a100",
+    "x",
+]
 
 
 def some(choose: random.Random, chance: float, **fields: object) -> JSON:
@@ -64,9 +97,12 @@ def container_of(choose: random.Random, name: str) -> JSON:
         made["resources"] = {"limits": {"cpu": "1", **asked}, **some(choose, 0.3, requests=asked)}
     if choose.random() < 0.3:
         value = choose.choice(VALUES)
-        variable = {"name": "NVIDIA_VISIBLE_DEVICES", **({} if value is None else {"value": value})}
+        variable: JSON = {"name": "NVIDIA_VISIBLE_DEVICES", **({} if value is None else {"value": value})}
         if choose.random() < 0.2:
-            variable = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+            variable = {
+                "name": "NVIDIA_VISIBLE_DEVICES",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+            }
         made["env"] = [{"name": "HOME", "value": "/"}, variable]
     if choose.random() < 0.2:
         made["volumeMounts"] = [{"name": choose.choice(["v0", "v1"]), "mountPath": "/mnt"}]
@@ -96,7 +132,9 @@ def pods() -> Iterator[JSON]:
             "resourceClaims": [{"name": "claim", "resourceClaimName": "mine"}],
             **some(choose, 0.15, schedulingGates=[{"name": "example.com/queue"}]),
             **some(choose, 0.5, tolerations=choose.sample(TOLERATIONS, choose.choice([1, 2, 3]))),
-            **some(choose, 0.4, nodeSelector={choose.choice(LABELS): choose.choice(CLASSES) for _ in range(2)}),
+            **some(
+                choose, 0.4, nodeSelector={choose.choice(LABELS): choose.choice(CLASSES) for _ in range(2)}
+            ),
         }
         if not any("claims" in each.get("resources", {}) for each in spec["containers"]):
             del spec["resourceClaims"]
@@ -110,7 +148,9 @@ def pods() -> Iterator[JSON]:
             required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
             spec["affinity"] = {"nodeAffinity": required}
         annotations = some(choose, 0.1, **{"gpu-fraction": "0.5"})
-        annotations |= some(choose, 0.1, **{"gpu-admission.dev/gpu-class": choose.choice(["nvidia-h100", "gpu"])})
+        annotations |= some(
+            choose, 0.1, **{"gpu-admission.dev/gpu-class": choose.choice(["nvidia-h100", "gpu"])}
+        )
         metadata = {"name": f"generated-{number}", "annotations": annotations}
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -150,10 +190,15 @@ def is_exported(finding: Finding) -> bool:
 def additions(document: JSON) -> JSON:
     """Return what the two rules may have added to, without what the API server adds by itself."""
     spec = document["spec"]
-    tolerations = [each for each in spec.get("tolerations", []) if "node.kubernetes.io" not in each.get("key", "")]
+    tolerations = [
+        each for each in spec.get("tolerations", []) if "node.kubernetes.io" not in each.get("key", "")
+    ]
     containers = spec["containers"] + spec.get("initContainers", [])
     # An empty value is left out in JSON of the API server.
-    env = {c["name"]: [{k: v for k, v in e.items() if k != "valueFrom" and v} for e in c.get("env", [])] for c in containers}
+    env = {
+        c["name"]: [{k: v for k, v in e.items() if k != "valueFrom" and v} for e in c.get("env", [])]
+        for c in containers
+    }
     return {"tolerations": tolerations, "env": env}
 
 
@@ -163,7 +208,9 @@ def plane(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
         yield full_plane
 
 
-def test_exported_policies_and_engine_agree(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_exported_policies_and_engine_agree(
+    plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     engine = Engine(configuration(tmp_path_factory.mktemp("engine")))
     client = plane.client()
     mutating = mutations(client) is not None
@@ -174,7 +221,7 @@ def test_exported_policies_and_engine_agree(plane: ControlPlane, tmp_path_factor
         answers = list(pool.map(lambda case: create(client, *case), cases))
 
     seen: Counter[str] = Counter()
-    differences = []
+    differences: list[tuple[object, ...]] = []
     for (document, namespace), (status, answer) in zip(cases, answers, strict=True):
         want = expected(engine, document, namespace, mutating=mutating)
         if status == 422:

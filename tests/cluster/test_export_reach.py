@@ -16,6 +16,7 @@ from tests.cluster.backstop import (
     configuration,
     create,
     create_job,
+    deployment,
     installed,
     mutations,
 )
@@ -106,7 +107,11 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
             HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": GPUs come whole',
             id="half",
         ),
-        pytest.param({"limits": gpus(0.5)}, 'limits[nvidia.com/gpu] (container "pytorch") = "0.5"', id="half-as-a-number"),
+        pytest.param(
+            {"limits": gpus(0.5)},
+            'limits[nvidia.com/gpu] (container "pytorch") = "0.5"',
+            id="half-as-a-number",
+        ),
         pytest.param({"limits": gpus("500m")}, '"500m": GPUs come whole', id="500m"),
         pytest.param({"limits": gpus("-1")}, '"-1": nobody can ask for less than nothing', id="negative"),
         pytest.param({"limits": gpus("many")}, '"many": this is no number', id="no-number"),
@@ -115,7 +120,8 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
         ),
         pytest.param(
             {"limits": gpus("2"), "requests": gpus("1")},
-            HERE + 'requests[nvidia.com/gpu] (container "pytorch") = "1": request and limit of a GPU must be equal',
+            HERE
+            + 'requests[nvidia.com/gpu] (container "pytorch") = "1": request and limit of a GPU must be equal',
             id="request-below-limit",
         ),
         pytest.param({"requests": gpus("1")}, "this request has none", id="request-without-limit"),
@@ -148,20 +154,22 @@ def test_templates_that_are_in_order(plane: ControlPlane, resources: JSON) -> No
     assert status == 201, answer
 
 
-def deployment(quantity: str) -> JSON:
-    labels = {"app": "served"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [gpu_container(quantity)]}}
-    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "served"}, "spec": spec}
-
-
 def test_a_template_is_refused_or_warned_of_as_the_policy_says(plane: ControlPlane) -> None:
-    refused = plane.kubectl("apply", "-n", TEAM, "-f", "-", stdin=yaml.safe_dump(deployment("5")), check=False)
-    warned = plane.kubectl("apply", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump(deployment("5")))
+    refused = plane.kubectl(
+        "apply", "-n", TEAM, "-f", "-", stdin=yaml.safe_dump(deployment("served", "5")), check=False
+    )
+    warned = plane.kubectl("apply", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump(deployment("served", "5")))
     # It was told when it was written; scaling it writes nothing new.
     scaled = plane.kubectl("scale", "deployment", "served", "-n", WARNED, "--replicas=1")
     patched = plane.kubectl(
-        "patch", "deployment", "served", "-n", WARNED, "--type=merge", "-p", json.dumps({"spec": {"replicas": 0}})
+        "patch",
+        "deployment",
+        "served",
+        "-n",
+        WARNED,
+        "--type=merge",
+        "-p",
+        json.dumps({"spec": {"replicas": 0}}),
     )
 
     told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows'
@@ -174,10 +182,14 @@ def test_a_template_is_refused_or_warned_of_as_the_policy_says(plane: ControlPla
 
 
 def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
-    document = pod(container("a", env=[ALL], securityContext={"privileged": True}), tolerations=[{"operator": "Exists"}])
+    document = pod(
+        container("a", env=[ALL], securityContext={"privileged": True}), tolerations=[{"operator": "Exists"}]
+    )
     document["metadata"] = {"name": "warned"}
 
-    done = plane.kubectl("create", "--dry-run=server", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump(document))
+    done = plane.kubectl(
+        "create", "--dry-run=server", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump(document)
+    )
 
     for told in (
         'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs',

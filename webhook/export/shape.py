@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from policies.rules.gpu_requests import ID, Options
 from policies.vocabulary import Measure, Vocabulary
 from webhook.export import templates
-from webhook.export.cel import NOT_A_MIRROR_POD, indented, may_ask, names_gpu, present, sentence, shown_value, text
+from webhook.export.cel import (
+    NOT_A_MIRROR_POD,
+    indented,
+    may_ask,
+    names_gpu,
+    present,
+    sentence,
+    shown_value,
+    text,
+)
 from webhook.export.objects import PODS, Check, Named
 
 MOST = "9223372036854775807m"
@@ -103,7 +112,8 @@ def _problem(options: Options) -> str:
     """Return the expression for what is wrong with an `amount` of container `c`, of that kind and name; '' for nothing."""
     cases = [
         (
-            f"kind == 'requests' && {_LIMIT}.hasValue() && isQuantity(amount) && [{_as_text(_LIMIT + '.value()')}].exists(limit,\n"
+            f"kind == 'requests' && {_LIMIT}.hasValue() && isQuantity(amount) &&\n"
+            f"  [{_as_text(_LIMIT + '.value()')}].exists(limit,\n"
             "  isQuantity(limit) && quantity(amount).compareTo(quantity(limit)) == 0)",
             "",
         ),
@@ -120,11 +130,11 @@ def _problem(options: Options) -> str:
             "this is more than Kubernetes can count; write a plain whole number such as 1",
         ),
         (
-            "!quantity(amount).isInteger()",
+            f"!({_is_whole('amount')})",
             "GPUs come whole; ask for 1, or for a part of one as a slice (MIG) or a time-sliced share",
         ),
         (
-            "name in variables.percentages && quantity(amount).asInteger() > 100",
+            "name in variables.percentages && quantity(amount).isGreaterThan(quantity('100'))",
             "this is more than 100 percent of a GPU; write a percentage from 1 to 100",
         ),
         (
@@ -140,7 +150,10 @@ def _problem(options: Options) -> str:
         is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
         told = f"the policy allows at most {most} per container; ask for {most} or fewer"
         cases.append(
-            (f"{is_the_limit} && name in variables.counted && quantity(amount).asInteger() > {most}", told)
+            (
+                f"{is_the_limit} && name in variables.counted && quantity(amount).isGreaterThan(quantity('{most}'))",
+                told,
+            )
         )
     lines = [f"{indented(condition, 2)} ? {text(message)} :" for condition, message in cases]
     return "\n".join([*lines, "''"])
@@ -176,10 +189,15 @@ def _count(container: str) -> str:
 
 
 def _whole(optional: str) -> str:
-    """Return the expression for a whole amount; 0 for none, and for what is refused where it is written."""
-    return f"""\
-[{optional}.orValue('0')].map(raw, [{_as_text("raw")}].map(amount,
-        isQuantity(amount) && quantity(amount).isInteger() ? quantity(amount).asInteger() : 0)[0])[0]"""
+    """Return the expression for an amount as a number; 0 for none. Where some amount is not in order nobody asks."""
+    amount = f"[{_as_text('raw')}].map(amount, int(quantity(amount).asApproximateFloat()))[0]"
+    return f"[{optional}.orValue('0')].map(raw, {amount})[0]"
+
+
+def _is_whole(amount: str) -> str:
+    # isInteger() looks at how it is written: 1000m is none.
+    count = f"string(int(quantity({amount}).asApproximateFloat()))"
+    return f"quantity({amount}).isInteger() || quantity({amount}).compareTo(quantity({count})) == 0"
 
 
 def _as_text(raw: str) -> str:
