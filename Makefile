@@ -33,11 +33,12 @@ demo: $(READY) ## show it on a real API server, with kubectl and fake GPU nodes
 	@$(BIN)/python -m examples.demo
 
 .PHONY: check
-check: $(READY) ## check format, lint, types and import contracts
+check: $(READY) ## check format, lint, types, import contracts and rendered manifests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.deploy.manifests --check
 
 .PHONY: bench
 bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota
@@ -53,14 +54,19 @@ format: $(READY) ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: manifests
+manifests: $(READY) ## render deploy/static from the chart
+	$(BIN)/python -m tests.deploy.manifests
+
 .PHONY: lock
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files
 	$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o constraints-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt pyproject.toml -o constraints.txt
 
 .PHONY: control-plane
-control-plane: $(READY) ## build the Kubernetes control plane of the tests, once per version
+control-plane: $(READY) ## build the Kubernetes control plane of the tests, and Helm, once per version
 	@$(BIN)/python -m tests.controlplane build || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
+	@$(BIN)/python -m tests.controlplane build-helm || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
 
 .PHONY: clean
 clean: ## remove what the commands made in this folder

@@ -50,8 +50,31 @@ def expires_at(certificate: bytes) -> dt.datetime:
 
 def due_for_renewal(certificate: bytes, now: dt.datetime) -> bool:
     """Whether two thirds of its life are over. ValueError: no certificate in this PEM."""
-    loaded = x509.load_pem_x509_certificate(certificate)
-    begin, end = loaded.not_valid_before_utc, loaded.not_valid_after_utc
+    return is_due(x509.load_pem_x509_certificate(certificate), now)
+
+
+def issued_by(certificate: bytes, authorities: bytes, now: dt.datetime) -> bool:
+    """Whether one of the authorities in PEM, valid now, has issued the first certificate. False also for what is no PEM."""
+    try:
+        leaf = x509.load_pem_x509_certificate(certificate)
+        known = x509.load_pem_x509_certificates(authorities)
+    except ValueError:
+        return False
+    return not list(_issuer_problems(leaf, known, now))
+
+
+def carried_names(certificate: x509.Certificate) -> list[str]:
+    """Return the DNS names and IP addresses that it is good for."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    return [str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress)]
+
+
+def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    """Whether two thirds of its life are over."""
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return now >= begin + (end - begin) * _RENEW_AFTER
 
 

@@ -6,6 +6,7 @@
 import argparse
 import base64
 import json
+import signal
 import ssl
 import sys
 import time
@@ -37,6 +38,8 @@ def main() -> int:
     except OSError as error:
         print(f"no answer from {arguments.url}: {error}; start the webhook with `make run`", file=sys.stderr)
         return 2
+    # The connection is done with; from here on the pipe may end before the output, as `| head` does.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     return show(response)
 
 

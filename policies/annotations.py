@@ -21,6 +21,11 @@ MODEL_PATH = DOMAIN + "model-path"
 MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
 MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
 
+CANARY = DOMAIN + "canary"
+"""On a dry run: the webhook answers with a mark of its own besides. It changes nothing of what the rules do."""
+CANARY_ANSWER = DOMAIN + "canary-answer"
+"""Written by us onto a canary, which is never stored."""
+
 INJECTED = DOMAIN + "injected"
 """Written by us for people to read; nothing ever reads it to decide."""
 

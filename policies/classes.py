@@ -247,11 +247,11 @@ def toleration_problems(path: str, toleration: Toleration) -> Iterator[Problem]:
         yield f"{path}.operator", f'"{operator}" is neither Exists nor Equal'
     if not toleration.key and operator != "Exists":
         yield f"{path}.key", "is missing; only operator Exists can do without a key"
-    if toleration.key and not _is_qualified(toleration.key):
+    if toleration.key and not is_qualified(toleration.key):
         yield f"{path}.key", f'"{toleration.key}" is not a taint key'
     if operator == "Exists" and toleration.value:
         yield f"{path}.value", "must be left out with operator Exists"
-    if toleration.value and not _is_label_value(toleration.value):
+    if toleration.value and not is_label_value(toleration.value):
         yield f"{path}.value", f'"{toleration.value}" is not a taint value'
     if toleration.effect and toleration.effect not in _EFFECTS:
         yield f"{path}.effect", f'"{toleration.effect}" is none of {", ".join(_EFFECTS)}'
@@ -274,7 +274,7 @@ def _memory_problems(spec: GPUClassSpec) -> Iterator[Problem]:
 
 
 def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
-    if "/" not in resource or not _is_qualified(resource):
+    if "/" not in resource or not is_qualified(resource):
         yield path, f'"{resource}" is not an extended resource, such as nvidia.com/gpu'
 
 
@@ -282,7 +282,7 @@ def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, label in enumerate(spec.node_labels):
         path = f"spec.nodeLabels[{index}]"
-        if not _is_qualified(label.key):
+        if not is_qualified(label.key):
             yield f"{path}.key", f'"{label.key}" is not a label key'
         if label.key in seen:
             yield f"{path}.key", f'"{label.key}" stands there twice; put all its values into one entry'
@@ -290,7 +290,7 @@ def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
         if not label.values:
             yield f"{path}.values", "is empty"
         for position, value in enumerate(label.values):
-            if not value or not _is_label_value(value):
+            if not value or not is_label_value(value):
                 yield f"{path}.values[{position}]", f'"{value}" is not a label value'
             elif value in label.values[:position]:
                 yield f"{path}.values[{position}]", f'"{value}" stands there twice'
@@ -349,7 +349,7 @@ def _share_problems(path: str, share: str) -> Iterator[Problem]:
         yield path, str(error)
 
 
-def _is_qualified(key: str) -> bool:
+def is_qualified(key: str) -> bool:
     """Whether it is a qualified name: [DNS prefix/]name (apimachinery, `validation.IsQualifiedName`)."""
     prefix, slash, name = key.rpartition("/")
     if slash and (
@@ -359,5 +359,5 @@ def _is_qualified(key: str) -> bool:
     return len(name) <= _LABEL_LENGTH and _QUALIFIED_PART.fullmatch(name) is not None
 
 
-def _is_label_value(value: str) -> bool:
+def is_label_value(value: str) -> bool:
     return len(value) <= _LABEL_LENGTH and _QUALIFIED_PART.fullmatch(value) is not None

@@ -204,6 +204,7 @@ class PodSpec(View, frozen=True):
     overhead: ResourceList | None = None
     security_context: PodSecurityContext | None = None
     scheduler_name: str | None = None
+    runtime_class_name: str | None = None
 
 
 class PodStatus(View, frozen=True):

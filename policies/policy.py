@@ -1,7 +1,8 @@
 """The GPUPolicy document, and which one governs a namespace.
 
 Exactly one policy governs a namespace: the highest `priority`, then the name in alphabetical order. A rule that it does not
-name is taken whole from the policy `default`, else from the rule's built-in defaults.
+name is taken whole from the policy `default`, else from the rule's built-in defaults. Labels of namespaces are passed in by
+whoever knows them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,15 @@ from functools import lru_cache
 
 import msgspec
 
+from policies.label_selector import LabelSelector
 from policies.registry import RULES
 from policies.rule import Mode, Rule, RuleOptions
 
 BUILT_IN = "built-in"
 DEFAULT = "default"
+
+Labels = tuple[tuple[str, str], ...]
+"""Labels of a namespace, sorted by key."""
 
 
 class TemplateMode(Enum):
@@ -26,23 +31,41 @@ class TemplateMode(Enum):
     ENFORCE = "enforce"
 
 
-class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    namespaces: tuple[str, ...] = ("*",)
+class Match(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Namespaces that any of the globs fits, and, where there is a selector, whose labels it matches."""
 
-    def covers(self, namespace: str) -> bool:
+    namespaces: tuple[str, ...] = ("*",)
+    namespace_selector: LabelSelector | None = None
+
+    def names(self, namespace: str) -> bool:
         return any(fnmatchcase(namespace, glob) for glob in self.namespaces)
 
+    def covers(self, namespace: str, labels: Labels = ()) -> bool:
+        selector = self.namespace_selector
+        return self.names(namespace) and (selector is None or selector.matches(dict(labels)))
 
-class Exemption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    def __str__(self) -> str:
+        labelled = f" labelled {self.namespace_selector}" if self.namespace_selector is not None else ""
+        return ", ".join(self.namespaces) + labelled
+
+
+class Exemption(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Namespaces in which some rules (all, if none is named) do not hold, why, and until the end of which day (UTC)."""
 
     namespaces: tuple[str, ...]
     reason: str
+    namespace_selector: LabelSelector | None = None
     rules: tuple[str, ...] | None = None
     until: date | None = None
 
-    def holds(self, namespace: str, rule_id: str, now: datetime) -> bool:
+    @property
+    def match(self) -> Match:
+        return Match(namespaces=self.namespaces, namespace_selector=self.namespace_selector)
+
+    def holds(self, namespace: str, rule_id: str, now: datetime, labels: Labels = ()) -> bool:
         if not any(fnmatchcase(namespace, glob) for glob in self.namespaces):
+            return False
+        if self.namespace_selector is not None and not self.namespace_selector.matches(dict(labels)):
             return False
         if self.rules is not None and rule_id not in self.rules:
             return False
@@ -50,6 +73,11 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def is_in_force(self, now: datetime) -> bool:
         return self.until is None or now.astimezone(UTC) < end_of(self.until)
+
+
+def still_paused(until: datetime | None, now: datetime) -> datetime | None:
+    """Return until when break glass holds, None if it does not."""
+    return until if until is not None and now < until else None
 
 
 def end_of(day: date) -> datetime:
@@ -99,6 +127,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     why: str
     namespace: str
+    labels: Labels = ()
     bindings: tuple[Binding, ...]
     paused_until: datetime | None = None
     exemptions: tuple[Exemption, ...] = ()
@@ -108,9 +137,10 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
         """Return how strictly a rule holds at `now`: break glass turns everything into audit, an exemption off."""
         if self.exemptions and self.exemption(binding.rule.id, now) is not None:
             return Mode.DISABLED
-        if self.paused_until is not None and now < self.paused_until:
-            return Mode.AUDIT
-        return binding.options.mode
+        return Mode.AUDIT if self.paused(now) is not None else binding.options.mode
+
+    def paused(self, now: datetime) -> datetime | None:
+        return still_paused(self.paused_until, now)
 
     def mode_of(self, rule_id: str, now: datetime) -> Mode:
         """Return likewise how strictly the rule of that id holds."""
@@ -118,7 +148,8 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
         return Mode.DISABLED if binding is None else self.mode(binding, now)
 
     def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
-        return next((e for e in self.exemptions if e.holds(self.namespace, rule_id, now)), None)
+        held = (e for e in self.exemptions if e.holds(self.namespace, rule_id, now, self.labels))
+        return next(held, None)
 
     def options_of(self, rule_id: str) -> RuleOptions | None:
         return next((binding.options for binding in self.bindings if binding.rule.id == rule_id), None)
@@ -130,27 +161,44 @@ class PolicySet:
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: (-policy.spec.priority, policy.name)))
         self._default = next((policy for policy in self.policies if policy.name == DEFAULT), None)
+        self.has_selectors = any(
+            match.namespace_selector is not None
+            for policy in self.policies
+            for match in (policy.spec.match, *(exemption.match for exemption in policy.spec.exemptions))
+        )
         # Namespaces come and go; what is remembered is bounded.
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)
 
-    def _for_namespace(self, namespace: str) -> EffectivePolicy:
-        """Return what holds in `namespace`; called through the cache `for_namespace`."""
-        policy = next((policy for policy in self.policies if policy.spec.match.covers(namespace)), None)
-        if policy is None:
-            return self._effective(BUILT_IN_POLICY, namespace, "no policy matches this namespace")
-        rivals = [p.name for p in self.policies if p is not policy and p.spec.match.covers(namespace)]
-        why = f"matches {', '.join(policy.spec.match.namespaces)} with priority {policy.spec.priority}"
-        if rivals:
-            why += f", before {', '.join(rivals)}"
-        return self._effective(policy, namespace, why)
+    def asks_labels(self, namespace: str) -> bool:
+        """Whether it depends on the namespace's labels what holds there."""
+        if not self.has_selectors:
+            return False
+        for policy in self.policies:
+            if policy.spec.match.names(namespace):
+                exempted = [e for e in policy.spec.exemptions if e.match.names(namespace)]
+                asked = [policy.spec.match.namespace_selector, *(e.namespace_selector for e in exempted)]
+                return any(selector is not None for selector in asked)
+        return False
 
-    def _effective(self, policy: Policy, namespace: str, why: str) -> EffectivePolicy:
+    def _for_namespace(self, namespace: str, labels: Labels = ()) -> EffectivePolicy:
+        """Return what holds in `namespace`; called through the cache `for_namespace`."""
+        matching = [policy for policy in self.policies if policy.spec.match.covers(namespace, labels)]
+        if not matching:
+            return self._effective(BUILT_IN_POLICY, namespace, labels, "no policy matches this namespace")
+        policy, *rivals = matching
+        why = f"matches {policy.spec.match} with priority {policy.spec.priority}"
+        if rivals:
+            why += f", before {', '.join(rival.name for rival in rivals)}"
+        return self._effective(policy, namespace, labels, why)
+
+    def _effective(self, policy: Policy, namespace: str, labels: Labels, why: str) -> EffectivePolicy:
         bindings = (self.binding(rule, policy) for rule in RULES)
         return EffectivePolicy(
             name=policy.name,
             version=policy.version,
             why=why,
             namespace=namespace,
+            labels=labels,
             bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),
             paused_until=policy.spec.paused_until,
             exemptions=policy.spec.exemptions,

@@ -22,6 +22,7 @@ import msgspec
 from policies.classes import ClassCatalogue
 from policies.draft import PodDraft
 from policies.finding import Finding
+from policies.nodes import NodeFacts
 from policies.pod import Pod
 from policies.vocabulary import Vocabulary
 
@@ -65,6 +66,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     made_by_daemonset: bool = False
     """The DaemonSet controller made this pod, or this is the template of a DaemonSet: placement is decided already."""
     is_update: bool = False
+    nodes: NodeFacts | None = None
+    """The nodes of the cluster, None where they are not known."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
     """The options of another rule if it is not disabled, for the few that depend on one another."""
 

@@ -25,14 +25,20 @@ from policies.rule import Rule
 from tests.builders import JSON, gpu_container, pod
 from webhook.admission import Admission
 from webhook.audit import AuditLog
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
 from webhook.commands import main
 from webhook.commands.check import check
 from webhook.commands.rules import default_mode, options, told
-from webhook.configuration.loader import API_VERSION, ConfigurationError, load_directory
+from webhook.configuration.cluster_source import ClusterSource
+from webhook.configuration.documents import API_VERSION
+from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.configuration.metrics import ConfigurationCollector
+from webhook.deadline import deadline_of
 from webhook.engine import Engine
 from webhook.metrics import Metrics
 from webhook.review import AdmissionRequest, decode_request
-from webhook.server.exposition import ConnectionMetrics
+from webhook.server.metrics import EdgeMetrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -263,7 +269,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     configuration = load_directory(ROOT / "examples" / "policies")
     admission = Admission(lambda: Engine(configuration), audit, Metrics(CollectorRegistry()))
     for namespace, count in (("team", "1"), ("team", "500m"), ("kube-system", "1")):
-        admission.mutate(request(pod(gpu_container(count)), namespace))
+        admission.mutate(request(pod(gpu_container(count)), namespace), deadline_of(None))
     audit.stop()
     fields = {field for line in log.read_text().splitlines() for field in json.loads(line)}
 
@@ -283,10 +289,20 @@ def request(document: JSON, namespace: str) -> AdmissionRequest:
     return decode_request(msgspec.json.encode(review))
 
 
-def test_every_metric_is_documented() -> None:
+def nowhere(folder: Path) -> ApiClient:
+    """Return a client of a cluster that is not there, for what asks nothing of it."""
+    cluster = {"name": "none", "cluster": {"server": "https://127.0.0.1:9"}}
+    context = {"name": "none", "context": {"cluster": "none", "user": "nobody"}}
+    document = {"clusters": [cluster], "contexts": [context], "users": [{"name": "nobody", "user": {}}]}
+    (folder / "kubeconfig").write_text(json.dumps({**document, "current-context": "none"}))
+    return ApiClient(load_access(str(folder / "kubeconfig")))
+
+
+def test_every_metric_is_documented(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     Metrics(registry)
-    ConnectionMetrics(registry)
+    EdgeMetrics(registry)
+    registry.register(ConfigurationCollector(ClusterSource(nowhere(tmp_path), lambda _state: None)))
     names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
 
     assert first_column(ROOT / "docs" / "audit-log.md", "Metrics") - {"/metrics"} == names

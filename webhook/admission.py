@@ -6,22 +6,32 @@ from time import perf_counter
 
 import msgspec
 
+from policies.nodes import NodeFacts
 from policies.pod import Pod, decode_pod
-from policies.policy import TemplateMode
+from policies.policy import Labels, TemplateMode
 from policies.rule import Mode
 from policies.rules import gpu_quota
 from webhook import resource_quotas, review, workloads
 from webhook.audit import AuditLog, audit_record
+from webhook.canary.mark import marked
+from webhook.configuration.documents import GROUP
+from webhook.configuration.reviews import DocumentReviews
+from webhook.configuration.snapshot import Configuration
 from webhook.engine import Decision, Engine, Judged, Outcome, Subject, outcome_of
 from webhook.metrics import Metrics
+from webhook.namespaces import LabelsOf, NamespaceUnknown
 from webhook.quota.reservations import Bill, Reservations, bill_of_claim, bill_of_pod
-from webhook.review import AdmissionRequest, AdmissionResponse
+from webhook.review import AdmissionRequest, AdmissionResponse, Cause
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
+
+
+VERDICTS = {review.FORBIDDEN: "denied", review.INVALID: "denied", review.UNAVAILABLE: "unavailable"}
+"""What a refusal is called in the audit log and the metrics, by its code."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -40,24 +50,35 @@ class Admission:
         audit: AuditLog | None,
         metrics: Metrics,
         reservations: Reservations | None = None,
+        *,
+        nodes: Callable[[], NodeFacts | None] = lambda: None,
+        reviewed: DocumentReviews | None = None,
+        labels_of: LabelsOf | None = None,
     ) -> None:
         self._engine = engine
         self._audit = audit
         self._metrics = metrics
         self._reservations = reservations
+        self._nodes = nodes
+        self._reviewed = reviewed
+        self._labels_of = labels_of
 
-    def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
-        return self._answer("mutate", request, self._mutate)
+    def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
+        """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others."""
+        return self._answer("mutate", request, lambda asked, now: self._mutate(asked, now, deadline))
 
     def validate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
-        """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others."""
+        """Likewise."""
         return self._answer("validate", request, lambda asked, now: self._validate(asked, now, deadline))
 
     def _answer(
         self, phase: str, request: AdmissionRequest, decide: Callable[[AdmissionRequest, datetime], Answer]
     ) -> AdmissionResponse:
         started, clock = datetime.now(UTC), perf_counter()
-        answer = decide(request, started)
+        try:
+            answer = decide(request, started)
+        except NamespaceUnknown as unknown:
+            answer = Answer(review.labels_unknown(request.uid, request.namespace, str(unknown)), [])
         seconds = perf_counter() - clock
         decisions = [decision for _prefix, decision in answer.decisions]
         verdict = _verdict(answer.response)
@@ -76,10 +97,10 @@ class Admission:
             )
         return answer.response
 
-    def _mutate(self, request: AdmissionRequest, now: datetime) -> Answer:
+    def _mutate(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
         if not _is_pod_itself(request) or request.operation != "CREATE":
             return Answer(review.allowed(request.uid), [])
-        return self._pod(request, now, patch=True)
+        return self._pod(request, now, deadline, patch=True)
 
     def _validate(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
         if request.operation == "DELETE":
@@ -87,17 +108,48 @@ class Admission:
                 self._reservations.release(request)
             return Answer(review.allowed(request.uid), [])
         if _is_pod_itself(request) and request.operation in {"CREATE", "UPDATE"}:
-            return self._pod(request, now, patch=False, deadline=deadline)
+            return self._pod(request, now, deadline, patch=False)
         if _is_claim(request) and request.operation == "CREATE":
             return self._claim(request, now, deadline)
+        return self._advised(request, now, deadline)
+
+    def _advised(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
+        """Answer for what takes no GPU by itself."""
         kind = request.kind
-        if not request.sub_resource and workloads.has_templates(kind.group, kind.kind):
-            return self._templates(request, now)
-        if not request.sub_resource and resource_quotas.is_resource_quota(kind.group, kind.kind):
-            return self._resource_quota(request)
+        if request.sub_resource:
+            return Answer(review.allowed(request.uid), [])
+        if workloads.has_templates(kind.group, kind.kind):
+            return self._templates(request, now, deadline)
+        if resource_quotas.is_resource_quota(kind.group, kind.kind):
+            return self._resource_quota(request, deadline)
+        if self._reviewed is not None and kind.group == GROUP:
+            return self._document(self._reviewed, request, now)
         return Answer(review.allowed(request.uid), [])
 
-    def _pod(self, request: AdmissionRequest, now: datetime, *, patch: bool, deadline: float = 0.0) -> Answer:
+    def _labels(self, request: AdmissionRequest, configuration: Configuration, deadline: float) -> Labels:
+        """Return the labels of the request's namespace if anything depends on them. Raises NamespaceUnknown."""
+        if self._labels_of is None or not configuration.policies.asks_labels(request.namespace):
+            return ()
+        return self._labels_of(request.namespace, deadline)
+
+    def _document(self, reviewed: DocumentReviews, request: AdmissionRequest, now: datetime) -> Answer:
+        """Check a document of our own configuration."""
+        try:
+            found = reviewed.findings(request, now)
+        except msgspec.ValidationError as error:
+            return Answer(review.unreadable_object(request.uid, str(error)), [])
+        policy = self._engine().configuration.policies.for_namespace(request.namespace)
+        judged = tuple(Judged(finding, outcome_of(finding.severity, Mode.ENFORCE)) for finding in found)
+        decision = Decision(policy=policy, judged=judged)
+        decisions = [("", decision)]
+        if decision.allowed:
+            return Answer(review.advised(request.uid, decisions), decisions)
+        causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
+        warnings = review.warning_texts(review.sentences(decisions, Outcome.WARNED))
+        name = request.name or _generated_name(request)
+        return Answer(review.invalid_document(request.uid, request.kind, name, causes, warnings), decisions)
+
+    def _pod(self, request: AdmissionRequest, now: datetime, deadline: float, *, patch: bool) -> Answer:
         try:
             pod = decode_pod(request.object)
             before = decode_pod(request.old_object) if request.operation == "UPDATE" else None
@@ -105,13 +157,15 @@ class Admission:
             return Answer(review.unreadable_object(request.uid, str(error)), [])
         if is_mirror_pod(pod, request):
             return Answer(review.allowed(request.uid), [])
+        engine = self._engine()
         subject = Subject(
             pod=pod,
             namespace=request.namespace,
+            labels=self._labels(request, engine.configuration, deadline),
             made_by_daemonset=made_by_daemonset(pod, request),
             is_update=before is not None,
+            nodes=None if patch else self._nodes(),
         )
-        engine = self._engine()
         if patch:
             decision = engine.mutate(subject, now)
         else:
@@ -120,7 +174,8 @@ class Admission:
             decision = self._reserved(request, bill, decision, now, deadline)
         name = f"pod {request.namespace}/{request.name or _name_of(pod)}"
         decisions = [("", decision)]
-        return Answer(review.decided(request.uid, decisions, subject=name, patch=patch), decisions)
+        response = review.decided(request.uid, decisions, subject=name, patch=patch)
+        return Answer(marked(response, request, pod, decision, now, patch=patch), decisions)
 
     def _claim(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
         configuration = self._engine().configuration
@@ -128,8 +183,10 @@ class Admission:
             bill = bill_of_claim(request, configuration)
         except msgspec.ValidationError as error:
             return Answer(review.unreadable_object(request.uid, str(error)), [])
-        policy = configuration.policies.for_namespace(request.namespace)
-        decision = self._reserved(request, bill, Decision(policy=policy), now, deadline)
+        labels = self._labels(request, configuration, deadline)
+        policy = configuration.policies.for_namespace(request.namespace, labels)
+        decided = Decision(policy=policy, paused_until=policy.paused(now))
+        decision = self._reserved(request, bill, decided, now, deadline)
         name = f"resourceclaim {request.namespace}/{request.name or _generated_name(request)}"
         decisions = [("", decision)]
         return Answer(review.decided(request.uid, decisions, subject=name, patch=False), decisions)
@@ -149,16 +206,17 @@ class Admission:
         judged = (Judged(finding, outcome_of(finding.severity, mode)) for finding in findings)
         return msgspec.structs.replace(decision, judged=(*decision.judged, *judged))
 
-    def _resource_quota(self, request: AdmissionRequest) -> Answer:
+    def _resource_quota(self, request: AdmissionRequest, deadline: float) -> Answer:
         configuration = self._engine().configuration
+        labels = self._labels(request, configuration, deadline)
         found = resource_quotas.findings(request.object, configuration.vocabulary)
         decision = Decision(
-            policy=configuration.policies.for_namespace(request.namespace),
+            policy=configuration.policies.for_namespace(request.namespace, labels),
             judged=tuple(Judged(finding, Outcome.WARNED) for finding in found),
         )
         return Answer(review.advised(request.uid, [("", decision)]), [("", decision)])
 
-    def _templates(self, request: AdmissionRequest, now: datetime) -> Answer:
+    def _templates(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
         kind = request.kind
         try:
             templates = list(workloads.pod_templates(kind.group, kind.kind, request.object))
@@ -167,10 +225,15 @@ class Admission:
             warning = f"gpu-admission could not read the pod template: {error}"
             return Answer(review.allowed(request.uid, warnings=(warning[: review.WARNING_LIMIT],)), [])
         engine = self._engine()
+        labels = self._labels(request, engine.configuration, deadline)
         decisions: list[tuple[str, Decision]] = []
         for template in templates:
             subject = Subject(
-                pod=template.pod, namespace=request.namespace, made_by_daemonset=kind.kind == "DaemonSet"
+                pod=template.pod,
+                namespace=request.namespace,
+                labels=labels,
+                made_by_daemonset=kind.kind == "DaemonSet",
+                nodes=self._nodes(),
             )
             decisions.append((f"{template.path}.", engine.check_template(subject, now)))
         if any(decision.policy.templates is TemplateMode.ENFORCE for _, decision in decisions):
@@ -181,7 +244,7 @@ class Admission:
 
 def _verdict(response: AdmissionResponse) -> str:
     if not response.allowed:
-        return "denied" if response.status and response.status.code == review.FORBIDDEN else "unreadable"
+        return VERDICTS.get(response.status.code if response.status else 0, "unreadable")
     if response.patch is not None:
         return "patched"
     return "warned" if response.warnings else "allowed"

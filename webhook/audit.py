@@ -118,6 +118,8 @@ def audit_record(
         record["findings"] = findings
     for _prefix, decision in decisions[:1]:
         record["policy"] = {"name": decision.policy.name, "version": decision.policy.version}
+        if decision.paused_until is not None:
+            record["policy"]["pausedUntil"] = decision.paused_until
         if decision.exemption is not None:
             record["exemption"] = {"reason": decision.exemption.reason}
         if decision.changes and verdict == "patched":

@@ -54,18 +54,16 @@ class AdmissionEndpoints:
 
     def __init__(self, app: WSGIApplication, admission: Admission, metrics: Metrics) -> None:
         self._app = app
-        self._admission = admission
+        self._answers = {"/mutate": admission.mutate, "/validate": admission.validate}
         self._metrics = metrics
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO")
-        if path == "/mutate":
-            reply = self._reply(environ, self._admission.mutate)
-        elif path == "/validate":
-            deadline = deadline_of(_timeout(environ.get("QUERY_STRING", "")))
-            reply = self._reply(environ, lambda request: self._admission.validate(request, deadline))
-        else:
+        answer = self._answers.get(path or "")
+        if answer is None:
             return self._app(environ, start_response)
+        deadline = deadline_of(_timeout(environ.get("QUERY_STRING", "")))
+        reply = self._reply(environ, lambda request: answer(request, deadline))
         headers = [("Content-Type", reply.content_type), ("Content-Length", str(len(reply.body)))]
         start_response(reply.status, headers)
         return [reply.body]

@@ -13,8 +13,9 @@ import msgspec
 from policies.annotations import INJECTED
 from policies.draft import Change, Operation, PodDraft
 from policies.finding import Finding, Severity
+from policies.nodes import NodeFacts
 from policies.pod import Pod
-from policies.policy import Binding, EffectivePolicy, Exemption
+from policies.policy import Binding, EffectivePolicy, Exemption, Labels
 from policies.rule import Context, Mode, Phase
 from webhook.configuration.snapshot import Configuration
 
@@ -47,8 +48,11 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     pod: Pod
     namespace: str
+    labels: Labels = ()
+    """Of the namespace."""
     made_by_daemonset: bool = False
     is_update: bool = False
+    nodes: NodeFacts | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +64,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     note: Change | None = None
     """The annotation that tells people what was injected; there only if something was."""
     exemption: Exemption | None = None
+    paused_until: datetime | None = None
+    """There only if the policy was paused when this was decided."""
 
     @property
     def allowed(self) -> bool:
@@ -119,7 +125,8 @@ class _Run:
     """One pass over one pod: the draft and what has been found so far."""
 
     def __init__(self, configuration: Configuration, subject: Subject, phase: Phase, now: datetime) -> None:
-        self.policy = configuration.policies.for_namespace(subject.namespace)
+        self.policy = configuration.policies.for_namespace(subject.namespace, subject.labels)
+        self.paused_until = self.policy.paused(now)
         modes = ((binding, self.policy.mode(binding, now)) for binding in self.policy.bindings)
         self.rules = [(binding, mode) for binding, mode in modes if mode is not Mode.DISABLED]
         self.exemption = self._exemption(now) if len(self.rules) < len(self.policy.bindings) else None
@@ -133,6 +140,7 @@ class _Run:
             vocabulary=configuration.vocabulary,
             made_by_daemonset=subject.made_by_daemonset,
             is_update=subject.is_update,
+            nodes=subject.nodes,
             options_of=self.policy.options_of,
         )
 
@@ -193,6 +201,7 @@ class _Run:
             changes=tuple(self.changes),
             note=self.draft.changes[-1] if record and self.changes else None,
             exemption=self.exemption,
+            paused_until=self.paused_until,
         )
 
 

@@ -5,6 +5,7 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from webhook.certificates.metrics import CA, LEAF, not_after_gauge
 from webhook.engine import Decision
 from webhook.server.tls import CertificateState
 
@@ -55,24 +56,10 @@ class Metrics:
         self.audit_lost = Counter(
             "gpu_admission_audit_lines_lost", "Audit lines that could not be written.", registry=self.registry
         )
-        self.config_loaded = Gauge(
-            "gpu_admission_config_loaded_timestamp_seconds",
-            "When the configuration in force was loaded.",
-            registry=self.registry,
-        )
-        self.config_valid = Gauge(
-            "gpu_admission_config_valid",
-            "1 if the newest configuration is in force, 0 if it was refused and an older one is.",
-            registry=self.registry,
-        )
-        self.certificate_expiry = Gauge(
-            "gpu_admission_certificate_expiry_timestamp_seconds",
-            "When the served certificate expires.",
-            registry=self.registry,
-        )
+        self.certificate_not_after = not_after_gauge(self.registry)
         self.certificate_valid = Gauge(
             "gpu_admission_certificate_valid",
-            "1 if the newest certificate on disk is served, 0 if it could not be used and an older one is.",
+            "1 if the newest certificate is served, 0 if it could not be used and an older one is, or none.",
             registry=self.registry,
         )
 
@@ -82,9 +69,13 @@ class Metrics:
         self._injections = cache(self.injections.labels)
         self._duration = cache(self.duration.labels)
 
-    def watch_certificate(self, state: Callable[[], CertificateState | None]) -> None:
-        """Read the certificate's state at every scrape."""
-        self.certificate_expiry.set_function(lambda: _expiry(state()))
+    def watch_certificate(
+        self, state: Callable[[], CertificateState | None], authority: Callable[[], float] | None = None
+    ) -> None:
+        """Read the certificate's state at every scrape, and when its authority expires where that is known."""
+        self.certificate_not_after.labels(LEAF).set_function(lambda: _expiry(state()))
+        if authority is not None:
+            self.certificate_not_after.labels(CA).set_function(authority)
         self.certificate_valid.set_function(lambda: _valid(state()))
 
     def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:

@@ -16,6 +16,8 @@ API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
 FORBIDDEN = 403
+INVALID = 422
+UNAVAILABLE = 503
 
 WARNING_LIMIT = 250
 """Characters of one warning: over a total of 4096 the API server cuts each to 256."""
@@ -61,10 +63,26 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
     request: AdmissionRequest | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
+class Cause(msgspec.Struct, frozen=True):
+    """One problem of a document; kubectl shows each on a line of its own."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+
+class Details(msgspec.Struct, frozen=True):
+    group: str
+    kind: str
+    name: str
+    causes: tuple[Cause, ...]
+
+
+class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     code: int
     reason: str
     message: str
+    details: Details | None = None
 
 
 class AdmissionResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -124,6 +142,32 @@ def unreadable_object(uid: str, reason: str) -> AdmissionResponse:
     return AdmissionResponse(uid=uid, allowed=False, status=Status(400, "BadRequest", message))
 
 
+def invalid_document(
+    uid: str, kind: GroupVersionKind, name: str, causes: tuple[Cause, ...], warnings: tuple[str, ...] = ()
+) -> AdmissionResponse:
+    """Refuse a document of our own with everything that is wrong, as the API server itself refuses an invalid object."""
+    lines = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
+    details = Details(kind.group, kind.kind, name, causes[:MESSAGE_FINDINGS])
+    message = denial_message(lines, f"{kind.kind} {name}")
+    return AdmissionResponse(
+        uid=uid,
+        allowed=False,
+        status=Status(INVALID, "Invalid", message, details),
+        warnings=warnings or None,
+    )
+
+
+def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
+    """Refuse what is governed by labels that cannot be read: nobody knows which policy holds."""
+    message = (
+        f"gpu-admission cannot read the labels of namespace {namespace}, by which its policy is chosen: {reason}; "
+        f"try again"
+    )
+    return AdmissionResponse(
+        uid=uid, allowed=False, status=Status(UNAVAILABLE, "ServiceUnavailable", message)
+    )
+
+
 def internal_error(uid: str) -> AdmissionResponse:
     """Answer for a defect of ours. Details go to the log by uid, never to the user: they could quote the object."""
     message = (
@@ -148,7 +192,7 @@ def decided(uid: str, judged: list[tuple[str, Decision]], *, subject: str, patch
         status=Status(FORBIDDEN, "Forbidden", denial_message(denials, subject)) if denials else None,
         patch=encode_operations(operations) if operations else None,
         patch_type="JSONPatch" if operations else None,
-        warnings=warning_texts(sentences(judged, Outcome.WARNED)) or None,
+        warnings=warning_texts(_paused(judged) + sentences(judged, Outcome.WARNED)) or None,
         audit_annotations=_audit_annotations([decision for _, decision in judged], injected=bool(operations)),
     )
 
@@ -156,13 +200,24 @@ def decided(uid: str, judged: list[tuple[str, Decision]], *, subject: str, patch
 def advised(uid: str, judged: list[tuple[str, Decision]]) -> AdmissionResponse:
     """Return the answer that lets a workload in, but warns of what its pods would meet."""
     told = [f"its pods would be refused: {text}" for text in sentences(judged, Outcome.DENIED)]
-    warnings = warning_texts(told + sentences(judged, Outcome.WARNED))
+    warnings = warning_texts(_paused(judged) + told + sentences(judged, Outcome.WARNED))
     return AdmissionResponse(
         uid=uid,
         allowed=True,
         warnings=warnings or None,
         audit_annotations=_audit_annotations([decision for _, decision in judged], injected=False),
     )
+
+
+def _paused(judged: list[tuple[str, Decision]]) -> list[str]:
+    """Tell whoever creates something that is let in, or left as it is, only because of a pause."""
+    for _prefix, decision in judged:
+        if decision.paused_until is not None and any(decision.findings(Outcome.LOGGED)):
+            until = decision.paused_until.isoformat(timespec="seconds").replace("+00:00", "Z")
+            return [
+                f"policy {decision.policy.name} is paused until {until}: what it would refuse or change is only logged"
+            ]
+    return []
 
 
 def sentences(judged: list[tuple[str, Decision]], outcome: Outcome) -> list[str]:

@@ -7,13 +7,14 @@ Adds:    nodeSelector `labelKey`, or required node affinity where nodes of the c
 Denies:  an unknown class, a class that does not have what the pod asks for, a model that fits nowhere, annotations that make
          no sense, a pod that pins itself to something else than its annotation says; and, where `allowed` is restricted, every
          pod that could end up on another class.
-Warns:   of constraints that no class meets, of a class too small for the model, of an annotation that pins nothing.
+Warns:   of constraints that no class meets, of a class too small for the model, of an annotation that pins nothing; and, where
+         the nodes are known, of a class that no node and no known node pool has.
 
 What the user pinned is never overridden: an estimate and a default only speak where nothing else does.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -32,12 +33,17 @@ from policies.class_choice import (
 from policies.classes import ClassCatalogue
 from policies.draft import PodDraft
 from policies.finding import Finding, Severity
+from policies.landing import classes_of_node
 from policies.model_memory import ModelNeed, advice, model_need
+from policies.nodes import NodeFacts
 from policies.placement import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
 _LABEL_NAME = r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+SHOWN = 3
+"""Names told in one message."""
+
 _LABEL_KEY = re.compile(rf"([a-z0-9]([-.a-z0-9]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
 
 
@@ -46,6 +52,8 @@ class Options(RuleOptions, frozen=True):
     default: str | None = None
     allowed: tuple[str, ...] = (ANY,)
     """Globs over the names of classes and families that may be used; where any of them is `*`, nothing is restricted."""
+    known_pools: tuple[str, ...] = ()
+    """Globs likewise: classes whose nodes are made on demand, so that none being there is no reason to warn."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not _LABEL_KEY.fullmatch(self.label_key):
@@ -54,16 +62,18 @@ class Options(RuleOptions, frozen=True):
             yield "default", "is empty: write null for no default"
         if not self.allowed:
             yield "allowed", 'is empty, so no class could be used: write ["*"] to allow every class'
-        for index, glob in enumerate(self.allowed):
-            if not glob:
-                yield f"allowed[{index}]", "is empty"
+        for name, globs in (("allowed", self.allowed), ("knownPools", self.known_pools)):
+            for index, glob in enumerate(globs):
+                if not glob:
+                    yield f"{name}[{index}]", "is empty"
 
     def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
         if self.label_key not in catalogue.label_keys:
             yield "labelKey", f'"{self.label_key}" is not a node label of any class'
-        for index, glob in enumerate(self.allowed):
-            if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
-                yield f"allowed[{index}]", f'"{glob}" covers no class{_suggestion(glob, catalogue)}'
+        for name, globs in (("allowed", self.allowed), ("knownPools", self.known_pools)):
+            for index, glob in enumerate(globs):
+                if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
+                    yield f"{name}[{index}]", f'"{glob}" covers no class{_suggestion(glob, catalogue)}'
         if not self.default:
             return
         named = catalogue.resolve(self.default)
@@ -173,6 +183,7 @@ def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
     yield from _contradiction(case)
     yield from _unpinned(case)
     yield from _too_small(case)
+    yield from _no_node(case)
     yield from _entitlement(case)
 
 
@@ -185,7 +196,14 @@ def _hopeless(case: _Case) -> Iterator[Finding]:
     """Yield a warning for what leaves the pod pending for ever, as far as the catalogue tells."""
     catalogue, key = case.context.classes, case.options.label_key
     value = (case.pod.body.node_selector or {}).get(key)
-    if value is not None and key in catalogue.label_keys and not classes_of_label(key, value, catalogue):
+    nodes = case.context.nodes
+    is_there = nodes is not None and value in nodes.values_of(key)
+    if (
+        value is not None
+        and key in catalogue.label_keys
+        and not is_there
+        and not classes_of_label(key, value, catalogue)
+    ):
         nearest = catalogue.nearest(value)
         yield Finding(
             rule=RULE_ID,
@@ -280,6 +298,52 @@ def _too_small(case: _Case) -> Iterator[Finding]:
             message=f"{need.words}, more than {largest.name} has",
             remedy=advice(need, classes),
         )
+
+
+def _no_node(case: _Case) -> Iterator[Finding]:
+    """Yield a warning where the pod is pinned to a class that no node has, nor any that could be made."""
+    nodes, key, catalogue = case.context.nodes, case.options.label_key, case.context.classes
+    if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
+        return
+    values = case.missing_values()
+    names = (
+        case.choice.names if case.choice and values else frozenset(case.pinned.classes if case.pinned else ())
+    )
+    classes = [gpu_class for gpu_class in catalogue if gpu_class.name in names]
+    if not classes or any(is_covered(gpu_class, case.options.known_pools) for gpu_class in classes):
+        return
+    if nodes.could_take(case.pod, key, values):
+        return
+    asked = case.choice.asked if case.choice and values else _few(sorted(names))
+    demanded = f"{key}={_few(values)}" if values else " and ".join(case.pinned.because if case.pinned else ())
+    yield Finding(
+        rule=RULE_ID,
+        severity=Severity.WARNING,
+        message=f"class {asked}: no node has {demanded}, so the pod would wait",
+        remedy=_instead(case, nodes, names),
+    )
+
+
+def _instead(case: _Case, nodes: NodeFacts, names: frozenset[str]) -> str:
+    key, catalogue = case.options.label_key, case.context.classes
+    known_otherwise = sorted(
+        f"{each}={value}"
+        for labels in nodes.label_sets
+        if key not in dict(labels) and classes_of_node(dict(labels), catalogue) & names
+        for each, value in labels
+    )
+    if known_otherwise:
+        return f"nodes with {known_otherwise[0]} lack {key}: ask the platform team to label them"
+    there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
+    usable = [
+        c.name for c in catalogue if c.name in there and case.question.offers(c) and case.question.allows(c)
+    ]
+    return f"there is {_few(usable)}" if usable else "ask the platform team for such nodes"
+
+
+def _few(words: Sequence[str]) -> str:
+    shown = " or ".join(words[:SHOWN])
+    return f"{shown} or {len(words) - SHOWN} more" if len(words) > SHOWN else shown
 
 
 def _entitlement(case: _Case) -> Iterator[Finding]:

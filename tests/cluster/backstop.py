@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from policies.policy import Labels
 from tests.builders import JSON, container, gpu_container, pod
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import load_directory
@@ -24,7 +25,8 @@ TEAM, RESTRICTED, WARNED, EXEMPTED = (
     "backstop-warned",
     "backstop-legacy",
 )
-NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED)
+LABELLED = "backstop-labelled"
+NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED, LABELLED)
 RULES = """
     gpu-requests: {maxPerContainer: 4, maxPerPod: 8}
     gpu-isolation: {mode: enforce}
@@ -35,6 +37,17 @@ RULES = """
       - {key: reserved, operator: Exists, effect: NoExecute, tolerationSeconds: 600}
 """
 POLICY = f"""
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: labelled}}
+spec:
+  priority: 4
+  match: {{namespaces: ["backstop-*"], namespaceSelector: {{matchLabels: {{example.com/tier: small}}}}}}
+  rules:
+    gpu-requests: {{maxPerPod: 1}}
+    gpu-isolation: {{mode: enforce}}
+    gpu-toleration: {{mode: disabled}}
+---
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
 metadata: {{name: team}}
@@ -149,7 +162,11 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
 
 def namespace(name: str) -> JSON:
     """Return a namespace; those here outlive the module, which costs nothing, and deleting one takes long."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels(name))}}
+
+
+def labels(name: str) -> Labels:
+    return (("example.com/tier", "small"),) if name == LABELLED else ()
 
 
 def wait_until_in_force(plane: ControlPlane) -> None:

@@ -1,43 +1,64 @@
 """A TCP proxy between a client and the API server that can cut connections, fall silent, and stop at a large request."""
 
 import contextlib
+import json
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
+
+from tests.controlplane import ControlPlane
 
 CHUNK = 65536
 
 
 class Proxy:
-    """Forwards to `target` (host, port) for the length of a `with` block. TLS passes through untouched.
+    """Forwards to `target` (host, port), which may change, for the length of a `with` block. TLS passes through untouched.
 
     `hold` is asked about every chunk that a client sends, and may take its time: what it holds back, the server does not see.
     """
 
-    def __init__(self, target: tuple[str, int], hold: Callable[[bytes], object] = lambda _: None) -> None:
-        self._target = target
+    def __init__(
+        self,
+        target: tuple[str, int],
+        hold: Callable[[bytes], object] = lambda _: None,
+        *,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
+        self.target = target
         self._hold = hold
         self._speaks = threading.Event()
         self._speaks.set()
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._listener = socket.create_server(listen)
+        self._address = self._listener.getsockname()
+        self.port: int = self._address[1]
         self.accepted = 0
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._speaks.set()
+        self.close()
+
+    def close(self) -> None:
+        """Refuse connections from now on, and end those that there are."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not wake who accepts
         self._listener.close()
         self.cut()
+
+    def listen(self) -> None:
+        """Take connections again after `close`."""
+        self._listener = socket.create_server(self._address)
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def cut(self) -> None:
         """End every connection as a crash of the network would be seen: at once, with a reset."""
@@ -52,14 +73,14 @@ class Proxy:
         self._speaks.set()
         before.clear()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
             except OSError:
                 return
             self.accepted += 1
-            server = socket.create_connection(self._target)
+            server = socket.create_connection(self.target)
             self._open |= {client, server}
             speaks = self._speaks
             for source, sink, hold in ((client, server, self._hold), (server, client, lambda _: None)):
@@ -81,3 +102,17 @@ class Proxy:
             sink.shutdown(socket.SHUT_RDWR)
         self._open.discard(source)
         source.close()  # the sink is the source of the other direction
+
+
+def through(plane: ControlPlane, proxy: Proxy, folder: Path) -> Path:
+    """Return a kubeconfig that leads through the proxy."""
+    config = json.loads(plane.kubeconfig().read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
+    path = folder / "proxied.kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def address(plane: ControlPlane) -> tuple[str, int]:
+    url = urlsplit(plane.url)
+    return url.hostname or "", url.port or 0

@@ -1,21 +1,19 @@
 """The controller when things break: connections cut or half-open, the API server restarted, the leader stopped or killed."""
 
 import contextlib
-import json
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from policies.ledger.decide import Reservation
 from policies.vector import GPUS
 from tests.cluster.controllers import Command, Running, eventually, gpus, uses
-from tests.cluster.proxy import Proxy
+from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kind
 from webhook.cluster.access import load_access
@@ -34,20 +32,6 @@ def plane() -> Iterator[ControlPlane]:
     with ControlPlane() as own:
         install_quota_kind(own.client())
         yield own
-
-
-def through(plane: ControlPlane, proxy: Proxy, folder: Path) -> Path:
-    """Return a kubeconfig that leads through the proxy."""
-    config = json.loads(plane.kubeconfig().read_text())
-    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
-    path = folder / "proxied.kubeconfig"
-    path.write_text(json.dumps(config))
-    return path
-
-
-def address(plane: ControlPlane) -> tuple[str, int]:
-    url = urlsplit(plane.url)
-    return url.hostname or "", url.port or 0
 
 
 @contextlib.contextmanager

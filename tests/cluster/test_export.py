@@ -9,6 +9,7 @@ import pytest
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cluster.backstop import (
     EXEMPTED,
+    LABELLED,
     RESTRICTED,
     TEAM,
     WARNED,
@@ -240,6 +241,9 @@ SIDECARS = [
                 f"namespace {RESTRICTED}; allowed here: nvidia-t4, nvidia-a100* [gpu-class]"
             ],
             id="class-that-may-not-be-used",
+        ),
+        pytest.param(
+            LABELLED, pod(gpu_container("2")), ["allows at most 1 per pod; ask for 1"], id="policy-by-labels"
         ),
         pytest.param(
             RESTRICTED,

@@ -26,6 +26,7 @@ from tests.cluster.backstop import (
     configuration,
     create,
     installed,
+    labels,
     mutations,
 )
 from tests.controlplane import ControlPlane
@@ -176,7 +177,7 @@ class Expected(msgspec.Struct):
 def expected(engine: Engine, document: JSON, namespace: str, *, mutating: bool) -> Expected:
     now = datetime.now(UTC)
     document = with_requests(as_stored(deepcopy(document)))
-    decision = engine.mutate(Subject(pod=view(document), namespace=namespace), now)
+    decision = engine.mutate(Subject(pod=view(document), namespace=namespace, labels=labels(namespace)), now)
     operations = [
         msgspec.to_builtins(operation)
         for change in decision.changes
@@ -184,7 +185,7 @@ def expected(engine: Engine, document: JSON, namespace: str, *, mutating: bool) 
         for operation in change.change.operations
     ]
     patched = jsonpatch.apply_patch(document, operations)
-    verdict = engine.validate(Subject(pod=view(patched), namespace=namespace), now)
+    verdict = engine.validate(Subject(pod=view(patched), namespace=namespace, labels=labels(namespace)), now)
     return Expected([each for each in verdict.findings(Outcome.DENIED) if is_exported(each)], patched)
 
 

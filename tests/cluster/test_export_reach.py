@@ -218,7 +218,8 @@ def test_a_pod_with_very_many_containers_is_within_the_budget(plane: ControlPlan
 @pytest.fixture
 def webhook(mutating: ControlPlane, tmp_path: Path) -> Iterator[Webhook]:
     (tmp_path / "policy.yaml").write_text(POLICY)
-    with Webhook(mutating, config=tmp_path, host=14) as running:
+    arguments = ("--kubeconfig", mutating.kubeconfig())  # it reads the labels of namespaces
+    with Webhook(mutating, config=tmp_path, host=14, arguments=arguments) as running:
         running.register()
         yield running
         running.unregister()

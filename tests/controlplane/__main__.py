@@ -8,6 +8,7 @@ from types import FrameType
 
 import click
 
+from tests.controlplane import helm
 from tests.controlplane.build import ControlPlaneUnavailable, build, locate
 from tests.controlplane.plane import CONTROLLERS, SCHEDULER, ControlPlane, ControlPlaneFailed
 
@@ -21,6 +22,12 @@ def main() -> None:
 def build_command() -> None:
     """Build what is not there yet: minutes once, then nothing."""
     build(sys.stdout)
+
+
+@main.command("build-helm")
+def build_helm_command() -> None:
+    """Build Helm, which renders and checks the manifests of deploy/, if it is not there yet."""
+    helm.build(sys.stdout)
 
 
 @main.command()

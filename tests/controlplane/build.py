@@ -13,10 +13,10 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 VERSION = "1.36.3"  # what the project supports first; K8S=<version> in the environment asks for another
 
@@ -77,16 +77,35 @@ def build(out: TextIO) -> Path:
             f"building Kubernetes {version} needs a Go toolchain on PATH (https://go.dev/dl), or "
             f"name a folder with {', '.join(REQUIRED)} in KUBEBUILDER_ASSETS"
         )
+    build_once(
+        f"Kubernetes {version} and its etcd", folder, GoModule(go, module, PACKAGES, _link_flags()), out
+    )
+    return folder
+
+
+class GoModule(NamedTuple):
+    """What to build: `packages` of the module in `folder`, by the names of the binaries."""
+
+    go: str
+    folder: Path
+    packages: Mapping[str, str]
+    link_flags: str
+
+
+def build_once(what: str, folder: Path, module: GoModule, out: TextIO) -> None:
+    """Fill `folder` with the module's binaries if it is not there yet; two builds at once wait for each other.
+
+    Raises ControlPlaneUnavailable when the build fails.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_name(folder.name + ".lock"), out):
         if not folder.is_dir():
             unfinished = folder.with_name(folder.name + ".unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)  # left by a build that was killed
             unfinished.mkdir()
-            out.write(f"Building Kubernetes {version} and its etcd, once, into\n{folder}\n")
-            _build_into(unfinished, go, module, out)
+            out.write(f"Building {what}, once, into\n{folder}\n")
+            _build_into(unfinished, module, out)
             unfinished.rename(folder)
-    return folder
 
 
 def wanted_version() -> str:
@@ -97,10 +116,14 @@ def wanted_version() -> str:
 
 
 def cache_folder() -> Path:
+    return folder_for(f"kubernetes-{wanted_version()}")
+
+
+def folder_for(name: str) -> Path:
+    """Return where the binaries of `name` for this machine are kept, outside of any checkout."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    name = f"kubernetes-{wanted_version()}-{platform.system().lower()}-{machine}"
-    return (cache / "gpu-admission" / name).absolute()
+    return (cache / "gpu-admission" / f"{name}-{platform.system().lower()}-{machine}").absolute()
 
 
 @contextmanager
@@ -115,16 +138,18 @@ def _locked(path: Path, out: TextIO) -> Iterator[None]:
         yield
 
 
-def _build_into(folder: Path, go: str, module: Path, out: TextIO) -> None:
-    flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", _link_flags()]
+def _build_into(folder: Path, module: GoModule, out: TextIO) -> None:
+    flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", module.link_flags]
     environment = {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0"}
     log = folder / "build.log"
-    for number, (name, package) in enumerate(PACKAGES.items(), start=1):
-        show = _progress(out, f"[{number}/{len(PACKAGES)}] {name}")
+    for number, (name, package) in enumerate(module.packages.items(), start=1):
+        show = _progress(out, f"[{number}/{len(module.packages)}] {name}")
         started = time.monotonic()
         with log.open("w") as messages:
-            command = [go, "build", *flags, "-o", str(folder / name), package]
-            process = subprocess.Popen(command, cwd=module, env=environment, stdout=messages, stderr=messages)
+            command = [module.go, "build", *flags, "-o", str(folder / name), package]
+            process = subprocess.Popen(
+                command, cwd=module.folder, env=environment, stdout=messages, stderr=messages
+            )
             try:
                 while (status := _poll(process)) is None:
                     show(time.monotonic() - started, False)
@@ -135,7 +160,7 @@ def _build_into(folder: Path, go: str, module: Path, out: TextIO) -> None:
         show(time.monotonic() - started, True)
         if status:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise ControlPlaneUnavailable(f"`go build {package}` in {module} failed:\n{tail}")
+            raise ControlPlaneUnavailable(f"`go build {package}` in {module.folder} failed:\n{tail}")
     log.unlink()
 
 

@@ -19,7 +19,7 @@ from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, quota_path
 from webhook.quota.store import Conflict
 
-CRD = Path(__file__).parents[2] / "deploy" / "05-gpuquota-crd.yaml"
+CRD = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds" / "gpuquotas.yaml"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _numbers = itertools.count(1)
 

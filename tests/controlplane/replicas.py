@@ -16,7 +16,10 @@ NAME = "webhook-service"
 
 
 class Replicas:
-    """`count` processes for `plane`, whose Service spreads connections over them, for the length of a `with` block."""
+    """`count` processes for `plane`, whose Service spreads connections over them, for the length of a `with` block.
+
+    With `follow` it leads new connections to those that are ready, and learns of a change so many seconds late.
+    """
 
     def __init__(
         self,
@@ -26,8 +29,10 @@ class Replicas:
         host: int = 10,
         config: Path | None = None,
         arguments: tuple[str | Path, ...] = (),
+        follow: float | None = None,
     ) -> None:
         self._plane = plane
+        self._follow = follow
         self.address = plane.service_address(host)
         self._certificates = plane.processes.folder / "webhook-certificates"
         self.each = [
@@ -41,7 +46,10 @@ class Replicas:
         for webhook in self.each:
             webhook.start()
         backends = [f"{webhook.address}:443" for webhook in self.each]
-        self._plane.processes.start(NAME, [sys.executable, "-I", FORWARDER, f"{self.address}:443", *backends])
+        follow = () if self._follow is None else ("--follow", str(self._follow))
+        self._plane.processes.start(
+            NAME, [sys.executable, "-I", FORWARDER, *follow, f"{self.address}:443", *backends]
+        )
         deadline = time.monotonic() + READY_WITHIN
         while not self._accepts():
             if time.monotonic() > deadline:

@@ -1,10 +1,11 @@
-"""The webhook itself beside a control plane: real `gpu-admission serve` processes, installed by the manifests of deploy/.
+"""The webhook itself beside a control plane: real `gpu-admission serve` processes, registered by the manifests of deploy/.
 
 The Service gets a loopback clusterIP of the plane's range, and the process listens on that very address, so the API server
 finds it through the same `clientConfig.service` as in production.
 """
 
 import base64
+import ssl
 import sys
 import time
 import urllib.request
@@ -22,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.controlplane.plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "deploy" / "static" / "install.yaml"
 NAMESPACE = "gpu-admission"
 SERVER_NAME = f"gpu-admission.{NAMESPACE}.svc"
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
@@ -33,6 +35,14 @@ PROBE = {
         "containers": [{"name": "probe", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     },
 }
+REGISTRATION = {
+    "CustomResourceDefinition",
+    "Namespace",
+    "Service",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+}
+"""What the API server has to know of us; what runs our pods has no place where there is no kubelet."""
 READY_WITHIN = 30
 STOP_WITHIN = 20
 
@@ -64,7 +74,7 @@ class Webhook:
         self.folder = plane.processes.folder / self.name
         self.folder.mkdir(exist_ok=True)
         self._names = (SERVER_NAME,) if certificates else (SERVER_NAME, self.address)
-        self._certificates = certificates or self.folder / "certs"
+        self.certificates = certificates or self.folder / "certs"
         self.audit_log = self.folder / "audit.jsonl"
 
     def __enter__(self) -> Self:
@@ -84,7 +94,7 @@ class Webhook:
                 *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "serve"),
                 *("--host", self.address, "--port", "443"),
                 *("--metrics-host", self.address, "--metrics-port", "9443", "--drain-seconds", "0"),
-                *("--self-signed", self._certificates),
+                *("--self-signed", self.certificates),
                 *(part for name in self._names for part in ("--name", name)),
                 *("--audit-log", self.audit_log),
                 *(("--config", self._config.resolve()) if self._config else ()),
@@ -120,6 +130,16 @@ class Webhook:
         lines = self.audit_log.read_text().splitlines() if self.audit_log.exists() else []
         return [msgspec.json.decode(line) for line in lines]
 
+    def ready(self) -> bool:
+        """Whether /readyz says so, asked as the kubelet asks."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with urllib.request.urlopen(f"https://{self.address}/readyz", context=context, timeout=1):
+                return True
+        except OSError:
+            return False
+
     def metrics(self) -> str:
         with urllib.request.urlopen(f"http://{self.address}:9443/metrics", timeout=10) as answer:
             text: str = answer.read().decode()
@@ -147,7 +167,7 @@ class Webhook:
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane."""
-        return manifests(self.address, self._certificates / "ca.crt")
+        return manifests(self.address, self.certificates / "ca.crt")
 
     def _answers(self) -> bool:
         try:
@@ -158,12 +178,13 @@ class Webhook:
 
 
 def manifests(address: str, authority: Path) -> list[dict[str, Any]]:
-    """Return what deploy/ holds for a Service at `address`: nothing but clusterIP and caBundle differs."""
+    """Return what registers us, of deploy/, for a Service at `address`: nothing but clusterIP and caBundle differs."""
     bundle = base64.b64encode(authority.read_bytes()).decode()
     documents: list[dict[str, Any]] = []
-    for path in sorted((ROOT / "deploy").glob("[0-9]*.yaml")):
-        document = yaml.safe_load(path.read_text())
-        if document["kind"] == "Service":
+    for document in yaml.safe_load_all(MANIFESTS.read_text()):
+        if document["kind"] not in REGISTRATION:
+            continue
+        if document["metadata"]["name"] == "gpu-admission" and document["kind"] == "Service":
             document["spec"]["clusterIP"] = address
         for webhook in document.get("webhooks", ()):
             webhook["clientConfig"] = {**webhook["clientConfig"], "caBundle": bundle}

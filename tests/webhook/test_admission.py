@@ -71,7 +71,7 @@ def on_node(**spec: Any) -> JSON:
     ],
 )
 def test_what_is_mutated(admission: Admission, tweaks: JSON, want: bool) -> None:
-    assert patched(admission.mutate(request(pod(gpu_container()), **tweaks))) is want
+    assert patched(admission.mutate(request(pod(gpu_container()), **tweaks), deadline_of(None))) is want
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_only_a_node_shows_mirror_pods(admission: Admission, document: JSON, use
     asked = request(document, userInfo=user)
 
     assert is_mirror_pod(decode_pod(asked.object), asked) is want
-    assert patched(admission.mutate(asked)) is not want
+    assert patched(admission.mutate(asked, deadline_of(None))) is not want
 
 
 OWNED = {
@@ -154,9 +154,9 @@ def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path)
     log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
     admission = Admission(lambda: engine, log, Metrics(CollectorRegistry()))
 
-    admission.mutate(request(pod(gpu_container()), dryRun=True))
+    admission.mutate(request(pod(gpu_container()), dryRun=True), deadline_of(None))
     generated = {"metadata": {"generateName": "train-"}, "spec": {"containers": []}}
-    admission.mutate(request(generated))
+    admission.mutate(request(generated), deadline_of(None))
     log.stop()
 
     first, second = map(msgspec.json.decode, (tmp_path / "audit.jsonl").read_bytes().splitlines())

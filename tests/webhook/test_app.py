@@ -147,7 +147,7 @@ def test_a_defect_of_ours_still_answers_and_quotes_nothing(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Admission):
-        def mutate(self, request: AdmissionRequest) -> AdmissionResponse:  # noqa: ARG002 - fails before it looks
+        def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:  # noqa: ARG002 - fails before it looks
             raise KeyError("secret-of-the-pod")
 
     engine = Engine(load_directory(None))

@@ -10,7 +10,7 @@ from policies.annotations import INJECTED
 from policies.draft import PodDraft
 from policies.finding import Finding, Severity
 from policies.pod import Pod, Toleration
-from policies.policy import Binding, EffectivePolicy, Exemption
+from policies.policy import Binding, EffectivePolicy, Exemption, Labels
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, VOCABULARY, gpu_container, pod, view
 from webhook.configuration.snapshot import Configuration
@@ -50,7 +50,7 @@ class _OnePolicy:
     def __init__(self, policy: EffectivePolicy) -> None:
         self._policy = policy
 
-    def for_namespace(self, _namespace: str) -> EffectivePolicy:
+    def for_namespace(self, _namespace: str, _labels: Labels) -> EffectivePolicy:
         return self._policy
 
 
@@ -171,7 +171,9 @@ def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
     assert during.allowed
     assert during.operations == []
     assert told(during, Outcome.LOGGED) == ["is refused", "is odd", "would add toleration team"]
+    assert during.paused_until == datetime(2026, 11, 21, 13, tzinfo=UTC)
     assert not after.allowed
+    assert after.paused_until is None
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ one revision that is not older than the call.
 """
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
@@ -30,6 +31,9 @@ RESTARTS = 3
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""What to accept where spec and status are of no use: the API server sends metadata alone."""
 
 T = TypeVar("T")
 
@@ -39,6 +43,14 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
 
     items: list[T]
     resource_version: str
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """What came of a request that was made to see what comes of it: the object or the error, and the warnings either way."""
+
+    body: bytes
+    error: errors.ApiError | None
+    warnings: tuple[str, ...]
 
 
 class _PageMetadata(msgspec.Struct, rename="camel"):
@@ -52,6 +64,9 @@ class _Page(msgspec.Struct):
 
 
 _PAGE = msgspec.json.Decoder(_Page)
+
+_WARNING = re.compile(r'299 \S+ "(?P<text>.*)"')
+_UNQUOTED = re.compile(r"\\(.)")
 
 
 class ApiClient:
@@ -80,15 +95,32 @@ class ApiClient:
         self._pool.clear()
 
     def get(
-        self, path: str, *, query: Mapping[str, str] | None = None, timeout: float | None = None
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        accept: str = JSON,
     ) -> bytes:
         try:
-            return self._call("GET", path, query=query, timeout=timeout)
+            return self._call("GET", path, query=query, timeout=timeout, accept=accept)
         except errors.Unreachable:
             if timeout is not None:
                 raise  # the caller counts the seconds
             # A kept-alive connection that the server closed just now; nothing changes by asking again.
-            return self._call("GET", path, query=query)
+            return self._call("GET", path, query=query, accept=accept)
+
+    def dry_run(self, path: str, body: bytes, *, timeout: float | None = None) -> Attempt:
+        """POST without storing anything. Raises only where no answer came."""
+        seconds = timeout or self._read_seconds
+        response = self._send("POST", path, {"dryRun": "All"}, body, JSON, seconds, preload=True, accept=JSON)
+        refused = response.status >= HTTPStatus.MULTIPLE_CHOICES
+        warnings = (_WARNING.fullmatch(text) for text in response.headers.getlist("Warning"))
+        return Attempt(
+            response.data,
+            errors.of_response(response.status, response.data) if refused else None,
+            tuple(_UNQUOTED.sub(r"\1", match["text"]) for match in warnings if match),
+        )
 
     def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
         return self._call("POST", path, body=body, timeout=timeout)
@@ -111,6 +143,7 @@ class ApiClient:
         *,
         query: Mapping[str, str] | None = None,
         page: int = PAGE,
+        accept: str = JSON,
     ) -> Listed[T]:
         """Return what `project` makes of every object, except None, at one revision not older than this call.
 
@@ -119,7 +152,7 @@ class ApiClient:
         """
         for _ in range(RESTARTS):
             try:
-                listed = self._list_once(path, project, {**(query or {}), "limit": str(page)})
+                listed = self._list_once(path, project, {**(query or {}), "limit": str(page)}, accept)
             except errors.Gone:
                 # The answer offers a token that goes on at a newer revision: such a list never existed.
                 continue
@@ -128,12 +161,12 @@ class ApiClient:
         raise errors.Gone(f"the list of {path} expired {RESTARTS} times before its end", code=410)
 
     def _list_once(
-        self, path: str, project: Callable[[msgspec.Raw], T | None], query: dict[str, str]
+        self, path: str, project: Callable[[msgspec.Raw], T | None], query: dict[str, str], accept: str
     ) -> Listed[T] | None:
         items: list[T] = []
         revision = ""
         while True:
-            page = self._page(path, query)
+            page = self._page(path, query, accept)
             revision = revision or page.metadata.resource_version
             if page.metadata.resource_version != revision:
                 return None
@@ -142,18 +175,18 @@ class ApiClient:
                 return Listed(items, revision)
             query["continue"] = page.metadata.continue_token
 
-    def _page(self, path: str, query: Mapping[str, str]) -> _Page:
+    def _page(self, path: str, query: Mapping[str, str], accept: str) -> _Page:
         try:
-            return _PAGE.decode(self.get(path, query=query))
+            return _PAGE.decode(self.get(path, query=query, accept=accept))
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
 
     @contextlib.contextmanager
     def stream(
-        self, path: str, *, query: Mapping[str, str], read_seconds: float
+        self, path: str, *, query: Mapping[str, str], read_seconds: float, accept: str = JSON
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         """Open a response that is read piece by piece; a silence of `read_seconds` is Unreachable."""
-        response = self._open("GET", path, query, None, None, read_seconds, preload=False)
+        response = self._open("GET", path, query, None, None, read_seconds, preload=False, accept=accept)
         try:
             yield response
         except urllib3.exceptions.HTTPError as error:
@@ -170,8 +203,10 @@ class ApiClient:
         body: bytes | None = None,
         content_type: str = JSON,
         timeout: float | None = None,
+        accept: str = JSON,
     ) -> bytes:
-        return self._open(method, path, query, body, content_type, timeout or self._read_seconds).data
+        seconds = timeout or self._read_seconds
+        return self._open(method, path, query, body, content_type, seconds, accept=accept).data
 
     def _open(
         self,
@@ -183,11 +218,17 @@ class ApiClient:
         read_seconds: float,
         *,
         preload: bool = True,
+        accept: str = JSON,
     ) -> urllib3.BaseHTTPResponse:
-        response = self._send(method, path, query, body, content_type, read_seconds, preload=preload)
+        def send() -> urllib3.BaseHTTPResponse:
+            return self._send(
+                method, path, query, body, content_type, read_seconds, preload=preload, accept=accept
+            )
+
+        response = send()
         if response.status == HTTPStatus.UNAUTHORIZED and self._reload():
             response.close()
-            response = self._send(method, path, query, body, content_type, read_seconds, preload=preload)
+            response = send()
         if response.status < HTTPStatus.MULTIPLE_CHOICES:
             return response
         try:
@@ -208,8 +249,9 @@ class ApiClient:
         read_seconds: float,
         *,
         preload: bool,
+        accept: str,
     ) -> urllib3.BaseHTTPResponse:
-        headers = {"Accept": JSON, "User-Agent": "gpu-admission"}
+        headers = {"Accept": accept, "User-Agent": "gpu-admission"}
         if body is not None and content_type is not None:
             headers["Content-Type"] = content_type
         authorization = self._access.authorization()

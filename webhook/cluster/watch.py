@@ -19,7 +19,7 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -44,14 +44,30 @@ K = TypeVar("K", bound=Kept)
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where a collection is served: `/api/v1` and `pods`."""
+    """Where a collection is served: `/api/v1` and `pods`; of `metadata_only` neither spec nor status is sent.
+
+    With a field selector only that part of it is looked at.
+    """
 
     prefix: str
     plural: str
+    metadata_only: bool = False
+    field_selector: str = ""
+
+    @property
+    def list_accept(self) -> str:
+        return METADATA_LIST if self.metadata_only else JSON
+
+    @property
+    def watch_accept(self) -> str:
+        return METADATA if self.metadata_only else JSON
 
     def path(self, namespace: str = CLUSTER) -> str:
         scope = f"/namespaces/{namespace}" if namespace else ""
         return f"{self.prefix}{scope}/{self.plural}"
+
+    def query(self) -> dict[str, str]:
+        return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +186,12 @@ class Mirror(Generic[K]):
     def refresh(self, namespace: str = CLUSTER) -> None:
         """List one namespace (of a collection without namespaces: all of it) now. Raises `errors.ApiError`."""
         begun = monotonic()
-        listed = self._api.list(self.resource.path(namespace), self._project)
+        listed = self._api.list(
+            self.resource.path(namespace),
+            self._project,
+            accept=self.resource.list_accept,
+            query=self.resource.query(),
+        )
         revision = int(listed.resource_version)
         items = {item.uid: item for item in listed.items}
         with self._lock:
@@ -214,7 +235,9 @@ class Mirror(Generic[K]):
 
     def _list(self) -> None:
         begun = monotonic()
-        listed = self._api.list(self.resource.path(), self._project)
+        listed = self._api.list(
+            self.resource.path(), self._project, accept=self.resource.list_accept, query=self.resource.query()
+        )
         by_namespace: dict[str, dict[str, K]] = {}
         for item in listed.items:
             by_namespace.setdefault(item.namespace, {})[item.uid] = item
@@ -241,12 +264,16 @@ class Mirror(Generic[K]):
     def _watch(self, stopping: threading.Event) -> None:
         seconds = self._pace.watch * random.uniform(0.8, 1.0)  # noqa: S311 - so that watches do not end together
         query = {
+            **self.resource.query(),
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": str(self._revision),
             "timeoutSeconds": str(max(1, int(seconds))),
         }
-        with self._api.stream(self.resource.path(), query=query, read_seconds=self._pace.silence) as response:
+        accept, silence = self.resource.watch_accept, self._pace.silence
+        with self._api.stream(
+            self.resource.path(), query=query, read_seconds=silence, accept=accept
+        ) as response:
             for line in _lines(response):
                 self._heard = monotonic()
                 self._take(_EVENT.decode(line))

@@ -1,4 +1,4 @@
-"""`gpu-admission config`: whether a configuration directory is valid, and what it means for each namespace."""
+"""`gpu-admission config`: whether a configuration directory is valid, and what it means for each namespace; break glass."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,6 +14,7 @@ from policies.rule import Mode
 from webhook.commands.output import Screen, counted
 from webhook.commands.parameters import Moment, moment
 from webhook.commands.parameters import now as current_time
+from webhook.commands.pause import pause, resume
 from webhook.commands.rules import told
 from webhook.configuration.loader import ConfigurationError, Origins, load_with_origins
 from webhook.configuration.snapshot import Configuration
@@ -33,7 +34,11 @@ class _ShowByDefault(click.Group):
 
 @click.group(cls=_ShowByDefault, subcommand_metavar="DIR | COMMAND [ARGS]...")
 def config() -> None:
-    """Validate a configuration directory and show what holds where."""
+    """Validate a configuration directory and show what holds where; pause the policies of a cluster."""
+
+
+config.add_command(pause)
+config.add_command(resume)
 
 
 @config.command()

@@ -12,15 +12,22 @@ from uuid import uuid4
 import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
+from webhook.canary.loop import CanaryLoop, Period
+from webhook.certificates.options import CertificateOptions, certificate_options
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import Leader
+from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.source import ConfigurationSource
+from webhook.configuration.metrics import ConfigurationCollector
+from webhook.configuration.reporting import start_reporting
+from webhook.configuration.source import Source
+from webhook.configuration.sources import source_of
 from webhook.controller.controller import Controller
-from webhook.controller.endpoint import Endpoint
 from webhook.controller.metrics import ControllerMetrics, QuotaCollector
+from webhook.listening import CannotListenError, listen
+from webhook.monitoring import Monitoring
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LEASE = "gpu-admission-controller"
@@ -35,7 +42,7 @@ log = logging.getLogger("gpu_admission.controller")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents: the same as that of `serve`.",
+    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; left out: the cluster's. The same as that of `serve`.",
 )
 @click.option("--kubeconfig", help="Left out: a pod's service account, else what kubectl would use.")
 @click.option("--context", "context_name", help="Context of the kubeconfig.")
@@ -50,6 +57,17 @@ log = logging.getLogger("gpu_admission.controller")
     type=click.FloatRange(min=5.0),
     help="How often every namespace is counted from a list made for it.",
 )
+@click.option(
+    "--canary-namespace", default="", help="Where a GPU pod is tried on a dry run; left out: no canary."
+)
+@click.option(
+    "--canary-seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=1.0),
+    help="How often.",
+)
+@certificate_options
 def controller(
     config: Path | None,
     kubeconfig: str | None,
@@ -59,6 +77,9 @@ def controller(
     host: str,
     port: int,
     recount_seconds: float,
+    canary_namespace: str,
+    canary_seconds: float,
+    certificates: CertificateOptions,
 ) -> None:
     """Count what is stored against the GPUQuotas, and give up reservations that came to nothing, until SIGTERM."""
     logging.basicConfig(
@@ -71,27 +92,37 @@ def controller(
         signal.signal(number, lambda *_: stopping.set())
     try:
         api = ApiClient(load_access(kubeconfig, context_name))
-        source = ConfigurationSource(config, lambda _: reloaded.set())
+        source = source_of(config, api, lambda _: reloaded.set())
     except (AccessError, ConfigurationError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
     metrics = ControllerMetrics(REGISTRY)
+    REGISTRY.register(ConfigurationCollector(source))
+    source.start()
     leader = Leader(api, namespace or own_namespace(), lease, f"{socket.gethostname()}_{uuid4()}")
+    if (kept := certificates.loop(api, namespace or own_namespace(), REGISTRY)) is not None:
+        threading.Thread(target=kept.run, args=(stopping,), name="certificates", daemon=True).start()
+    if isinstance(source, ClusterSource):
+        source.wait()
+        start_reporting(api, source, leader, stopping)
     running = _made(api, source, leader, metrics, recount_seconds, stopping)
     if running is None:
         return
     REGISTRY.register(QuotaCollector(running.rows, running.mirrors))
     try:
-        endpoint = Endpoint(host, port, registry=REGISTRY, healthy=running.unhealthy, ready=running.unready)
-    except OSError as error:
-        click.echo(f"error: {host}:{port}: {error.strerror}", err=True)
+        listener = listen(host, port)
+    except CannotListenError as error:
+        click.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
-    endpoint.start()
-    source.start()
+    monitoring = Monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
+    monitoring.start()
     threading.Thread(
         target=_follow, args=(source, reloaded, running, stopping), name="reconfigure", daemon=True
     ).start()
-    log.info("started as %s; metrics on port %d", leader.identity, endpoint.port)
+    if canary_namespace:
+        canary = CanaryLoop(api, Period(canary_namespace, canary_seconds), lambda: leader.leads, REGISTRY)
+        threading.Thread(target=canary.run, args=(stopping,), name="canary", daemon=True).start()
+    log.info("started as %s; metrics on port %d", leader.identity, monitoring.port)
     running.run(stopping)
     source.stop()
     log.info("stopped")
@@ -107,7 +138,7 @@ def own_namespace() -> str:
 
 def _made(
     api: ApiClient,
-    source: ConfigurationSource,
+    source: Source,
     leader: Leader,
     metrics: ControllerMetrics,
     recount_seconds: float,
@@ -126,7 +157,7 @@ def _made(
 
 
 def _follow(
-    source: ConfigurationSource, reloaded: threading.Event, running: Controller, stopping: threading.Event
+    source: Source, reloaded: threading.Event, running: Controller, stopping: threading.Event
 ) -> None:
     """Count by every new configuration that is in force."""
     while not stopping.is_set():

@@ -7,10 +7,12 @@ from pathlib import Path
 import click
 
 from policies.registry import RULES_BY_ID
+from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.api import ApiClient
 from webhook.commands.output import counted
 from webhook.commands.parameters import Moment, moment
 from webhook.commands.parameters import now as current_time
-from webhook.configuration.decoding import nearest
+from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.snapshot import Configuration
 from webhook.export.backstop import EXPRESSIBLE, Backstop, Wish, backstop
@@ -53,9 +55,8 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
     names = tuple(part.strip() for part in value.split(",")) if value is not None else EXPRESSIBLE
     for name in names:
         if name not in EXPRESSIBLE:
-            known = "cannot be exported" if name in RULES_BY_ID else "is no rule"
-            suggestion = "" if name in RULES_BY_ID else nearest(name, list(EXPRESSIBLE))
-            raise click.BadParameter(f'"{name}" {known}{suggestion}; these can: {", ".join(EXPRESSIBLE)}')
+            what = "cannot be exported" if name in RULES_BY_ID else "is no rule"
+            raise click.BadParameter(f'"{name}" {what}; these can: {", ".join(EXPRESSIBLE)}')
     return names
 
 
@@ -63,8 +64,10 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of documents; left out: the built-in defaults.",
+    help="Directory of documents; left out, without a cluster: the built-in defaults.",
 )
+@click.option("--kubeconfig", help="Export the documents in the cluster that this file names.")
+@click.option("--in-cluster", is_flag=True, help="Export those in the cluster in which this runs.")
 @click.option("-o", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option(
     "--output", type=click.Path(path_type=Path), help="Write a file per policy into this directory."
@@ -92,6 +95,8 @@ def export(
     context: click.Context,
     *,
     config: Path | None,
+    kubeconfig: str | None,
+    in_cluster: bool,
     form: str,
     output: Path | None,
     rules: tuple[str, ...],
@@ -106,7 +111,11 @@ def export(
     What is not in them, and why, is said on stderr. Exits with 2 if the documents are not valid.
     """
     try:
-        configuration = load_directory(config)
+        is_stored = config is None and (kubeconfig is not None or in_cluster)
+        configuration = stored(kubeconfig) if is_stored else load_directory(config)
+    except (AccessError, TimeoutError) as error:
+        click.echo(f"error: {error}", err=True)
+        context.exit(BAD_INPUT)
     except ConfigurationError as error:
         for problem in error.problems:
             click.echo(f"error: {problem}", err=True)
@@ -121,6 +130,20 @@ def export(
     else:
         click.echo(header(made, configuration.version, moment(now)) + as_yaml(made.objects), nl=False)
     tell(made)
+
+
+def stored(kubeconfig: str | None) -> Configuration:
+    """Return the configuration in force in the cluster. Raises AccessError, TimeoutError."""
+    source = ClusterSource(ApiClient(load_access(kubeconfig)), lambda _state: None)
+    source.start()
+    try:
+        if not source.wait():
+            raise TimeoutError("the API server does not show the documents")
+        for problem in source.state.refused:
+            click.echo(f"warning: not in force, so not exported: {problem}", err=True)
+        return source.engine.configuration
+    finally:
+        source.stop()
 
 
 def write(directory: Path, form: str, made: Backstop, configuration: Configuration, now: datetime) -> None:

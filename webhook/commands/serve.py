@@ -3,6 +3,7 @@
 import atexit
 import logging
 import sys
+from collections.abc import Callable, Container
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -12,14 +13,23 @@ from flask import Flask
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
+from policies.nodes import NodeFacts
 from webhook.admission import Admission
 from webhook.app import create_app
 from webhook.audit import AuditLog
+from webhook.certificates.objects import SecretName
+from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
+from webhook.commands.controller import own_namespace
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.source import ConfigurationSource, State
+from webhook.configuration.metrics import ConfigurationCollector
+from webhook.configuration.reviews import DocumentReviews
+from webhook.configuration.source import Source, told
+from webhook.configuration.sources import source_of
 from webhook.metrics import Metrics
+from webhook.namespaces import Namespaces
+from webhook.node_watch import NodeWatch
 from webhook.quota.batches import Batches
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.memory_store import MemoryStore
@@ -32,27 +42,26 @@ from webhook.server.settings import ServerSettings, SettingsError
 
 NO_AUDIT = "none"
 
-WITHOUT_WAITING = frozenset({b"/mutate"})
-"""Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. Without a cluster, whose quotas are
-asked over the network, /validate is one as well.
-"""
+PROBES = frozenset({b"/healthz", b"/readyz"})
+"""Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
 
 
 @click.command()
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; without a cluster GPUQuota, too.",
+    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; without a cluster GPUQuota, too. "
+    "Left out: the cluster's documents, without a cluster the built-in ones.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
-    help="Keep quotas in the cluster that this file names.",
+    help="Work with the cluster that this file names: its quotas, and without --config its documents.",
 )
 @click.option(
     "--in-cluster",
     is_flag=True,
-    help="Keep quotas in the cluster in which this runs, as its service account.",
+    help="Likewise with the cluster in which this runs, as its service account.",
 )
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
@@ -62,6 +71,11 @@ asked over the network, /validate is one as well.
     "--self-signed",
     type=click.Path(path_type=Path),
     help="Directory for a certificate authority and a certificate of our own, made when missing or due.",
+)
+@click.option(
+    "--certificate-secret",
+    metavar="[NAMESPACE/]NAME",
+    help="Take the certificate from this Secret of the cluster, which `controller` keeps; readiness waits for it.",
 )
 @click.option(
     "--name",
@@ -74,6 +88,12 @@ asked over the network, /validate is one as well.
 @click.option("--metrics-host", default="0.0.0.0", show_default=True, help="Address of /metrics.")  # noqa: S104 - likewise
 @click.option("--metrics-port", default=9443, show_default=True, help="Port of /metrics (plain HTTP).")
 @click.option("--threads", default=32, show_default=True, help="Requests worked on at once.")
+@click.option(
+    "--max-concurrent",
+    default=256,
+    show_default=True,
+    help="Requests worked on or waiting at once; one more is answered 503 with Retry-After, and asked again.",
+)
 @click.option("--drain-seconds", default=15.0, show_default=True, help="How long to serve on after SIGTERM.")
 @click.option(
     "--audit-log",
@@ -88,12 +108,14 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     self_signed: Path | None,
+    certificate_secret: str | None,
     names: tuple[str, ...],
     host: str,
     port: int,
     metrics_host: str,
     metrics_port: int,
     threads: int,
+    max_concurrent: int,
     drain_seconds: float,
     audit_log: str,
 ) -> None:
@@ -103,7 +125,11 @@ def serve(
     )
     if kubeconfig is not None and in_cluster:
         raise click.UsageError("--kubeconfig names a cluster itself: leave --in-cluster out")
-    certificate, key = _certificate(tls_cert, tls_key, self_signed, names)
+    cluster = _Cluster(kubeconfig) if kubeconfig is not None or in_cluster else None
+    secret = _secret(certificate_secret, cluster, tls_cert or tls_key or self_signed)
+    certificate, key = (
+        (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
+    )
     try:
         settings = ServerSettings(
             certificate=certificate,
@@ -113,13 +139,33 @@ def serve(
             metrics_host=metrics_host,
             metrics_port=metrics_port,
             threads=threads,
+            max_concurrent=max_concurrent,
             drain_seconds=drain_seconds,
         )
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    cluster = _Cluster(kubeconfig) if kubeconfig is not None or in_cluster else None
-    at_once = WITHOUT_WAITING if cluster else WITHOUT_WAITING | {b"/validate"}
-    run(lambda: build(config, audit_log, cluster), settings, registry=REGISTRY, at_once=at_once)
+    without_waiting = WithoutWaiting(in_cluster=cluster is not None)
+    run(
+        lambda: build(config, audit_log, cluster, secret, without_waiting),
+        settings,
+        registry=REGISTRY,
+        at_once=without_waiting,
+        probes=PROBES,
+    )
+
+
+class WithoutWaiting(Container[bytes]):
+    """Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest.
+
+    With a cluster, quotas are asked over the network, and labels of namespaces if policies ask for them.
+    """
+
+    def __init__(self, *, in_cluster: bool) -> None:
+        self._paths = frozenset({b"/mutate"}) if in_cluster else frozenset({b"/mutate", b"/validate"})
+        self.asks_labels: Callable[[], bool] = lambda: False
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._paths and not self.asks_labels()
 
 
 class _Cluster(NamedTuple):
@@ -128,39 +174,68 @@ class _Cluster(NamedTuple):
     kubeconfig: Path | None
 
 
-def build(config: Path | None, audit_target: str, cluster: _Cluster | None = None) -> Flask:
+def build(
+    config: Path | None,
+    audit_target: str,
+    cluster: _Cluster | None = None,
+    secret: SecretCertificate | None = None,
+    without_waiting: WithoutWaiting | None = None,
+) -> Flask:
     """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
-
-    def report(state: State) -> None:
-        metrics.config_loaded.set(state.loaded_at)
-        metrics.config_valid.set(0 if state.refused else 1)
-
+    api = _api(cluster) if cluster else None
+    namespaces = Namespaces(api) if api else None
     try:
-        source = ConfigurationSource(config, report)
+        source = source_of(config, api)
     except ConfigurationError as error:
-        told = "\n".join(str(problem) for problem in error.problems)
-        raise StartupError(f"the configuration in {config} cannot be used:\n{told}") from None
-    report(source.state)
+        problems = "\n".join(str(problem) for problem in error.problems)
+        raise StartupError(f"the configuration in {config} cannot be used:\n{problems}") from None
+    REGISTRY.register(ConfigurationCollector(source))
     source.start()
-    metrics.watch_certificate(lifecycle.certificate)
-    reservations = _reservations(source, cluster)
-    admission = Admission(lambda: source.engine, _audit(audit_target, metrics), metrics, reservations)
-    return create_app(admission, metrics, lambda: _readiness(source))
+    if namespaces:
+        namespaces.start()
+    if secret is None or api is None:
+        metrics.watch_certificate(lifecycle.certificate)
+    else:
+        secret.start(api)
+        metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
+    if without_waiting and namespaces:
+        without_waiting.asks_labels = lambda: source.engine.configuration.policies.has_selectors
+    admission = Admission(
+        lambda: source.engine,
+        _audit(audit_target, metrics),
+        metrics,
+        _reservations(source, api),
+        nodes=_nodes(source, api),
+        reviewed=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
+        labels_of=namespaces.labels_of if namespaces else None,
+    )
+    return create_app(admission, metrics, lambda: _readiness(source, secret))
 
 
-def _reservations(source: ConfigurationSource, cluster: _Cluster | None) -> Reservations:
+def _api(cluster: _Cluster) -> ApiClient:
+    try:
+        return ApiClient(load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None))
+    except AccessError as error:
+        raise StartupError(f"no cluster to work with: {error}") from None
+
+
+def _reservations(source: Source, api: ApiClient | None) -> Reservations:
     metrics = QuotaMetrics(REGISTRY)
-    if cluster is None:
+    if api is None:
         memory = MemoryStore(lambda: source.engine.configuration)
         REGISTRY.register(RowCollector(memory.rows))
         return Reservations(Batches(memory, metrics), metrics, release=memory.release)
-    try:
-        access = load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None)
-    except AccessError as error:
-        raise StartupError(f"no cluster to keep quotas in: {error}") from None
-    return Reservations(Batches(ClusterStore(ApiClient(access)), metrics), metrics)
+    return Reservations(Batches(ClusterStore(api), metrics), metrics)
+
+
+def _nodes(source: Source, api: ApiClient | None) -> Callable[[], NodeFacts | None]:
+    if api is None:
+        return lambda: None
+    watch = NodeWatch(api, lambda: source.engine.configuration.classes.label_keys)
+    watch.start()
+    return watch.facts
 
 
 def _audit(target: str, metrics: Metrics) -> AuditLog | None:
@@ -175,26 +250,38 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
     return audit
 
 
-def _readiness(source: ConfigurationSource) -> tuple[bool, dict[str, object]]:
-    """Ready unless draining or without a valid certificate. A refused configuration is told, but the old one is good."""
-    certificate = lifecycle.certificate()
+def _readiness(source: Source, secret: SecretCertificate | None = None) -> tuple[bool, dict[str, object]]:
+    """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
+
+    A refused configuration is told, but the old one is good.
+    """
+    certificate = secret.state if secret else lifecycle.certificate()
+    unready = secret.unready() if secret else []
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
-    state = source.state
-    detail: dict[str, object] = {
-        "draining": lifecycle.draining(),
-        "configuration": {
-            "version": state.version,
-            "loadedAt": datetime.fromtimestamp(state.loaded_at, UTC).isoformat(timespec="seconds"),
-            "refused": list(state.refused),
-        },
-    }
+    detail: dict[str, object] = {"draining": lifecycle.draining(), "configuration": told(source)}
     if certificate is not None:
         detail["certificate"] = {
             "notAfter": certificate.not_after.isoformat(),
             "expired": expired,
             "lastError": certificate.last_error,
         }
-    return not lifecycle.draining() and not expired, detail
+    if unready:
+        detail["unready"] = unready
+    return not (lifecycle.draining() or expired or unready or source.waits), detail
+
+
+def _secret(
+    certificate_secret: str | None, cluster: _Cluster | None, other: Path | None
+) -> SecretCertificate | None:
+    if certificate_secret is None:
+        return None
+    if other is not None:
+        raise click.UsageError(
+            "--certificate-secret says where the certificate is: leave --tls-cert, --tls-key, --self-signed out"
+        )
+    if cluster is None:
+        raise click.UsageError("--certificate-secret needs a cluster: --in-cluster or --kubeconfig")
+    return SecretCertificate(SecretName.of(certificate_secret, own_namespace()))
 
 
 def _certificate(
@@ -208,5 +295,7 @@ def _certificate(
         paths = ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
         return paths.certificate, paths.key
     if tls_cert is None or tls_key is None:
-        raise click.UsageError("give --tls-cert and --tls-key, or --self-signed DIR")
+        raise click.UsageError(
+            "give --tls-cert and --tls-key, --self-signed DIR or --certificate-secret NAME"
+        )
     return tls_cert, tls_key

@@ -1,4 +1,4 @@
-"""The configuration in force, kept up to date with its directory.
+"""Where a configuration comes from; and the one that is kept up to date with a directory.
 
 A new version takes over as a whole; one with any error is refused as a whole, and the old one stays in force. Requests read
 one attribute and never wait.
@@ -7,13 +7,15 @@ one attribute and never wait.
 import logging
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from time import time
+from typing import Any, Protocol
 
 import msgspec
 
-from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import ConfigurationError, load_with_origins
 from webhook.engine import Engine
 
 POLL_SECONDS = 2.0
@@ -28,22 +30,73 @@ class State(msgspec.Struct, frozen=True):
     version: str
     loaded_at: float
     refused: tuple[str, ...] = ()
+    read: bool = True
+    """False while the built-in documents hold because no others could be read yet."""
+
+
+class Source(Protocol):
+    """What every source has. `engine` and `state` are replaced as a whole, so they are read without waiting."""
+
+    origin: str
+    engine: Engine
+    state: State
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def refresh(self) -> None:
+        """Make sure that `documents` has what is there now."""
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """Everything that a new document has to go together with."""
+
+    @property
+    def unconfirmed_seconds(self) -> float | None:
+        """Since the cluster last said what it has; None where it is not asked."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is too early to answer by what is in force."""
+
+
+def told(source: Source) -> dict[str, Any]:
+    """Return what `/readyz` says of the configuration."""
+    state, unconfirmed = source.state, source.unconfirmed_seconds
+    detail: dict[str, Any] = {
+        "from": source.origin,
+        "version": state.version,
+        "loadedAt": datetime.fromtimestamp(state.loaded_at, UTC).isoformat(timespec="seconds"),
+        "refused": list(state.refused),
+    }
+    if unconfirmed is not None:
+        detail["unconfirmedSeconds"] = round(unconfirmed, 1)
+        detail["read"] = state.read
+    return detail
 
 
 class ConfigurationSource:
     """Loads `directory` (None: the built-in documents alone) and, once started, watches it in a thread of its own.
 
-    The first load raises `ConfigurationError`. `changed` is told every new state, in the thread that found it.
+    Without `labels_known` selectors of namespaces are refused. The first load raises `ConfigurationError`. `changed` is
+    told every new state, in the thread that found it.
     """
 
-    def __init__(self, directory: Path | None, changed: Callable[[State], object]) -> None:
+    unconfirmed_seconds = None
+    waits = False
+
+    def __init__(
+        self, directory: Path | None, changed: Callable[[State], object], *, labels_known: bool = True
+    ) -> None:
+        self._labels_known = labels_known
+        self.origin = "directory" if directory is not None else "built-in"
         self._directory = directory
         self._changed = changed
         self._signature = self._look()
         self._stopping = threading.Event()
         self.state: State
         self.engine: Engine
-        self._take(load_directory(directory))
+        self.documents: tuple[Document, ...] = ()
+        self._load()
 
     def start(self) -> None:
         if self._directory is not None:
@@ -52,6 +105,9 @@ class ConfigurationSource:
     def stop(self) -> None:
         self._stopping.set()
 
+    def refresh(self) -> None:
+        """Do nothing: nobody refuses a file while it is being written."""
+
     def poll(self) -> None:
         """Load the directory again if anything in it has changed since the last look."""
         signature = self._look()
@@ -59,14 +115,16 @@ class ConfigurationSource:
             return
         self._signature = signature
         try:
-            self._take(load_directory(self._directory))
+            self._load()
         except ConfigurationError as error:
             self._refuse(tuple(str(problem) for problem in error.problems))
         else:
             log.info("configuration version %s is in force", self.state.version)
         self._changed(self.state)
 
-    def _take(self, configuration: Configuration) -> None:
+    def _load(self) -> None:
+        configuration, origins = load_with_origins(self._directory, labels_known=self._labels_known)
+        self.documents = origins.documents
         self.engine = Engine(configuration)
         self.state = State(configuration.version, time())
 

@@ -76,7 +76,7 @@ def _export(
         policy=policy.name,
         rule=binding.rule.id,
         version=configuration.version,
-        conditions=(*governed.conditions, *not_exempted),
+        scope=governed.scope + not_exempted,
         excluded=wish.excluded,
     )
     for piece in pieces(configuration, wish, governed, binding):

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from policies.finding import VALUE_SHOWN
 from policies.vocabulary import IMPLICIT_DEVICE_CLASS, Measure, ResourcePattern, Vocabulary
 from webhook.admission import MIRROR_ANNOTATION
-from webhook.export.objects import Named
+
+Named = tuple[str, str]
+"""Name and CEL expression: of a variable, of a match condition."""
 
 POD = "dyn(object)"
 _META = re.compile(r"[*?\[]")

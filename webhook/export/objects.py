@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from policies.finding import Severity
+from webhook.export.cel import Named
+from webhook.export.scope import Scope
 
 GROUP = "admissionregistration.k8s.io"
 LABELS = {
@@ -18,9 +20,6 @@ LABELS = {
 
 LONGEST_NAME = 253
 Object = dict[str, Any]
-Named = tuple[str, str]
-"""Name and CEL expression: of a variable, of a match condition."""
-
 PODS: Object = {
     "apiGroups": [""],
     "apiVersions": ["v1"],
@@ -67,7 +66,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     rule: str
     version: str
-    conditions: tuple[Named, ...]
+    scope: Scope
     excluded: tuple[str, ...]
 
 
@@ -85,19 +84,21 @@ def check_objects(check: Check, place: Place, actions: Sequence[str]) -> list[Ob
             }
         ],
     }
-    spec["variables"] = [*spec["variables"], {"name": "findings", "expression": check.findings}]
+    findings = _where_it_holds(check.findings, place)
+    spec["variables"] = [*spec["variables"], {"name": "findings", "expression": findings}]
     binding = {"validationActions": list(actions)}
     return _pair("ValidatingAdmissionPolicy", "v1", spec, binding, check, place)
 
 
 def injection_objects(injection: Injection, place: Place, version: str) -> list[Object]:
     """Return the MutatingAdmissionPolicy, of that version of its API, and its binding."""
+    patch = _where_it_holds(injection.patch, place)
     spec = {
         "failurePolicy": "Fail",
         # A webhook may add a container afterwards; a second run adds nothing to what the first one has done.
         "reinvocationPolicy": "IfNeeded",
         **_common(injection, place),
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": injection.patch}}],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
     }
     return _pair("MutatingAdmissionPolicy", version, spec, {}, injection, place)
 
@@ -123,12 +124,20 @@ def _common(piece: Piece, place: Place) -> Object:
                 }
             ]
         }
-    conditions = (*place.conditions, *piece.conditions)
+    conditions = (*place.scope.conditions, *piece.conditions)
     return {
         "matchConstraints": constraints,
         **({"matchConditions": _named(conditions)} if conditions else {}),
-        "variables": _named(piece.variables),
+        "variables": _named((*_held(place), *piece.variables)),
     }
+
+
+def _held(place: Place) -> tuple[Named, ...]:
+    return (("holds", " &&\n".join(place.scope.labels)),) if place.scope.labels else ()
+
+
+def _where_it_holds(expression: str, place: Place) -> str:
+    return f"!variables.holds ? [] :\n{expression}" if place.scope.labels else expression
 
 
 def _named(expressions: Sequence[Named]) -> list[Object]:

@@ -2,8 +2,7 @@
 
 from policies.classes import ClassCatalogue
 from policies.placement import classes_of_label
-from webhook.export.cel import POD, text, texts
-from webhook.export.objects import Named
+from webhook.export.cel import POD, Named, text, texts
 
 _TERMS = (
     f"{POD}.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"

@@ -2,68 +2,75 @@
 
 Exactly one policy governs a namespace, the first that matches; CEL evaluates every policy object, so each one excludes what
 those before it match. CEL has no clock either: what ends by itself is read at the time of the export.
+
+What depends on the name of a namespace becomes match conditions. Those know nothing of its labels (`namespaceObject` is null in
+them), so what depends on labels is asked where findings and patches are made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
 from policies.finding import Severity
-from policies.policy import BUILT_IN_POLICY, Binding, Policy, PolicySet, TemplateMode
+from policies.label_selector import LabelSelector, Operator, Requirement
+from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, TemplateMode, still_paused
 from policies.registry import RULES
 from policies.rule import Mode
-from webhook.export.cel import fits, texts
-from webhook.export.objects import Named
+from webhook.export.cel import Named, fits, text, texts
 
 EVERYTHING = "*"
 NAMESPACE = "request.namespace"
-NEVER = "false"
+LABELS = "namespaceObject.metadata.?labels"
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """In which namespaces something holds: conditions on the name, and on the labels."""
+
+    conditions: tuple[Named, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def __add__(self, other: "Scope") -> "Scope":
+        return Scope((*self.conditions, *other.conditions), (*self.labels, *other.labels))
 
 
 class Governed(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy, the rules as it holds them (those it disables left out), and the condition that it governs a namespace."""
+    """A policy, the rules as it holds them (those it disables left out), and where it governs."""
 
     policy: Policy
     bindings: tuple[Binding, ...]
-    conditions: tuple[Named, ...]
+    scope: Scope
 
 
 def governed(policies: PolicySet) -> Iterator[Governed]:
     """Yield each policy that governs some namespace, the built-in one last where no policy matches every namespace."""
-    before: list[str] = []
+    before: list[Match] = []
     for policy in (*policies.policies, BUILT_IN_POLICY):
-        if EVERYTHING in before:
+        if any(map(_is_everything, before)):
             return
-        globs = policy.spec.match.namespaces
         bindings = (policies.binding(rule, policy) for rule in RULES)
+        name = f"governed-by-{policy.name}"[:63].rstrip("-.")
         yield Governed(
             policy=policy,
             bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),
-            conditions=(
-                *_condition(f"governed-by-{policy.name}"[:63].rstrip("-."), fits(NAMESPACE, globs)),
-                *_exclusion("governed-by-no-earlier-policy", before),
-            ),
+            scope=_inside(name, policy.spec.match) + _outside("governed-by-no-earlier-policy", before),
         )
-        before += globs
+        before.append(policy.spec.match)
 
 
-def exempted(policy: Policy, rule_id: str, now: datetime) -> tuple[Named, ...] | None:
-    """Return the condition that the namespace is not exempted from the rule; None where every one is."""
-    globs = [
-        glob
+def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
+    """Return where the namespace is not exempted from the rule; None where every one is."""
+    matches = [
+        exemption.match
         for exemption in policy.spec.exemptions
-        if exemption.rules is None or rule_id in exemption.rules
-        for glob in exemption.namespaces
-        if exemption.is_in_force(now)
+        if (exemption.rules is None or rule_id in exemption.rules) and exemption.is_in_force(now)
     ]
-    return None if EVERYTHING in globs else _exclusion("not-exempted", globs)
+    return None if any(map(_is_everything, matches)) else _outside("not-exempted", matches)
 
 
 def mode(policy: Policy, binding: Binding, now: datetime) -> Mode:
     """Return how strictly the rule holds at that time: break glass turns everything into audit."""
-    paused_until = policy.spec.paused_until
-    return Mode.AUDIT if paused_until is not None and now < paused_until else binding.options.mode
+    return Mode.AUDIT if still_paused(policy.spec.paused_until, now) else binding.options.mode
 
 
 def action(held: Mode, severity: Severity, templates: TemplateMode | None) -> str:
@@ -74,20 +81,52 @@ def action(held: Mode, severity: Severity, templates: TemplateMode | None) -> st
     return "Deny" if is_denied else "Warn"
 
 
-def _condition(name: str, expression: str) -> tuple[Named, ...]:
-    return () if expression == "true" else ((name, expression),)
-
-
-def _exclusion(name: str, globs: list[str]) -> tuple[Named, ...]:
-    return ((name, f"!({fits(NAMESPACE, globs)})"),) if globs else ()
-
-
 def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
     """Yield what of the policy ends by itself, in words for the header."""
-    spec = policy.spec
-    if spec.paused_until is not None and now < spec.paused_until:
-        yield f"policy {policy.name} is paused until {spec.paused_until.isoformat()}: its rules only audit"
-    for exemption in spec.exemptions:
+    paused = still_paused(policy.spec.paused_until, now)
+    if paused is not None:
+        yield f"policy {policy.name} is paused until {paused.isoformat()}: its rules only audit"
+    for exemption in policy.spec.exemptions:
         if exemption.until is not None and exemption.is_in_force(now):
-            names = texts(exemption.namespaces)
-            yield f"policy {policy.name} exempts {names} until the end of {exemption.until.isoformat()}"
+            yield f"policy {policy.name} exempts {exemption.match} until the end of {exemption.until.isoformat()}"
+
+
+def _is_everything(match: Match) -> bool:
+    return EVERYTHING in match.namespaces and match.namespace_selector is None
+
+
+def _inside(name: str, match: Match) -> Scope:
+    fitting = fits(NAMESPACE, match.namespaces)
+    conditions = () if fitting == "true" else ((name, fitting),)
+    return Scope(conditions, (selected(match.namespace_selector),) if match.namespace_selector else ())
+
+
+def _outside(name: str, matches: Sequence[Match]) -> Scope:
+    globs = [glob for match in matches if match.namespace_selector is None for glob in match.namespaces]
+    labelled = (
+        f"!(({fits(NAMESPACE, match.namespaces)}) && {selected(match.namespace_selector)})"
+        for match in matches
+        if match.namespace_selector is not None
+    )
+    return Scope(((name, f"!({fits(NAMESPACE, globs)})"),) if globs else (), tuple(labelled))
+
+
+def selected(selector: LabelSelector) -> str:
+    """Return the condition that the labels of the namespace match the selector; an empty one matches everything."""
+    wanted = [f"{_label(key)} == optional.of({text(value)})" for key, value in selector.match_labels.items()]
+    wanted += map(_required, selector.match_expressions)
+    return f"({' && '.join(wanted) or 'true'})"
+
+
+def _required(requirement: Requirement) -> str:
+    label = _label(requirement.key)
+    if requirement.operator is Operator.EXISTS:
+        return f"{label}.hasValue()"
+    if requirement.operator is Operator.DOES_NOT_EXIST:
+        return f"!{label}.hasValue()"
+    among = f"{texts(requirement.values)}.exists(value, {label} == optional.of(value))"
+    return among if requirement.operator is Operator.IN else f"!{among}"
+
+
+def _label(key: str) -> str:
+    return f"{LABELS}[?{text(key)}]"

@@ -11,6 +11,7 @@ from policies.vocabulary import Measure, Vocabulary
 from webhook.export import templates
 from webhook.export.cel import (
     NOT_A_MIRROR_POD,
+    Named,
     indented,
     may_ask,
     names_gpu,
@@ -19,7 +20,7 @@ from webhook.export.cel import (
     shown_value,
     text,
 )
-from webhook.export.objects import PODS, Check, Named
+from webhook.export.objects import PODS, Check
 
 MOST = "9223372036854775807m"
 """Validation counts in thousandths (`MilliValue()`), which overflow beyond it."""

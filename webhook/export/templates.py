@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from webhook.export.cel import present, text, texts
-from webhook.export.objects import Named, Object
+from webhook.export.cel import Named, present, text, texts
+from webhook.export.objects import Object
 from webhook.workloads import Path
 
 EVERY_KEY, EVERY_ITEM = "*", "[]"

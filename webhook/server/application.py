@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NoReturn
 from wsgiref.types import WSGIApplication
@@ -19,15 +19,14 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import AppImportError
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from webhook.server import exposition
+from webhook.listening import CannotListenError, listen
+from webhook.monitoring import Monitoring
 from webhook.server.lifecycle import StartupError
 from webhook.server.settings import ServerSettings
 from webhook.server.tls import CertificateError, ServingCertificate
 from webhook.server.worker import EdgeWorker
 
 EXIT_BAD_START = 2
-# For a burst of kube-apiserver dials (25 and more a server) while the poller is busy.
-_BACKLOG = 1024
 # What the worker needs after its own deadlines, before the master kills it.
 _MARGIN_SECONDS = 5
 _MEMORY = Path("/dev/shm")  # noqa: S108 - the heartbeat file of gunicorn must not wait for a disk
@@ -39,14 +38,16 @@ def run(
     *,
     on_drain: Callable[[], None] = lambda: None,
     registry: CollectorRegistry = REGISTRY,
-    at_once: frozenset[bytes] = frozenset(),
+    at_once: Container[bytes] = frozenset(),
+    probes: frozenset[bytes] = frozenset(),
 ) -> NoReturn:
     """
     Serve until told to stop; leaves by SystemExit: 0 after a stop, 2 when it could not start.
 
     The factory is called in the worker, where threads may be started; it may raise StartupError.
     `on_drain` is called there too, when draining begins. `at_once` are the paths whose requests wait for nothing
-    but the processor: they are answered without being handed to a thread.
+    but the processor: they are answered without being handed to a thread; so are those of `probes`, which besides are
+    answered however many requests there are.
     """
     try:
         certificate = ServingCertificate(settings.certificate, settings.key)
@@ -69,6 +70,7 @@ def run(
         on_drain=on_drain,
         registry=registry,
         at_once=at_once,
+        probes=probes,
     )
     master = os.getpid()
     try:
@@ -93,7 +95,8 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         metrics_listener: socket.socket,
         on_drain: Callable[[], None],
         registry: CollectorRegistry,
-        at_once: frozenset[bytes],
+        at_once: Container[bytes],
+        probes: frozenset[bytes],
     ) -> None:
         self.application_factory = application_factory
         self.settings = settings
@@ -103,6 +106,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         self.on_drain = on_drain
         self.registry = registry
         self.at_once = at_once
+        self.probes = probes
         super().__init__()
 
     def load_config(self) -> None:
@@ -132,7 +136,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             raise AppImportError(f"gpu-admission: {error}") from error
 
     def start_metrics(self) -> None:
-        exposition.start(self.metrics_listener, self.registry)
+        Monitoring(self.metrics_listener, self.registry).start()
 
     def run(self) -> None:
         Master(self).run()
@@ -150,19 +154,9 @@ class Master(Arbiter):  # type: ignore[misc] # gunicorn has no types
 
 def _listen(field: str, host: str, port: int) -> socket.socket:
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return socket.create_server(
-            address[:2],
-            family=family,
-            backlog=_BACKLOG,
-            dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
-        )
-    except OSError as error:
-        # The message of create_server repeats the address.
-        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        raise StartupError(f"{field}: cannot listen on {host} port {port}: {reason}") from error
+        return listen(host, port)
+    except CannotListenError as error:
+        raise StartupError(f"{field}: {error}") from error
 
 
 def _address(listener: socket.socket) -> str:

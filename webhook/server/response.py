@@ -6,26 +6,40 @@ client's readiness to take it is the poller's business. Head and body leave in o
 application that fails half-way still gets a clean 500.
 """
 
-_REASONS = {
-    411: ("Length Required", "say how long the body is: Content-Length is required"),
-    413: ("Content Too Large", "the body is longer than this server accepts"),
-    431: ("Request Header Fields Too Large", "the head of the request is longer than this server accepts"),
-    503: ("Service Unavailable", "too many bytes of unfinished requests; try again"),
-}
+from typing import NamedTuple
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def refusal(status: int) -> bytes:
-    """Answer without the application's help, after which the connection closes."""
-    reason, text = _REASONS[status]
-    # kube-apiserver repeats a call only if the answer says when (client-go with_retry.go).
-    retry = "Retry-After: 1\r\n" if status == 503 else ""  # noqa: PLR2004 - an HTTP status
-    head = (
-        f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\n{retry}"
-        f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(text) + 1}\r\n\r\n"
-    )
-    return f"{head}{text}\n".encode()
+class Refusal(NamedTuple):
+    """An answer without the application's help, after which the connection closes."""
+
+    status: int
+    reason: str
+    text: str
+    retry: bool = False
+
+    def content(self) -> bytes:
+        # kube-apiserver repeats a call on 429 and 5xx, and only if the answer says when, as a whole number of
+        # seconds (client-go with_retry.go).
+        retry = "Retry-After: 1\r\n" if self.retry else ""
+        head = (
+            f"HTTP/1.1 {self.status} {self.reason}\r\nConnection: close\r\n{retry}"
+            f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(self.text) + 1}\r\n\r\n"
+        )
+        return f"{head}{self.text}\n".encode()
+
+
+NO_LENGTH = Refusal(411, "Length Required", "say how long the body is: Content-Length is required")
+BODY_TOO_LONG = Refusal(413, "Content Too Large", "the body is longer than this server accepts")
+HEAD_TOO_LONG = Refusal(
+    431, "Request Header Fields Too Large", "the head of the request is longer than this server accepts"
+)
+TOO_MANY_BYTES = Refusal(
+    503, "Service Unavailable", "too many bytes of unfinished requests; try again", retry=True
+)
+TOO_MANY_REQUESTS = Refusal(503, "Service Unavailable", "too many requests at once; try again", retry=True)
+STOPPING = Refusal(503, "Service Unavailable", "this server is stopping; try again", retry=True)
 
 
 class ResponseBuffer:

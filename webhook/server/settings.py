@@ -18,6 +18,7 @@ _LAST_PORT = 65535
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 _LEAST = {
     "threads": 1,
+    "max_concurrent": 1,
     "connections": 1,
     "body_limit": 1,
     "buffer_limit": 1,
@@ -53,6 +54,9 @@ class ServerSettings:
     metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus likewise
     metrics_port: int = 9443
     threads: int = 32
+    # Requests held at once, worked on or waiting. Eight turns of all threads: as long as none takes more than a quarter
+    # of a second, the last is done within 2 s, the shortest time that kube-apiserver gives a call to us.
+    max_concurrent: int = 256
     connections: int = 1000
     body_limit: int = 8 * MEBIBYTE  # two copies of an object of 3 MiB, which is all that the API server takes
     buffer_limit: int = 64 * MEBIBYTE  # bytes of requests and answers held at once, over all connections

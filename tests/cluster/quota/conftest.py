@@ -8,7 +8,7 @@ import pytest
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import ROOT
+from tests.controlplane.gpuquota import CRD
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.quota.cluster_store import ClusterStore
@@ -17,7 +17,7 @@ from webhook.quota.documents import quota_path
 
 @pytest.fixture(scope="session")
 def quota_plane(plane: ControlPlane) -> ControlPlane:
-    plane.kubectl("apply", "-f", ROOT / "deploy" / "05-gpuquota-crd.yaml")
+    plane.kubectl("apply", "-f", CRD)
     plane.kubectl("wait", "--for=condition=Established", "crd/gpuquotas.gpu-admission.dev", "--timeout=30s")
     return plane
 

@@ -29,7 +29,11 @@ def exported(tmp_path: Path) -> Any:
 
 
 def names(made: Backstop, kind: str = "") -> list[str]:
-    return [each["metadata"]["name"].removeprefix("gpu-admission.") for each in made.objects if each["kind"] == kind]
+    return [
+        each["metadata"]["name"].removeprefix("gpu-admission.")
+        for each in made.objects
+        if each["kind"] == kind
+    ]
 
 
 def actions(made: Backstop) -> dict[str, list[str]]:
@@ -59,7 +63,10 @@ def test_the_built_in_defaults(exported: Any) -> None:
         "built-in.gpu-requests": ["Deny"],
         "built-in.gpu-requests.templates": ["Warn"],
     }
-    assert conditions(made, "built-in.gpu-toleration")["not-exempted"] == "!(request.namespace in ['kube-system'])"
+    assert (
+        conditions(made, "built-in.gpu-toleration")["not-exempted"]
+        == "!(request.namespace in ['kube-system'])"
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +91,9 @@ def test_modes(
 
 
 def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told(exported: Any) -> None:
-    made = exported(policy("default", "priority: 0", "gpu-toleration: {mode: warn}, gpu-isolation: {mode: audit}"))
+    made = exported(
+        policy("default", "priority: 0", "gpu-toleration: {mode: warn}, gpu-isolation: {mode: audit}")
+    )
 
     assert names(made, "MutatingAdmissionPolicy") == []
     told = [str(gap) for gap in made.gaps if gap.policy == "default"]
@@ -145,7 +154,7 @@ def test_times_are_read_when_it_is_exported(exported: Any) -> None:
     assert "not-exempted" not in conditions(made, "default.gpu-isolation.exposed")
     assert made.ending == (
         "policy default is paused until 2026-11-21T13:00:00+00:00: its rules only audit",
-        "policy default exempts ['legacy'] until the end of 2026-11-30",
+        "policy default exempts legacy until the end of 2026-11-30",
     )
 
 
@@ -202,3 +211,39 @@ def test_entitlement_only_where_classes_are_restricted(exported: Any) -> None:
     assert actions(restricted)["default.gpu-class.entitlement"] == ["Deny"]
     assert any("entitlement" in gap.what for gap in free.gaps)
     assert not any("entitlement" in gap.what for gap in restricted.gaps)
+
+
+def test_labels_of_namespaces_are_asked_where_they_are_known(exported: Any) -> None:
+    selector = (
+        "{matchLabels: {team: ml}, matchExpressions: [{key: a/b, operator: NotIn, values: [low, high]}]}"
+    )
+    made = exported(
+        policy("chosen", f"priority: 1, match: {{namespaces: ['m*'], namespaceSelector: {selector}}}"),
+        policy(
+            "default",
+            "exemptions: [{namespaces: ['*'], namespaceSelector: {matchLabels: {old: ''}}, reason: r}]",
+        ),
+    )
+    variables = {
+        each["metadata"]["name"]: {
+            variable["name"]: variable["expression"] for variable in each["spec"]["variables"]
+        }
+        for each in made.objects
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    }
+    labels = "namespaceObject.metadata.?labels"
+    selected = (
+        f"({labels}[?'team'] == optional.of('ml') && "
+        f"!['low', 'high'].exists(value, {labels}[?'a/b'] == optional.of(value)))"
+    )
+
+    assert (
+        conditions(made, "chosen.gpu-requests")["governed-by-chosen"]
+        == "request.namespace.matches(r'^(m.*)$')"
+    )
+    assert variables["gpu-admission.chosen.gpu-requests"]["holds"] == selected
+    assert variables["gpu-admission.default.gpu-requests"]["holds"] == (
+        f"!((request.namespace.matches(r'^(m.*)$')) && {selected}) &&\n"
+        f"!((true) && ({labels}[?'old'] == optional.of('')))"
+    )
+    assert all(each["findings"].startswith("!variables.holds ? [] :") for each in variables.values())

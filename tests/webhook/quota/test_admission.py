@@ -155,7 +155,7 @@ def test_a_dry_run_is_decided_and_never_written(serve: Callable[..., Served]) ->
 
 def test_mutation_reserves_nothing(serve: Callable[..., Served]) -> None:
     served = serve()
-    assert served.admission.mutate(request(gpu_pod("one"))).allowed
+    assert served.admission.mutate(request(gpu_pod("one")), monotonic() + 2).allowed
     assert served.held() == []
 
 

@@ -127,6 +127,25 @@ class Server:
             time.sleep(0.02)
         raise AssertionError(f"{text!r} is not in:\n{''.join(self.lines)}")
 
+    def scrape(self) -> str:
+        with socket.create_connection(("127.0.0.1", self.metrics_port), timeout=5) as scraper:
+            scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            parts = []
+            while data := scraper.recv(65536):
+                parts.append(data)
+        return b"".join(parts).decode()
+
+    def metric(self, name: str) -> float:
+        """Return a metric without labels."""
+        [value] = [line.split(" ")[1] for line in self.scrape().splitlines() if line.startswith(f"{name} ")]
+        return float(value)
+
+    def wait_for_metric(self, name: str, want: float, within: float = 20) -> None:
+        end = time.monotonic() + within
+        while (found := self.metric(name)) != want:
+            assert time.monotonic() < end, f"{name} is {found}"
+            time.sleep(0.02)
+
     def stop(self, number: int = signal.SIGTERM, within: float = 20) -> int:
         self.process.send_signal(number)
         return self.wait(within)

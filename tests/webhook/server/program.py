@@ -20,9 +20,11 @@ def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iter
         case "/body":
             body = environ["wsgi.input"].read()
             answer: dict[str, Any] = {"length": len(body), "sha256": hashlib.sha256(body).hexdigest()}
-        case "/sleep":
+        case "/sleep" | "/at-once":
             time.sleep(float(argument))
             answer = {"slept": argument}
+        case "/healthz":
+            answer = {}
         case "/state":
             state = lifecycle.certificate()
             answer = {
@@ -62,4 +64,10 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     factory = refuses_to_start if given.pop("refuse", False) else lambda: application
     settings = ServerSettings(**given | {name: Path(given[name]) for name in ("certificate", "key")})
-    run(factory, settings, on_drain=report_draining)
+    run(
+        factory,
+        settings,
+        on_drain=report_draining,
+        at_once=frozenset({b"/at-once"}),
+        probes=frozenset({b"/healthz"}),
+    )

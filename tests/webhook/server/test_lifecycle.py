@@ -1,7 +1,9 @@
 """Start and stop of the process."""
 
+import contextlib
 import signal
 import socket
+import ssl
 import threading
 import time
 from pathlib import Path
@@ -81,6 +83,49 @@ def test_draining_is_announced_while_new_connections_are_still_served(directory:
         assert server.wait() == 0
 
 
+def test_second_sigterm_changes_nothing(directory: Path) -> None:
+    with serving(directory, drain_seconds=2) as server:
+        load = Load(server, clients=4)
+        began = time.monotonic()
+        for _ in range(3):
+            server.process.send_signal(signal.SIGTERM)
+            server.worker().send_signal(signal.SIGTERM)  # as all of a process group get it
+            time.sleep(0.3)
+        assert server.wait() == 0
+        load.stop()
+        assert time.monotonic() - began > 2
+        assert load.lost == 0
+        assert len([line for line in server.lines if "on_drain was called" in line]) == 1
+
+
+def test_request_that_crosses_the_end_of_an_idle_connection_is_told_to_be_repeated(directory: Path) -> None:
+    with serving(directory) as server, server.client() as client:
+        assert client.post("/body").status == 200
+        server.process.send_signal(signal.SIGTERM)
+        # The last word has been said, and the client, which looks at nothing that comes unasked, does not know.
+        server.wait_for_metric("gpu_admission_connections_sent_away_total", 1)
+        answer = client.post("/body")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert answer.body == b"this server is stopping; try again\n"
+        assert server.wait() == 0
+
+
+def test_connections_that_the_kernel_has_taken_are_served_to_the_end(directory: Path) -> None:
+    with serving(directory) as server, contextlib.ExitStack() as stack:
+        context = ssl.create_default_context(cafile=server.ca)
+        worker = server.worker()
+        worker.suspend()
+        waiting = [stack.enter_context(server.plain_socket()) for _ in range(200)]
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        worker.resume()
+        for each in waiting:
+            with context.wrap_socket(each, server_hostname="localhost") as spoken:
+                spoken.sendall(request("/body"))
+                assert spoken.recv(4096).startswith(b"HTTP/1.1 200 OK")
+        assert server.wait() == 0
+
+
 def test_request_in_flight_is_finished(directory: Path) -> None:
     with serving(directory) as server, server.client() as client:
         client.send(request("/sleep?1.5"))
@@ -137,7 +182,7 @@ def test_worker_that_dies_is_replaced_and_serves_metrics_again(directory: Path) 
             time.sleep(0.05)
         with server.client() as client:
             assert client.post("/body").status == 200
-        assert b"gpu_admission_connections" in scrape(server)
+        assert "gpu_admission_connections" in server.scrape()
 
 
 def test_worker_does_not_outlive_its_master(directory: Path) -> None:
@@ -155,7 +200,7 @@ def test_slow_scrapers_do_not_pile_up(directory: Path) -> None:
         for each in slow:
             each.close()
         time.sleep(0.5)
-        assert b"gpu_admission_connections" in scrape(server)
+        assert "gpu_admission_connections" in server.scrape()
 
 
 @pytest.mark.parametrize(
@@ -195,12 +240,3 @@ def test_application_that_refuses_to_start_says_why(directory: Path) -> None:
     assert code == 2
     assert "gpu-admission: policies.yaml: spec.rules: unknown rule\n" in said
     assert "Traceback" not in said
-
-
-def scrape(server: Server) -> bytes:
-    with socket.create_connection(("127.0.0.1", server.metrics_port), timeout=5) as scraper:
-        scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        parts = []
-        while data := scraper.recv(65536):
-            parts.append(data)
-    return b"".join(parts)

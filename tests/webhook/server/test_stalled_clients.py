@@ -115,7 +115,7 @@ def test_client_that_never_reads_is_cut(directory: Path) -> None:
         time.sleep(3)
         with pytest.raises(OSError):
             client.answer()
-        assert 'gpu_admission_connections_cut_total{reason="response deadline"} 1.0' in scrape(server)
+        assert 'gpu_admission_connections_cut_total{reason="response deadline"} 1.0' in server.scrape()
 
 
 def test_idle_connection_is_kept_longer_than_two_seconds_and_used_again(server: Server) -> None:
@@ -142,7 +142,7 @@ def test_memory_is_bounded_under_half_sent_bodies(directory: Path) -> None:
         # 500 TLS connections cost their own memory: some 40 KiB each
         assert worker.memory_info().rss - before < limit + 500 * 100 * 1024
         assert timed_answer(server) < 0.5
-        assert 'reason="too many bytes"' in scrape(server)
+        assert 'reason="too many bytes"' in server.scrape()
 
 
 def test_oldest_unfinished_request_is_refused_when_memory_is_short(directory: Path) -> None:
@@ -168,12 +168,3 @@ def test_connection_that_never_asked_makes_place_for_a_new_one(directory: Path) 
             stalled.enter_context(server.client())
         assert timed_answer(server) < 0.5
         assert regular.post("/body", b"x").status == 200
-
-
-def scrape(server: Server) -> str:
-    with socket.create_connection(("127.0.0.1", server.metrics_port), timeout=5) as scraper:
-        scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        parts = []
-        while data := scraper.recv(65536):
-            parts.append(data)
-    return b"".join(parts).decode()

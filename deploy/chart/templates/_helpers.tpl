@@ -1,0 +1,119 @@
+{{- define "gpu-admission.selector" -}}
+app.kubernetes.io/name: gpu-admission
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{- define "gpu-admission.labels" -}}
+app.kubernetes.io/name: gpu-admission
+app.kubernetes.io/part-of: gpu-admission
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What the API server calls us, and therefore the name in the certificate. */}}
+{{- define "gpu-admission.serverName" -}}
+gpu-admission.{{ .Release.Namespace }}.svc
+{{- end }}
+
+{{- define "gpu-admission.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end }}
+
+{{/* What both Deployments have in common: arguments are the root, the component, and its values. */}}
+{{- define "gpu-admission.podMetadata" -}}
+{{- $root := index . 0 }}{{ $component := index . 1 }}{{ $values := index . 2 -}}
+labels:
+  {{- include "gpu-admission.labels" $root | nindent 2 }}
+  app.kubernetes.io/component: {{ $component }}
+{{- with $values.podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "gpu-admission.podSpec" -}}
+{{- $root := index . 0 }}{{ $component := index . 1 }}{{ $values := index . 2 -}}
+serviceAccountName: gpu-admission-{{ $component }}
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+{{- range $key, $when := dict "kubernetes.io/hostname" ($values.whenUnsatisfiable | default "ScheduleAnyway") "topology.kubernetes.io/zone" "ScheduleAnyway" }}
+- maxSkew: 1
+  topologyKey: {{ $key }}
+  whenUnsatisfiable: {{ $when }}
+  # Each version of the pods for itself: else the old ones would decide where the new ones may go.
+  matchLabelKeys: [pod-template-hash]
+  labelSelector:
+    matchLabels: {{- include "gpu-admission.selector" $component | nindent 6 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "gpu-admission.container" -}}
+{{- $root := index . 0 }}{{ $values := index . 2 -}}
+image: {{ include "gpu-admission.image" $root | quote }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+resources: {{- toYaml $values.resources | nindent 2 }}
+{{- end }}
+
+{{/* Pods without any of this never reach us. One slash in the name of a resource makes it an extended one, so that a new kind
+of GPU needs no change here; then DRA claims, annotations of fraction schedulers, requests for our help. Everything optional
+is guarded: an error would refuse the pod. The argument is where the pod stands. */}}
+{{- define "gpu-admission.asksForAnAccelerator" -}}
+{{- $pod := . -}}
+{{- range list "containers" "initContainers" }}
+(has({{ $pod }}.spec.{{ . }}) && {{ $pod }}.spec.{{ . }}.exists(c, has(c.resources) &&
+  ((has(c.resources.limits) && c.resources.limits.exists(k, k.contains('/'))) ||
+   (has(c.resources.requests) && c.resources.requests.exists(k, k.contains('/')))))) ||
+{{- end }}
+(has({{ $pod }}.spec.resourceClaims) && size({{ $pod }}.spec.resourceClaims) > 0) ||
+(has({{ $pod }}.metadata.annotations) && {{ $pod }}.metadata.annotations.exists(k,
+  k == 'gpu-fraction' || k == 'gpu-memory' || k.startsWith('gpu-admission.dev/')))
+{{- end }}
+
+{{/* One webhook but for its rules. Arguments: the root, its name, `gpu` for what is refused while we are away or `look` for what
+is done without, the path, and whether it reserves (never on a dry run). */}}
+{{- define "gpu-admission.webhook" -}}
+{{- $root := index . 0 }}{{ $gpu := eq (index . 2) "gpu" }}{{ $webhooks := $root.Values.webhooks -}}
+name: {{ index . 1 }}
+admissionReviewVersions: [v1]
+sideEffects: {{ if index . 4 }}NoneOnDryRun{{ else }}None{{ end }}
+failurePolicy: {{ if $gpu }}{{ $webhooks.failurePolicy }}{{ else }}Ignore{{ end }}
+matchPolicy: Equivalent
+timeoutSeconds: {{ if $gpu }}{{ $webhooks.timeoutSeconds }}{{ else }}2{{ end }}
+clientConfig:
+  service: {namespace: {{ $root.Release.Namespace }}, name: gpu-admission, path: {{ index . 3 }}, port: 443}
+namespaceSelector:
+  matchExpressions:
+  - key: kubernetes.io/metadata.name
+    operator: NotIn
+    values: {{ concat (list "kube-system" "kube-node-lease" $root.Release.Namespace) $webhooks.excludedNamespaces | uniq | toJson }}
+{{- end }}

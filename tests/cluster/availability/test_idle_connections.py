@@ -1,0 +1,76 @@
+"""A call that crosses the end of an idle connection: kube-apiserver repeats none that is answered with nothing.
+
+A pooled connection may be used at any moment, also that in which a server that stops closes it.
+"""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.availability.creators import gpu_pod
+from tests.cluster.controllers import eventually
+from tests.cluster.proxy import Proxy
+from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import Webhook, install, manifests, uninstall
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Road:
+    """The way from the API server to a process; `closed` holds back what the former sends."""
+
+    def __init__(self, plane: ControlPlane, webhook: Webhook) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        self.held = threading.Event()
+        self.proxy = Proxy((webhook.address, 443), self._hold, listen=(plane.service_address(50), 443))
+
+    def _hold(self, _: bytes) -> None:
+        if not self.open.is_set():
+            self.held.set()
+            self.open.wait(30)
+
+
+@pytest.fixture
+def stopping(plane: ControlPlane) -> Iterator[Webhook]:
+    with Webhook(plane, host=51) as webhook:
+        yield webhook
+
+
+@pytest.fixture
+def following(plane: ControlPlane, stopping: Webhook) -> Iterator[Webhook]:
+    with Webhook(plane, host=52, certificates=stopping.certificates) as webhook:
+        yield webhook
+
+
+@pytest.fixture
+def road(plane: ControlPlane, stopping: Webhook) -> Iterator[Road]:
+    road = Road(plane, stopping)
+    with road.proxy:
+        install(
+            plane,
+            manifests(plane.service_address(50), stopping.certificates / "ca.crt"),
+            stopping.calls,
+        )
+        yield road
+        road.open.set()
+        uninstall(plane)
+
+
+def test_call_that_crosses_the_end_of_its_connection_is_repeated(
+    plane: ControlPlane, stopping: Webhook, following: Webhook, road: Road
+) -> None:
+    client = plane.client()
+    outcome: list[int] = []
+    road.open.clear()
+    creating = threading.Thread(target=lambda: outcome.append(client.post(PODS, gpu_pod())[0]))
+    creating.start()
+    assert road.held.wait(10)  # sent on the connection that there is, and still on its way
+    road.proxy.target = (following.address, 443)
+    stopping.stop()
+    assert "stopped with" in stopping.log()
+    road.open.set()
+    creating.join(20)
+    assert outcome == [201]
+    assert eventually(lambda: following.calls()["mutate"] == 1)

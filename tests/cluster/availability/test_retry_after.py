@@ -1,0 +1,111 @@
+"""When kube-apiserver repeats a call to a webhook, and when it gives up: what shedding and draining are built on."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.cluster.availability.scripted import Call, Say, Script, ScriptedWebhook
+from tests.controlplane import ControlPlane
+
+SCRIPTS = {
+    "unavailable": Script((Say(503, "1"),)),
+    "too-many": Script((Say(429, "1"),)),
+    "defect": Script((Say(500, "1"),)),
+    "at-once": Script((Say(503, "0"),)),
+    "silent-about-when": Script((Say(503),)),
+    "by-date": Script((Say(503, "Wed, 21 Oct 2099 07:28:00 GMT"),)),
+    "forbidden": Script((Say(403, "1"),)),
+    "closed": Script((Say(0),)),
+    "never": Script((), last=Say(503, "1"), timeout_seconds=3),
+    "never-at-once": Script((), last=Say(503, "0")),
+    "too-late": Script((), last=Say(503, "30"), timeout_seconds=3),
+}
+
+
+class Outcome(NamedTuple):
+    status: int
+    answer: Any
+    seconds: float
+    calls: list[Call]
+
+
+@pytest.fixture(scope="module")
+def outcomes(plane: ControlPlane) -> Iterator[dict[str, Outcome]]:
+    """Create one ConfigMap for each script, all at once."""
+    client = plane.client()
+    with ScriptedWebhook(plane, SCRIPTS) as webhook:
+
+        def create(script: str) -> Outcome:
+            body = {"metadata": {"generateName": "scripted-", "labels": {"script": script}}}
+            while True:
+                began = time.monotonic()
+                status, answer = client.post("/api/v1/namespaces/default/configmaps", body)
+                if webhook.calls[script]:  # else the API server has not heard of the webhook yet
+                    return Outcome(status, answer, time.monotonic() - began, webhook.calls[script])
+
+        with ThreadPoolExecutor(len(SCRIPTS)) as pool:
+            yield dict(zip(SCRIPTS, pool.map(create, SCRIPTS), strict=True))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("unavailable", id="503"),
+        pytest.param("too-many", id="429"),
+        pytest.param("defect", id="500"),
+        pytest.param("at-once", id="503-after-0-seconds"),
+    ],
+)
+def test_repeated_where_told_when(outcomes: dict[str, Outcome], script: str) -> None:
+    status, answer, seconds, calls = outcomes[script]
+    assert (status, len(calls)) == (201, 2), answer
+    pause = float(SCRIPTS[script].first[0].retry_after or 0)
+    assert calls[1].at - calls[0].at >= pause
+    assert seconds < 5
+
+
+@pytest.mark.parametrize(
+    ("script", "want"),
+    [
+        pytest.param(
+            "silent-about-when",
+            "the server is currently unable to handle the request",
+            id="503-without-retry-after",
+        ),
+        pytest.param("by-date", "the server is currently unable to handle the request", id="503-with-a-date"),
+        pytest.param("forbidden", "forbidden", id="403"),
+        pytest.param("closed", "EOF", id="closed-without-an-answer"),
+    ],
+)
+def test_not_repeated(outcomes: dict[str, Outcome], script: str, want: str) -> None:
+    status, answer, _, calls = outcomes[script]
+    assert (status, len(calls)) == (500, 1), answer
+    assert f'failed calling webhook "{script}.scripted.example.com"' in answer["message"]
+    assert want in answer["message"]
+
+
+def test_repeated_until_the_webhooks_timeout(outcomes: dict[str, Outcome]) -> None:
+    status, answer, seconds, calls = outcomes["never"]
+    assert status == 500
+    assert 2 <= len(calls) <= 3  # at 0, 1 and 2 s of 3
+    assert seconds < 5
+    # Nothing of what we said: an operator finds overload in gpu_admission_requests_shed_total, not in this message.
+    assert answer["message"].endswith('/never?timeout=3s": context deadline exceeded')
+
+
+def test_repeated_ten_times_at_most(outcomes: dict[str, Outcome]) -> None:
+    assert len(outcomes["never-at-once"].calls) == 11
+    assert outcomes["never-at-once"].status == 500
+
+
+def test_a_wait_beyond_the_timeout_is_in_vain(outcomes: dict[str, Outcome]) -> None:
+    status, _, seconds, calls = outcomes["too-late"]
+    assert (status, len(calls)) == (500, 1)
+    assert seconds < 5
+
+
+def test_a_repeated_call_says_the_same_timeout_though_less_is_left(outcomes: dict[str, Outcome]) -> None:
+    assert {call.query for call in outcomes["unavailable"].calls} == {"timeout=5s"}

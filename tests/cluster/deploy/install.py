@@ -1,0 +1,55 @@
+"""Installing what the chart makes, as an operator would, and taking it away again."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import CONFIGURATIONS
+from tests.deploy.manifests import NAMESPACE
+
+FOREIGN = ("monitoring.coreos.com/", "cert-manager.io/")
+"""Kinds of other projects, whose definitions are not ours to bring: what is made of them is left out here."""
+HOOK = "helm.sh/hook"
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """Return the manifests of `text` but those of other projects' kinds."""
+    found = [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in found if not document["apiVersion"].startswith(FOREIGN)]
+
+
+def apply_strictly(plane: ControlPlane, text: str) -> str:
+    """Apply with strict field validation, hooks last, as Helm does; return what kubectl said."""
+    every = documents(text)
+    hooks = [document for document in every if HOOK in document["metadata"].get("annotations", {})]
+    said = _apply(plane, [document for document in every if document not in hooks])
+    kinds = [d["metadata"]["name"] for d in every if d["kind"] == "CustomResourceDefinition"]
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *kinds)
+    return said + (_apply(plane, hooks) if hooks else "")
+
+
+def remove(plane: ControlPlane) -> None:
+    """Take away what would have a say in what other tests create."""
+    for kind in CONFIGURATIONS:
+        plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")
+    plane.kubectl("delete", "gpupolicy", "--all", "--ignore-not-found")
+    plane.kubectl("delete", "deployment", "--all", "-n", NAMESPACE, "--ignore-not-found")
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (answer := holds()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return answer
+
+
+def _apply(plane: ControlPlane, every: list[dict[str, Any]]) -> str:
+    arguments = ("apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
+    done = plane.kubectl(*arguments, stdin=yaml.safe_dump_all(every))
+    assert not done.stderr, (
+        done.stderr
+    )  # warnings of the API server: deprecated fields, a violated pod security profile
+    return done.stdout

@@ -1,0 +1,105 @@
+"""The chart's two Deployments as processes: their own arguments, under their own service accounts, with nothing else allowed."""
+
+import base64
+import json
+import sys
+from pathlib import Path
+
+import urllib3
+import yaml
+
+from tests.cluster.deploy.install import eventually, remove
+from tests.controlplane import Client, ControlPlane
+from tests.controlplane.webhook import ROOT, SERVER_NAME
+from tests.deploy.manifests import NAMESPACE, STATIC
+
+WEBHOOK, CONTROLLER = "gpu-admission-webhook", "gpu-admission-controller"
+
+
+class Installed:
+    """deploy/static applied to `plane`, and both commands running, between `start` and `stop`."""
+
+    def __init__(self, plane: ControlPlane, host: int) -> None:
+        self._plane = plane
+        self.address = plane.service_address(host)
+        self.documents = list(yaml.safe_load_all(STATIC.read_text()))
+
+    def apply(self) -> None:
+        for document in self.documents:
+            if document["kind"] == "Service" and document["metadata"]["name"] == "gpu-admission":
+                document["spec"]["clusterIP"] = self.address  # where our process listens
+        self._plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(self.documents))
+
+    def start(self) -> None:
+        """Run both; return when the webhook is ready, which takes what the controller does: a Secret and two caBundles."""
+        self._run(CONTROLLER, "--host", self.address, "--canary-seconds=2")
+        hosts = ("--host", self.address, "--port", "443", "--metrics-host", self.address)
+        self._run(WEBHOOK, *hosts, "--drain-seconds=0")
+        assert eventually(self.ready), self._plane.logs(WEBHOOK) + self._plane.logs(CONTROLLER)
+
+    def stop(self) -> None:
+        for name in (WEBHOOK, CONTROLLER):
+            self._plane.processes.terminate(name, grace=10)
+        remove(self._plane)
+
+    def ready(self) -> bool:
+        """Ask as the API server does: by the Service's name, trusting what the controller published and nothing else."""
+        bundle = self._bundle()
+        if not bundle:
+            return False
+        with urllib3.HTTPSConnectionPool(
+            self.address,
+            443,
+            assert_hostname=SERVER_NAME,
+            server_hostname=SERVER_NAME,
+            ca_cert_data=bundle,
+            retries=False,
+            timeout=5,
+        ) as pool:
+            try:
+                return pool.request("GET", "/readyz").status == 200
+            except urllib3.exceptions.HTTPError:
+                return False
+
+    def metrics(self, port: int) -> str:
+        with urllib3.PoolManager(retries=False, timeout=5) as pool:
+            return pool.request("GET", f"http://{self.address}:{port}/metrics").data.decode()
+
+    def client(self, account: str) -> Client:
+        """Return a client that is that service account."""
+        return Client(self._plane.url, ca_file=self._plane.ca_file, token=self._token(account))
+
+    def arguments(self, deployment: str) -> list[str]:
+        (found,) = (
+            document
+            for document in self.documents
+            if document["kind"] == "Deployment" and document["metadata"]["name"] == deployment
+        )
+        arguments: list[str] = found["spec"]["template"]["spec"]["containers"][0]["args"]
+        return arguments
+
+    def _run(self, deployment: str, *more: str) -> None:
+        kubeconfig = self._kubeconfig(deployment)
+        # A pod's service account stands in files whose place is fixed; here it stands in a kubeconfig.
+        arguments = [argument for argument in self.arguments(deployment) if argument != "--in-cluster"]
+        command = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook")
+        self._plane.processes.start(deployment, [*command, *arguments, "--kubeconfig", kubeconfig, *more])
+
+    def _kubeconfig(self, account: str) -> Path:
+        kubeconfig = json.loads(self._plane.kubeconfig().read_text())
+        kubeconfig["users"][0]["user"] = {"token": self._token(account)}
+        path = self._plane.processes.folder / f"{account}.kubeconfig"
+        path.write_text(json.dumps(kubeconfig))
+        return path
+
+    def _token(self, account: str) -> str:
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+        status, answer = self._plane.client().post(path, {"spec": {"expirationSeconds": 3600}})
+        assert status == 201, answer
+        token: str = answer["status"]["token"]
+        return token
+
+    def _bundle(self) -> str:
+        path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-admission"
+        (webhook,) = self._plane.client().get(path)[1]["webhooks"]
+        return base64.b64decode(webhook["clientConfig"].get("caBundle", "")).decode()

@@ -1,0 +1,242 @@
+"""Both commands do all their work under the service accounts of deploy/, and those may do nothing else."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.builders import gpu_container, pod
+from tests.cluster.deploy.install import eventually
+from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
+from tests.controlplane import ControlPlane
+from tests.deploy.manifests import NAMESPACE
+
+TEAM = "paid-for"
+QUOTA = f"/apis/gpu-admission.dev/v1alpha1/namespaces/{TEAM}/gpuquotas"
+PODS = f"/api/v1/namespaces/{TEAM}/pods"
+
+
+@pytest.fixture(scope="module")
+def running(plane: ControlPlane) -> Iterator[Installed]:
+    installed = Installed(plane, host=60)
+    installed.apply()
+    installed.start()
+    plane.kubectl("create", "namespace", TEAM)
+    plane.kubectl("wait", "--for=create", "--timeout=30s", "serviceaccount/default", "-n", TEAM)
+    yield installed
+    installed.stop()
+
+
+def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> None:
+    client = plane.client()
+    quota = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "default"}}
+    assert client.post(QUOTA, {**quota, "spec": {"hard": {"gpus": "2"}}})[0] == 201
+    assert eventually(lambda: used(plane) == "0"), plane.logs(CONTROLLER)
+
+    made = [
+        client.post(PODS, {**pod(gpu_container("1")), "metadata": {"name": f"train-{n}"}}) for n in (1, 2)
+    ]
+    assert [status for status, _ in made] == [201, 201], made
+    assert any(t["key"] == "nvidia.com/gpu" for t in made[0][1]["spec"]["tolerations"])
+    status, refused = client.post(PODS, {**pod(gpu_container("1")), "metadata": {"name": "train-3"}})
+    assert (status, "pods.validate.gpu-admission.dev" in refused["message"]) == (403, True), refused
+    assert eventually(lambda: used(plane) == "2"), plane.logs(CONTROLLER)
+    assert client.delete(f"{PODS}/train-1", {"gracePeriodSeconds": 0})[0] == 200
+    assert eventually(lambda: used(plane) == "1"), plane.logs(CONTROLLER)
+
+    assert eventually(lambda: "gpu_admission_canary_success 1.0" in running.metrics(9444)), plane.logs(
+        CONTROLLER
+    )
+    lease = plane.kubectl(
+        "get", "lease", CONTROLLER, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"
+    )
+    assert lease.stdout
+
+    requests = asked(audit_log)
+    assert {request.account for request in requests} == {WEBHOOK, CONTROLLER}
+    assert not [request for request in requests if request.forbidden]
+
+
+def test_a_damaged_secret_is_made_anew(plane: ControlPlane, running: Installed, audit_log: Path) -> None:
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-admission-certificates"
+    before = plane.client().get(path)[1]["metadata"]["uid"]
+    assert plane.client().delete(path)[0] == 200
+
+    assert eventually(lambda: plane.client().get(path)[1].get("metadata", {}).get("uid", before) != before)
+    assert eventually(running.ready, seconds=60), plane.logs(WEBHOOK)
+    assert not [request for request in asked(audit_log) if request.forbidden]
+
+
+def used(plane: ControlPlane) -> str | None:
+    row: dict[str, Any] = plane.client().get(f"{QUOTA}/default")[1].get("status", {})
+    amount: str | None = row.get("used", {}).get("gpus", "0" if "used" in row else None)
+    return amount
+
+
+class Request(NamedTuple):
+    account: str
+    verb: str
+    resource: str
+    name: str
+    forbidden: bool
+
+
+def asked(audit_log: Path) -> list[Request]:
+    """Return what our service accounts asked of the API server, and what it would not let them do."""
+    found = []
+    for line in audit_log.read_text().splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef", {})
+        if about.get("resource") == "selfsubjectaccessreviews":
+            continue
+        found.append(
+            Request(
+                event["user"]["username"].rpartition(":")[2],
+                event["verb"],
+                about.get("resource", "")
+                + "/" * bool(about.get("subresource"))
+                + about.get("subresource", ""),
+                f"{about.get('namespace', '')}/{about.get('name', '')}",
+                event["annotations"].get("authorization.k8s.io/decision") == "forbid",
+            )
+        )
+    return found
+
+
+# ---- What they must not be able to do
+
+BOTH = (WEBHOOK, CONTROLLER)
+OURS = {"namespace": NAMESPACE, "name": "gpu-admission-certificates"}
+ADMISSION = "admissionregistration.k8s.io"
+
+
+def attributes(verb: str, resource: str, group: str = "", **more: str) -> dict[str, str]:
+    resource, _, subresource = resource.partition("/")
+    return {"verb": verb, "group": group, "resource": resource, "subresource": subresource, **more}
+
+
+FORBIDDEN = [
+    (
+        BOTH,
+        attributes("get", "secrets", namespace=NAMESPACE, name="registry-credentials"),
+        "another-secret-beside-ours",
+    ),
+    (BOTH, attributes("list", "secrets", namespace=NAMESPACE), "every-secret-beside-ours"),
+    (
+        BOTH,
+        attributes("get", "secrets", namespace="kube-system", name=OURS["name"]),
+        "one-of-that-name-elsewhere",
+    ),
+    (BOTH, attributes("create", "secrets", namespace="default"), "making-secrets-elsewhere"),
+    (
+        BOTH,
+        attributes("patch", "mutatingwebhookconfigurations", ADMISSION, name="istio"),
+        "another-configuration",
+    ),
+    (BOTH, attributes("create", "validatingwebhookconfigurations", ADMISSION), "making-configurations"),
+    (
+        BOTH,
+        attributes("delete", "mutatingwebhookconfigurations", ADMISSION, name="zz-gpu-admission"),
+        "deleting-ours",
+    ),
+    (BOTH, attributes("create", "pods", namespace="default"), "pods-anywhere"),
+    (BOTH, attributes("create", "pods", namespace=NAMESPACE), "pods-beside-us"),
+    (BOTH, attributes("delete", "pods", namespace="default"), "deleting-pods"),
+    (BOTH, attributes("create", "pods/exec", namespace="default"), "going-into-pods"),
+    (BOTH, attributes("create", "pods/binding", namespace="default"), "placing-pods"),
+    (BOTH, attributes("patch", "nodes", name="a100-0"), "changing-nodes"),
+    (BOTH, attributes("update", "namespaces", name="default"), "changing-namespaces"),
+    (BOTH, attributes("update", "gpuquotas", "gpu-admission.dev", namespace="default"), "granting-more"),
+    (BOTH, attributes("create", "gpuquotas", "gpu-admission.dev", namespace="default"), "making-quotas"),
+    (BOTH, attributes("update", "gpupolicies", "gpu-admission.dev"), "changing-policies"),
+    (BOTH, attributes("get", "configmaps", namespace="kube-system"), "configmaps"),
+    (BOTH, attributes("create", "serviceaccounts/token", namespace=NAMESPACE), "tokens"),
+    (BOTH, attributes("impersonate", "users"), "being-somebody-else"),
+    (BOTH, attributes("escalate", "clusterroles", "rbac.authorization.k8s.io"), "more-rights"),
+    (BOTH, attributes("bind", "clusterroles", "rbac.authorization.k8s.io"), "rights-of-others"),
+    (BOTH, attributes("get", "leases", "coordination.k8s.io", namespace="kube-system"), "leases-of-others"),
+    ((WEBHOOK,), attributes("update", "secrets", **OURS), "writing-the-certificate"),
+    ((WEBHOOK,), attributes("create", "secrets", namespace=NAMESPACE), "making-the-certificate"),
+    (
+        (WEBHOOK,),
+        attributes("patch", "mutatingwebhookconfigurations", ADMISSION, name="zz-gpu-admission"),
+        "ours",
+    ),
+    (
+        (WEBHOOK,),
+        attributes("get", "leases", "coordination.k8s.io", namespace=NAMESPACE, name=CONTROLLER),
+        "the-lease",
+    ),
+    ((WEBHOOK,), attributes("list", "pods"), "everybodys-pods"),
+    ((WEBHOOK,), attributes("create", "pods", namespace="gpu-admission-canary"), "the-canary"),
+    ((WEBHOOK,), attributes("patch", "gpupolicies/status", "gpu-admission.dev"), "status-of-policies"),
+    (
+        (CONTROLLER,),
+        attributes("get", "leases", "coordination.k8s.io", namespace=NAMESPACE, name="other"),
+        "other-lease",
+    ),
+    ((CONTROLLER,), attributes("delete", "pods", namespace="gpu-admission-canary"), "deleting-canaries"),
+    ((CONTROLLER,), attributes("update", "pods/status"), "status-of-pods"),
+]
+
+
+@pytest.mark.parametrize(
+    ("account", "what"),
+    [pytest.param(who, what, id=f"{who}-{name}") for accounts, what, name in FORBIDDEN for who in accounts],
+)
+def test_they_may_not(running: Installed, account: str, what: dict[str, str]) -> None:
+    assert not may(running, account, what)
+
+
+@pytest.mark.parametrize(
+    ("account", "what"),
+    [
+        pytest.param(CONTROLLER, attributes("update", "secrets", **OURS), id="certificate"),
+        pytest.param(WEBHOOK, attributes("watch", "secrets", **OURS), id="certificate-watched"),
+        pytest.param(CONTROLLER, attributes("create", "pods", namespace="gpu-admission-canary"), id="canary"),
+        pytest.param(
+            WEBHOOK, attributes("update", "gpuquotas/status", "gpu-admission.dev"), id="reservations"
+        ),
+    ],
+)
+def test_the_question_can_be_answered_yes(running: Installed, account: str, what: dict[str, str]) -> None:
+    assert may(running, account, what)
+
+
+def may(running: Installed, account: str, what: dict[str, str]) -> bool:
+    client = running.client(account)
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": what},
+    }
+    try:
+        status, answer = client.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    finally:
+        client.close()
+    assert status == 201, answer
+    allowed: bool = answer["status"]["allowed"]
+    return allowed
+
+
+@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+def test_people_see_the_quotas_of_their_namespace_and_change_none(
+    plane: ControlPlane, running: Installed, role: str
+) -> None:
+    del running  # its roles are there
+    user = f"{role}er"
+    plane.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "-n", TEAM)
+
+    def may(verb: str, namespace: str = TEAM) -> bool:
+        what = attributes(verb, "gpuquotas", "gpu-admission.dev", namespace=namespace)
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        _, answer = plane.client().post(path, {**review, "spec": {"user": user, "resourceAttributes": what}})
+        allowed: bool = answer["status"]["allowed"]
+        return allowed
+
+    assert eventually(lambda: may("get"))  # a controller adds our rules to theirs
+    assert not may("get", "default")
+    assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))

@@ -1,0 +1,333 @@
+"""What reaches the webhook, by its own count of requests: what asks for a GPU, always; anything else, never."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders import JSON
+from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane
+from tests.controlplane.webhook import Calls, Webhook
+
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+CPU = {"limits": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}}
+DRY_RUN = {"dryRun": "All"}
+FORBIDDEN = 403
+NEVER: Calls = Counter()
+BOTH: Calls = Counter(mutate=1, validate=1)
+ONCE: Calls = Counter(validate=1)
+TEAM = "reach"
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@pytest.fixture(scope="module")
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    for name in (TEAM, "gpu-operator"):
+        plane.kubectl("create", "namespace", name)
+    with Webhook(plane) as running:
+        running.register()
+        for name in (TEAM, "gpu-operator", "gpu-admission", "gpu-admission-canary", "kube-node-lease"):
+            # Its pods' account, which a controller makes.
+            plane.kubectl("wait", "--for=create", "--timeout=30s", "serviceaccount/default", "-n", name)
+        yield running
+        running.unregister()
+
+
+def container(name: str = "main", **fields: Any) -> JSON:
+    return {"name": name, "image": "x", **fields}
+
+
+def pod(*containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "pod-", **(metadata or {})},
+        "spec": {"containers": list(containers) or [container()], **spec},
+    }
+
+
+def annotated(**annotations: str) -> JSON:
+    return pod(metadata={"annotations": annotations})
+
+
+def calls(
+    webhook: Webhook, plane: ControlPlane, method: str, path: str, body: Any = None, **options: Any
+) -> Calls:
+    """Send a request, which must succeed unless it is the webhook that refuses; return how often that was called."""
+    before = webhook.calls()
+    if method == "PATCH":
+        options.setdefault("content_type", MERGE_PATCH)
+    status, answer = plane.client().request(method, path, body, **options)
+    found = webhook.calls() - before
+    assert status in {200, 201} or (status == FORBIDDEN and found), answer
+    return found
+
+
+def pods(namespace: str = TEAM, name: str = "") -> str:
+    return f"/api/v1/namespaces/{namespace}/pods" + (f"/{name}" if name else "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(pod(), id="nothing-said"),
+        pytest.param(pod(container(resources=CPU)), id="cpu-and-memory"),
+        pytest.param(
+            pod(container(resources={"limits": {"hugepages-2Mi": "2Mi", "memory": "1Gi"}})), id="hugepages"
+        ),
+        pytest.param(pod(container(resources=None)), id="resources-null"),
+        pytest.param(pod(container(resources={})), id="resources-empty"),
+        pytest.param(pod(container(resources={"limits": None, "requests": None})), id="limits-null"),
+        pytest.param(pod(initContainers=None, resourceClaims=None), id="lists-null"),
+        pytest.param(pod(initContainers=[], resourceClaims=[]), id="lists-empty"),
+        pytest.param(
+            pod(initContainers=[container("init", resources=None)]), id="init-container-resources-null"
+        ),
+        pytest.param(pod(metadata={"annotations": None, "labels": None}), id="annotations-null"),
+        pytest.param(pod(metadata={"annotations": {}}), id="annotations-empty"),
+        pytest.param(annotated(**{"nvidia.com/gpu": "1", "gpu": "1"}), id="annotations-of-others"),
+        pytest.param(pod(resources={"limits": {"cpu": "2"}}), id="pod-level-resources"),
+        pytest.param(
+            pod(nodeSelector={"nvidia.com/gpu.present": "true"}, tolerations=[{"operator": "Exists"}]),
+            id="on-gpu-nodes-without-asking",
+        ),
+    ],
+)
+def test_never(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
+    assert calls(webhook, plane, "POST", pods(), body, query=DRY_RUN) == NEVER
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(pod(container(resources=GPU)), id="gpu"),
+        pytest.param(pod(container(resources=GPU), initContainers=None), id="gpu-and-null-lists"),
+        pytest.param(
+            pod(container("sidecar", resources=None), container(resources=GPU)), id="second-container"
+        ),
+        pytest.param(pod(initContainers=[container("init", resources=GPU)]), id="init-container"),
+        pytest.param(
+            pod(initContainers=[container("a", resources=None), container("b", resources=GPU)]),
+            id="second-init-container",
+        ),
+        pytest.param(pod(container(resources={**GPU, "requests": None})), id="requests-null"),
+        pytest.param(pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})), id="mig"),
+        pytest.param(pod(container(resources={"limits": {"nvidia.com/gpu.shared": "1"}})), id="time-sliced"),
+        pytest.param(pod(container(resources={"limits": {"amd.com/gpu": "1"}})), id="amd"),
+        pytest.param(pod(container(resources={"limits": {"example.com/next-year": "1"}})), id="unheard-of"),
+        pytest.param(pod(container(resources={"limits": {"nvidia.com/gpu": "0"}})), id="none-of-them"),
+        pytest.param(
+            pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]),
+            id="claim-that-no-container-uses",
+        ),
+        pytest.param(
+            pod(
+                container(resources={"claims": [{"name": "gpu"}]}),
+                resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
+            ),
+            id="claim-template",
+        ),
+        pytest.param(annotated(**{"gpu-fraction": "0.5"}), id="fraction"),
+        pytest.param(annotated(**{"gpu-memory": "4000"}), id="fraction-by-memory"),
+        pytest.param(annotated(**{"gpu-admission.dev/gpu-class": "nvidia-t4"}), id="annotation-of-ours"),
+    ],
+)
+def test_always(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
+    assert calls(webhook, plane, "POST", pods(), body, query=DRY_RUN) == BOTH
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        pytest.param({"requests": {"nvidia.com/gpu": "1"}}, id="request-without-limit"),
+        pytest.param({"limits": {"nvidia.com/gpu": "500m"}}, id="half-a-gpu"),
+    ],
+)
+def test_what_the_api_server_would_refuse_is_heard_before(
+    webhook: Webhook, plane: ControlPlane, resources: JSON
+) -> None:
+    found = calls(webhook, plane, "POST", pods(), pod(container(resources=resources)), query=DRY_RUN)
+
+    assert found == Counter(mutate=1)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "want"),
+    [
+        pytest.param("kube-system", NEVER, id="kube-system"),
+        pytest.param("kube-node-lease", NEVER, id="kube-node-lease"),
+        pytest.param("gpu-admission", NEVER, id="our-own"),
+        pytest.param("gpu-operator", NEVER, id="the-gpu-stack"),
+        pytest.param("gpu-admission-canary", BOTH, id="the-canary"),
+        pytest.param("default", BOTH, id="default"),
+    ],
+)
+def test_namespaces(webhook: Webhook, plane: ControlPlane, namespace: str, want: Calls) -> None:
+    # As the restricted profile wants it, which our own namespace enforces.
+    security = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
+    body = pod(
+        container(resources=GPU, securityContext=security),
+        securityContext={"seccompProfile": {"type": "RuntimeDefault"}},
+    )
+
+    assert calls(webhook, plane, "POST", pods(namespace), body, query=DRY_RUN) == want
+
+
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+UNGATE = [
+    {"op": "replace", "path": "/spec/schedulingGates", "value": []},
+    {"op": "add", "path": "/spec/nodeSelector", "value": {"pool": "a100"}},
+]
+
+
+def merged(**fields: Any) -> dict[str, Any]:
+    return {"body": fields}
+
+
+@pytest.mark.parametrize(
+    ("resources", "subresource", "change", "want"),
+    [
+        pytest.param(
+            GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, ONCE, id="gate-lifted-and-node-selected"
+        ),
+        pytest.param(
+            CPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, NEVER, id="the-same-of-a-cpu-pod"
+        ),
+        pytest.param(GPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE, id="fraction"),
+        pytest.param(
+            CPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE, id="fraction-of-cpu-pod"
+        ),
+        pytest.param(GPU, "", merged(metadata={"annotations": {"note": "x"}}), NEVER, id="other-annotation"),
+        pytest.param(GPU, "", merged(metadata={"labels": {"note": "x"}}), NEVER, id="label"),
+        pytest.param(GPU, "/status", merged(status={"phase": "Running"}), NEVER, id="status"),
+        pytest.param(
+            GPU,
+            "/ephemeralcontainers",
+            merged(spec={"ephemeralContainers": [{"name": "debug", "image": "x"}]}),
+            NEVER,
+            id="ephemeral-container",
+        ),
+    ],
+)
+def test_changes_of_a_stored_pod(
+    webhook: Webhook, plane: ControlPlane, resources: JSON, subresource: str, change: Any, want: Calls
+) -> None:
+    gated = pod(container(resources=resources), schedulingGates=[{"name": "example.com/queue"}])
+    status, stored = plane.client().post(pods(), gated)
+    assert status == 201, stored
+    path = pods(name=stored["metadata"]["name"])
+
+    assert calls(webhook, plane, "PATCH", path + subresource, **change) == want
+
+    assert calls(webhook, plane, "DELETE", path, {"gracePeriodSeconds": 0}) == NEVER
+
+
+def test_a_toleration_that_is_added_later(webhook: Webhook, plane: ControlPlane) -> None:
+    name = plane.client().post(pods(), pod(container(resources=GPU)))[1]["metadata"]["name"]
+    patch = [{"op": "add", "path": "/spec/tolerations/-", "value": {**TOLERATION, "key": "late"}}]
+
+    assert calls(webhook, plane, "PATCH", pods(name=name), patch, content_type=JSON_PATCH) == ONCE
+
+
+def deployment(resources: JSON, **spec: Any) -> JSON:
+    labels = {"app": "server"}
+    template = {"metadata": {"labels": labels}, "spec": pod(container(resources=resources))["spec"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"generateName": "server-"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template, **spec},
+    }
+
+
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{TEAM}/deployments"
+
+
+@pytest.mark.parametrize(
+    ("resources", "want"), [pytest.param(GPU, ONCE, id="gpu"), pytest.param(CPU, NEVER, id="cpu")]
+)
+def test_workloads(webhook: Webhook, plane: ControlPlane, resources: JSON, want: Calls) -> None:
+    assert calls(webhook, plane, "POST", DEPLOYMENTS, deployment(resources), query=DRY_RUN) == want
+
+
+def test_changes_of_a_workload(webhook: Webhook, plane: ControlPlane) -> None:
+    before = webhook.calls()
+    name = plane.client().post(DEPLOYMENTS, deployment(GPU))[1]["metadata"]["name"]
+    path = f"{DEPLOYMENTS}/{name}"
+    plane.kubectl("wait", f"deployment/{name}", "-n", TEAM, "--for=condition=Available", "--timeout=30s")
+    assert webhook.calls() - before == ONCE  # and not for its ReplicaSet
+
+    assert calls(webhook, plane, "PATCH", path, {"spec": {"paused": True}}) == NEVER
+    relabelled = {"spec": {"template": {"metadata": {"labels": {"app": "server", "version": "2"}}}}}
+    assert calls(webhook, plane, "PATCH", path, relabelled) == ONCE
+
+
+def test_claims(webhook: Webhook, plane: ControlPlane) -> None:
+    path = f"/apis/resource.k8s.io/v1/namespaces/{TEAM}/resourceclaims"
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "one"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+    assert calls(webhook, plane, "POST", path, claim) == ONCE
+    assert calls(webhook, plane, "PATCH", f"{path}/one", {"metadata": {"labels": {"a": "b"}}}) == NEVER
+
+
+def test_documents_wherever_they_are(webhook: Webhook, plane: ControlPlane) -> None:
+    group = "/apis/gpu-admission.dev/v1alpha1"
+    for path, kind, spec in (
+        (f"{group}/gpupolicies", "GPUPolicy", {"priority": 3, "match": {"namespaces": ["nowhere"]}}),
+        (f"{group}/namespaces/gpu-admission/gpuquotas", "GPUQuota", {"hard": {"gpus": "1"}}),
+    ):
+        body = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": kind, "metadata": {"name": "default"}}
+        assert calls(webhook, plane, "POST", path, {**body, "spec": spec}) == ONCE
+        assert (
+            calls(webhook, plane, "PATCH", f"{path}/default", {"metadata": {"labels": {"a": "b"}}}) == NEVER
+        )
+        assert calls(webhook, plane, "DELETE", f"{path}/default") == NEVER
+
+
+def test_resource_quotas_but_not_their_status(webhook: Webhook, plane: ControlPlane) -> None:
+    path = f"/api/v1/namespaces/{TEAM}/resourcequotas"
+    body = {"metadata": {"name": "compute"}, "spec": {"hard": {"nvidia.com/gpu": "1"}}}
+
+    assert calls(webhook, plane, "POST", path, body) == ONCE
+    status = {"status": {"hard": {"nvidia.com/gpu": "1"}}}
+    assert calls(webhook, plane, "PATCH", f"{path}/compute/status", status) == NEVER
+    plane.client().delete(f"{path}/compute")
+
+
+def test_what_the_api_server_counts_while_we_are_away(webhook: Webhook, plane: ControlPlane) -> None:
+    """The alerts read these counters: their names and labels are the API server's."""
+    webhook.stop()
+    try:
+        refused, answer = plane.client().post(pods(), pod(container(resources=GPU)), DRY_RUN)
+        let_in, _ = plane.client().post(DEPLOYMENTS, deployment(GPU), DRY_RUN)
+        unaffected, _ = plane.client().post(pods(), pod(), DRY_RUN)
+        exposed = plane.client().get("/metrics")[1]
+    finally:
+        webhook.start()
+
+    assert (refused, let_in, unaffected) == (500, 201, 201), answer
+    counted = {
+        (name, dict(LABEL.findall(labels)).get("name"), dict(LABEL.findall(labels)).get("error_type"))
+        for name, labels in re.findall(r"^(\w+)\{(.*gpu-admission\.dev.*)\}", exposed, re.MULTILINE)
+    }
+    assert {
+        (
+            "apiserver_admission_webhook_rejection_count",
+            "pods.mutate.gpu-admission.dev",
+            "calling_webhook_error",
+        ),
+        ("apiserver_admission_webhook_fail_open_count", "workloads.validate.gpu-admission.dev", None),
+        (
+            "apiserver_admission_webhook_admission_duration_seconds_bucket",
+            "pods.mutate.gpu-admission.dev",
+            None,
+        ),
+    } <= counted

@@ -1,0 +1,165 @@
+"""One part away at a time, with the rest of the real thing around it: what goes on, what waits, and that it comes back."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.controllers import Command, eventually, uses
+from tests.cluster.outage.samples import pod
+from tests.cluster.proxy import Proxy, address, through
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace, install_quota_kind
+from tests.controlplane.webhook import Webhook
+
+pytestmark = pytest.mark.slow
+
+POLICIES = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec: {rules: {gpu-quota: {}}}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: trusting}
+spec: {priority: 1, match: {namespaces: [trusting]}, rules: {gpu-quota: {onLedgerError: allow}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Serve the API of a plane of which parts are ended and restarted."""
+    with ControlPlane() as own:
+        install_quota_kind(own.client())
+        yield own
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("config")
+    (directory / "policies.yaml").write_text(POLICIES)
+    return directory
+
+
+@pytest.fixture
+def webhook(plane: ControlPlane, config: Path) -> Iterator[Webhook]:
+    with Webhook(plane, host=70, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as running:
+        running.register()
+        yield running
+        running.unregister()
+
+
+@pytest.fixture(scope="module")
+def controller(plane: ControlPlane) -> Command:
+    running = Command(plane, "controller")
+    running.start()
+    return running
+
+
+def team_with_quota(plane: ControlPlane, controller: Command, name: str = "") -> Namespace:
+    """Return a namespace with room for two GPUs, counted for the first time."""
+    team = Namespace(plane, name)
+    team.quota({"gpus": "2"})
+    assert uses(team, 0, seconds=40), controller.log()
+    return team
+
+
+def create(team: Namespace, *, gpu: bool = True) -> tuple[int, Any]:
+    return team.client.post(team.path("pods"), pod(gpu=gpu))
+
+
+def admitted(team: Namespace) -> bool:
+    return create(team)[0] == 201
+
+
+def test_webhook_that_comes_back_is_called_at_once(plane: ControlPlane, webhook: Webhook) -> None:
+    team = Namespace(plane)
+    webhook.stop()
+    status, answer = create(team)
+    assert status == 500
+    assert "connection refused" in answer["message"]
+    webhook.start()
+    status, answer = create(team)
+    assert status == 201, answer
+
+
+def test_controller_down_holds_the_quota_and_gives_nothing_back(
+    plane: ControlPlane, webhook: Webhook, controller: Command
+) -> None:
+    team = team_with_quota(plane, controller)
+    status, first = create(team)
+    assert status == 201, first
+    assert uses(team, 1)
+
+    plane.processes.kill(controller.name)
+    status, second = create(team)
+    assert status == 201, second
+    status, answer = create(team)
+    assert status == 403, answer
+    assert "has no room" in answer["message"]
+    team.delete_pod(first["metadata"]["name"])
+    assert create(team)[0] == 403  # nobody counts that it has gone
+    assert create(team, gpu=False)[0] == 201
+
+    controller.start()
+    assert eventually(lambda: admitted(team), seconds=40), (controller.log(), webhook.log())
+
+
+def test_api_server_restarted_finds_everything_at_work(
+    plane: ControlPlane, webhook: Webhook, controller: Command
+) -> None:
+    team = team_with_quota(plane, controller)
+    before = [*webhook.pids(), controller.pid]
+    plane.kill("kube-apiserver")
+    assert webhook.ready()
+    assert controller.get("/healthz")[0] == 200
+    plane.restart("kube-apiserver")
+    assert eventually(lambda: admitted(team), seconds=40), webhook.log()
+    assert uses(team, 1, seconds=40)
+    assert [*webhook.pids(), controller.pid] == before  # nobody had to be restarted
+
+
+def test_etcd_down_stops_the_api_server_and_not_us(
+    plane: ControlPlane, webhook: Webhook, controller: Command
+) -> None:
+    team = team_with_quota(plane, controller)
+    before = webhook.pids()
+    outcome: list[int] = []
+    plane.kill("etcd")
+    waiting = threading.Thread(target=lambda: outcome.append(create(team)[0]))
+    waiting.start()
+    waiting.join(60)
+    assert outcome
+    assert outcome[0] >= 500  # or what the API server says in its place: no pod is let in
+    assert webhook.ready()
+    plane.restart("etcd")
+    assert eventually(lambda: create(team, gpu=False)[0] == 201, seconds=60)
+    assert eventually(lambda: admitted(team), seconds=40), webhook.log()
+    assert webhook.pids() == before
+
+
+def test_ledger_out_of_reach_is_answered_by_the_policy(
+    plane: ControlPlane, controller: Command, config: Path, tmp_path: Path
+) -> None:
+    strict = team_with_quota(plane, controller)
+    trusting = team_with_quota(plane, controller, "trusting")
+    with Proxy(address(plane)) as proxy:
+        kubeconfig = through(plane, proxy, tmp_path)
+        with Webhook(plane, host=71, config=config, arguments=("--kubeconfig", kubeconfig)) as webhook:
+            webhook.register()
+            assert admitted(strict)
+            proxy.close()
+
+            status, answer = create(strict)
+            assert status == 403, answer
+            assert "the quota could not be asked" in answer["message"]
+            assert admitted(trusting)
+            assert create(strict, gpu=False)[0] == 201
+            assert webhook.ready()  # else every replica would leave the Service at once
+
+            proxy.listen()
+            assert eventually(lambda: admitted(strict), seconds=20), webhook.log()
+            webhook.unregister()

@@ -1,0 +1,213 @@
+"""No replica answers: what the cluster may still do, what it refuses, and with which words."""
+
+import logging
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from certs.files import ensure_self_signed
+from tests.builders import JSON
+from tests.cluster.outage import absence
+from tests.cluster.outage.samples import CRON_JOB, DEPLOYMENT, JOB, OURS, RESOURCE_QUOTA, definitions, pod
+from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import SERVER_NAME, manifests, uninstall
+
+pytestmark = pytest.mark.slow
+
+log = logging.getLogger(__name__)
+
+CPU_PODS = 500
+HOST = 60
+NAMESPACE = "outage"
+PODS = "/api/v1/namespaces/{}/pods"
+NO_LIMIT = 30.0
+"""Seconds. More than any timeout of ours, and less than the API server has for a request: for answers that must only come."""
+
+refused = pytest.param("refusing", id="refused")
+swallowed = pytest.param("swallowing", id="black-holed")
+hanging = pytest.param("silent", id="hanging")
+
+
+DEFINITIONS = definitions()
+
+
+def p99(seconds: list[float]) -> float:
+    return statistics.quantiles(seconds, n=100)[98]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates")
+    ensure_self_signed(directory, [SERVER_NAME], datetime.now(UTC))
+    return directory / "ca.crt"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Serve the API with all that deploy/ has, but the configurations; one GPU pod runs already."""
+    with ControlPlane() as own:
+        for document in DEFINITIONS.values():
+            own.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
+            own.kubectl("wait", "--for=condition=Established", f"crd/{document['metadata']['name']}")
+        for name in (NAMESPACE, "gpu-admission"):
+            own.client().post("/api/v1/namespaces", {"metadata": {"name": name}})
+        yield own
+
+
+@pytest.fixture(scope="module", params=[refused, swallowed, hanging])
+def outage(request: pytest.FixtureRequest, plane: ControlPlane, authority: Path) -> Iterator[str]:
+    """Register configurations whose Service leads to an address where the webhook is away in one of the ways."""
+    kind: str = request.param
+    client = plane.client()
+    status, answer = client.post(PODS.format(NAMESPACE), pod(f"running-{kind}", gpu=True))
+    assert status == 201, answer
+    address = plane.service_address(HOST)
+    away: AbstractContextManager[None] = getattr(absence, kind)(address)
+    with away:
+        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, authority)))
+        while client.post(PODS.format(NAMESPACE), pod(gpu=True), {"dryRun": "All"})[0] == 201:
+            time.sleep(0.05)  # the API server has not heard of the configurations yet
+        yield kind
+    uninstall(plane)
+
+
+def calls(plane: ControlPlane) -> int:
+    """Return how often the API server has called a webhook, in vain or not."""
+    _, text = plane.client().get("/metrics")
+    return sum(
+        int(sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "apiserver_admission_webhook_admission_duration_seconds_count"
+    )
+
+
+def test_pods_without_gpus_are_created_as_if_there_were_no_webhook(plane: ControlPlane, outage: str) -> None:
+    """In turn with pods of kube-system, to which no configuration applies: what disturbs the one disturbs the other."""
+    client = plane.client()
+    taken: dict[str, list[float]] = {NAMESPACE: [], "kube-system": []}
+    before = calls(plane)
+    for _ in range(CPU_PODS):
+        for namespace, seconds in taken.items():
+            began = time.monotonic()
+            status, answer = client.post(PODS.format(namespace), pod(gpu=False))
+            seconds.append(time.monotonic() - began)
+            assert status == 201, answer
+    assert calls(plane) == before  # none of them has been kept waiting
+    ours, theirs = taken.values()
+    log.info(
+        "%s: %d pods without GPUs, p50 %.2f ms, p99 %.2f ms; without webhook %.2f ms and %.2f ms; p99 %.2f times",
+        outage,
+        CPU_PODS,
+        1000 * statistics.median(ours),
+        1000 * p99(ours),
+        1000 * statistics.median(theirs),
+        1000 * p99(theirs),
+        p99(ours) / p99(theirs),
+    )
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "gpu-admission"])
+def test_excluded_namespaces_are_as_ever(plane: ControlPlane, outage: str, namespace: str) -> None:
+    before = calls(plane)
+    for gpu in (False, True):
+        status, answer = plane.client().post(PODS.format(namespace), pod(f"{outage}-{gpu}".lower(), gpu=gpu))
+        assert status == 201, answer
+    assert calls(plane) == before
+
+
+WORDS = {
+    "refusing": "dial tcp {}:443: connect: connection refused",
+    "swallowing": "context deadline exceeded",
+    "silent": "context deadline exceeded",
+}
+
+
+def test_gpu_pods_are_refused_by_a_message_that_names_the_service(plane: ControlPlane, outage: str) -> None:
+    began = time.monotonic()
+    status, answer = plane.client().post(PODS.format(NAMESPACE), pod(gpu=True))
+    assert time.monotonic() - began < NO_LIMIT
+    assert (status, answer["reason"]) == (500, "InternalError")
+    assert answer["message"] == (
+        'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
+        'Post "https://gpu-admission.gpu-admission.svc:443/mutate?timeout=5s": '
+        + WORDS[outage].format(plane.service_address(HOST))
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param("/apis/apps/v1/namespaces/{}/deployments", DEPLOYMENT, id="deployment"),
+        pytest.param("/apis/batch/v1/namespaces/{}/jobs", JOB, id="job"),
+        pytest.param("/apis/batch/v1/namespaces/{}/cronjobs", CRON_JOB, id="cronjob"),
+        pytest.param("/api/v1/namespaces/{}/resourcequotas", RESOURCE_QUOTA, id="resourcequota"),
+    ],
+)
+def test_workloads_apply_within_the_short_timeout(
+    plane: ControlPlane, outage: str, path: str, body: JSON
+) -> None:
+    client = plane.client()
+    before = calls(plane)
+    began = time.monotonic()
+    named = {**body, "metadata": {"name": f"{body['metadata']['name']}-{outage}"}}
+    status, answer = client.post(path.format(NAMESPACE), named)
+    seconds = time.monotonic() - began
+    assert status == 201, answer
+    assert calls(plane) == before + 1  # so there was one wait, of 2 s at most
+    assert seconds < NO_LIMIT
+    log.info("%s: %s applied after %.2f s", outage, path.rpartition("/")[2], seconds)
+
+
+@pytest.mark.parametrize("plural", DEFINITIONS)
+def test_our_own_kinds_can_still_be_changed(plane: ControlPlane, outage: str, plural: str) -> None:
+    """An operator who mends something during an outage must not need the webhook for it."""
+    client = plane.client()
+    definition = DEFINITIONS[plural]["spec"]
+    scope = f"namespaces/{NAMESPACE}/" if definition["scope"] == "Namespaced" else ""
+    path = f"/apis/gpu-admission.dev/v1alpha1/{scope}{plural}"
+    kind = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": definition["names"]["kind"]}
+    began = time.monotonic()
+    status, answer = client.post(path, {**kind, **OURS[plural]})
+    assert status == 201, answer
+    one = f"{path}/{OURS[plural]['metadata']['name']}"
+    status, answer = client.patch(one, {"metadata": {"labels": {"changed": outage}}})
+    assert status == 200, answer
+    status, answer = client.delete(one)
+    assert status == 200, answer
+    log.info("%s: %s created, changed and deleted in %.2f s", outage, plural, time.monotonic() - began)
+
+
+def test_running_gpu_pods_are_left_alone(plane: ControlPlane, outage: str) -> None:
+    """A kubelet reports, a controller takes a finalizer off, somebody labels, somebody deletes."""
+    client = plane.client()
+    before = calls(plane)
+    path = f"{PODS.format(NAMESPACE)}/running-{outage}"
+    for where, change in (
+        ("/status", {"status": {"phase": "Running"}}),
+        ("", {"metadata": {"labels": {"looked": "at"}, "finalizers": ["example.com/held"]}}),
+        ("", {"metadata": {"finalizers": None}}),
+    ):
+        status, answer = client.patch(f"{path}{where}", change)
+        assert status == 200, answer
+    status, answer = client.delete(path, {"gracePeriodSeconds": 0})
+    assert status == 200, answer
+    assert calls(plane) == before
+
+
+def test_break_glass_is_the_deletion_of_the_configurations(plane: ControlPlane, outage: str) -> None:
+    """The last way out needs nothing of ours: without configurations nobody is called. Last in this module."""
+    uninstall(plane)
+    client = plane.client()
+    deadline = time.monotonic() + NO_LIMIT
+    status, answer = 0, None
+    while status != 201 and time.monotonic() < deadline:
+        status, answer = client.post(PODS.format(NAMESPACE), pod(gpu=True))
+    assert status == 201, (outage, answer)

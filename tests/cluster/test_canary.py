@@ -1,0 +1,371 @@
+"""The canary through the real API server: what it proves under any policy, and what it finds when a part is broken."""
+
+import base64
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from tests.builders import JSON
+from tests.cluster.controllers import Command, eventually
+from tests.cluster.test_other_webhooks import NAMESPACE as SHARED
+from tests.cluster.test_other_webhooks import OtherWebhook
+from tests.controlplane import JSON_PATCH, Authority, ControlPlane
+from tests.controlplane.gpuquota import api_client
+from tests.controlplane.webhook import Webhook
+from webhook.canary.probe import canary_pod, probe
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
+
+NAMESPACE = "gpu-admission-canary"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-admission"
+VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/zz-gpu-admission"
+
+CALLED = ["pods.mutate.gpu-admission.dev is called", "pods.validate.gpu-admission.dev is called"]
+PATCHED = [*CALLED, "patches are applied"]
+REFUSED = "half a GPU is refused in our words"
+NOT_REFUSED = f"that a wrong pod is refused: gpu-requests is not enforced in {NAMESPACE}"
+NOT_INJECTED = f"that injections survive: the policy of {NAMESPACE} injects nothing"
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> ApiClient:
+    return api_client(plane)
+
+
+@pytest.fixture(scope="module")
+def namespace(plane: ControlPlane) -> Iterator[str]:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
+    yield NAMESPACE
+    plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("config")
+    _write(folder, {})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def webhook(plane: ControlPlane, config: Path) -> Iterator[Webhook]:
+    with Webhook(plane, config=config, host=14) as running:
+        running.register()
+        yield running
+        running.unregister()
+
+
+def _write(folder: Path, spec: dict[str, Any]) -> None:
+    metadata = {"name": "default"}
+    document = {
+        "apiVersion": "gpu-admission.dev/v1alpha1",
+        "kind": "GPUPolicy",
+        "metadata": metadata,
+        "spec": spec,
+    }
+    (folder / "policy.yaml").write_text(yaml.safe_dump(document))
+
+
+AUDIT = {
+    name: {"mode": "audit"}
+    for name in ("gpu-requests", "gpu-toleration", "gpu-class", "readiness-delay", "model-warming")
+}
+
+
+@pytest.mark.usefixtures("webhook")
+@pytest.mark.parametrize(
+    ("spec", "proved", "left_open"),
+    [
+        pytest.param(
+            {},
+            [*PATCHED, "what gpu-toleration injects is in the final pod", REFUSED],
+            [],
+            id="the-built-in-defaults-prove-everything",
+        ),
+        pytest.param(
+            {"rules": {"gpu-class": {"default": "nvidia-t4"}}},
+            [*PATCHED, "what gpu-class, gpu-toleration injects is in the final pod", REFUSED],
+            [],
+            id="a-class-is-pinned",
+        ),
+        pytest.param(
+            {"rules": AUDIT},
+            PATCHED,
+            [NOT_INJECTED, NOT_REFUSED],
+            id="a-first-install-that-only-audits-is-called-all-the-same",
+        ),
+        pytest.param(
+            {"pausedUntil": "2100-01-01T00:00:00Z"},
+            PATCHED,
+            [NOT_INJECTED, NOT_REFUSED],
+            id="so-is-one-that-is-paused",
+        ),
+        pytest.param(
+            {"exemptions": [{"namespaces": [NAMESPACE], "reason": "test"}]},
+            PATCHED,
+            [NOT_INJECTED, NOT_REFUSED],
+            id="so-is-one-that-exempts-the-namespace",
+        ),
+        pytest.param(
+            {"rules": {"gpu-class": {"allowed": ["nvidia-t4"]}}},
+            [*PATCHED, REFUSED],
+            ["nothing pins the pod to a GPU class"],
+            id="a-policy-that-refuses-the-canary-is-obeyed",
+        ),
+        pytest.param(
+            {"rules": {"gpu-requests": {"maxPerPod": 0}}},
+            [CALLED[0], REFUSED],
+            [
+                "that pods.validate.gpu-admission.dev is called, and patches applied: the policy refuses the canary before",
+                "that injections survive: the canary itself was refused",
+            ],
+            id="so-is-one-that-refuses-it-at-once",
+        ),
+    ],
+)
+def test_a_canary_says_what_is_proved_and_what_the_policy_leaves_open(
+    config: Path,
+    api: ApiClient,
+    namespace: str,
+    spec: dict[str, Any],
+    proved: list[str],
+    left_open: list[str],
+) -> None:
+    _write(config, spec)
+
+    def as_wanted() -> bool:
+        outcome = probe(api, namespace)
+        return list(outcome.proved) == proved
+
+    eventually(as_wanted)
+    outcome = probe(api, namespace)
+
+    assert (outcome.ok, outcome.message) == (True, "")
+    assert list(outcome.proved) == proved
+    assert len(outcome.open) == len(left_open)
+    assert all(words in told for words, told in zip(left_open, outcome.open, strict=True))
+    assert "version 0.1.0" in outcome.answered_by[0]
+
+
+def _deleted(plane: ControlPlane, path: str) -> None:
+    assert plane.client().delete(path)[0] == 200
+
+
+def _other_authority(plane: ControlPlane, path: str) -> None:
+    bundle = base64.b64encode(Authority("another").certificate).decode()
+    patch = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
+    assert plane.client().patch(path, patch, content_type=JSON_PATCH)[0] == 200
+
+
+def _excluded(plane: ControlPlane, path: str) -> None:
+    at = "/webhooks/0/namespaceSelector/matchExpressions/0/values/-"
+    patch = [{"op": "add", "path": at, "value": NAMESPACE}]
+    assert plane.client().patch(path, patch, content_type=JSON_PATCH)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("break_it", "path", "reason", "message", "remedy"),
+    [
+        pytest.param(
+            _deleted,
+            MUTATING,
+            "not-called",
+            "a GPU pod was admitted without a call of pods.mutate.gpu-admission.dev",
+            "apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again",
+            id="the-mutating-configuration-is-gone",
+        ),
+        pytest.param(
+            _deleted,
+            VALIDATING,
+            "not-validated",
+            "a GPU pod was admitted without a call of pods.validate.gpu-admission.dev",
+            "apply the ValidatingWebhookConfiguration zz-gpu-admission of deploy/ again",
+            id="the-validating-configuration-is-gone",
+        ),
+        pytest.param(
+            _excluded,
+            MUTATING,
+            "not-called",
+            "a GPU pod was admitted without a call of pods.mutate.gpu-admission.dev",
+            f"its namespaceSelector must not exclude {NAMESPACE}",
+            id="the-selector-excludes-its-namespace",
+        ),
+        pytest.param(
+            _other_authority,
+            MUTATING,
+            "call-failed",
+            "x509: certificate signed by unknown authority",
+            "gpu-admission certs check",
+            id="the-bundle-is-another-authority",
+        ),
+        pytest.param(
+            _other_authority,
+            VALIDATING,
+            "call-failed",
+            'failed calling webhook "pods.validate.gpu-admission.dev"',
+            "gpu-admission certs check",
+            id="the-bundle-of-the-validating-one-is",
+        ),
+    ],
+)
+def test_a_canary_finds_what_is_broken(
+    plane: ControlPlane,
+    webhook: Webhook,
+    config: Path,
+    api: ApiClient,
+    namespace: str,
+    break_it: Callable[[ControlPlane, str], None],
+    path: str,
+    reason: str,
+    message: str,
+    remedy: str,
+) -> None:
+    _write(config, {})
+    break_it(plane, path)
+    try:
+        eventually(lambda: probe(api, namespace).reason == reason)
+        outcome = probe(api, namespace)
+    finally:
+        webhook.register()
+
+    assert (outcome.ok, outcome.reason) == (False, reason)
+    assert message in outcome.message
+    assert remedy in outcome.remedy
+
+
+def test_a_webhook_that_is_down_is_told(webhook: Webhook, api: ApiClient, namespace: str) -> None:
+    webhook.stop()
+    try:
+        outcome = probe(api, namespace)
+    finally:
+        webhook.start()
+
+    assert outcome.reason == "call-failed"
+    assert "connection refused" in outcome.message
+    assert outcome.remedy == "start the webhook: kubectl -n gpu-admission get pods"
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_namespace_that_is_not_there_is_told(api: ApiClient) -> None:
+    outcome = probe(api, "nowhere")
+
+    assert (outcome.reason, outcome.remedy) == ("namespace", "kubectl create namespace nowhere")
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_user_who_may_not_create_pods_is_told_so(plane: ControlPlane, namespace: str) -> None:
+    outcome = probe(ApiClient(load_access(str(plane.kubeconfig("engineer")))), namespace)
+
+    assert outcome.reason == "forbidden"
+    assert 'User "engineer" cannot create resource "pods"' in outcome.message
+
+
+def test_an_api_server_that_is_away_is_told(tmp_path: Path, plane: ControlPlane) -> None:
+    document = yaml.safe_load(plane.kubeconfig().read_text())
+    document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    (tmp_path / "config").write_text(yaml.safe_dump(document))
+
+    assert probe(ApiClient(load_access(str(tmp_path / "config"))), NAMESPACE).reason == "api-server"
+
+
+def _without_answer(document: JSON) -> None:
+    document["metadata"]["annotations"].pop("gpu-admission.dev/canary-answer", None)
+
+
+def _without_tolerations(document: JSON) -> None:
+    document["spec"]["tolerations"] = []
+
+
+@pytest.mark.usefixtures("webhook")
+@pytest.mark.parametrize(
+    ("change", "reason", "message"),
+    [
+        pytest.param(
+            _without_answer,
+            "not-patched",
+            "what the mutating webhook added is not in the final pod",
+            id="an-annotation",
+        ),
+        pytest.param(
+            _without_tolerations,
+            "undone",
+            "what gpu-toleration injected is not in the final pod",
+            id="a-toleration",
+        ),
+    ],
+)
+def test_another_webhook_that_takes_out_what_was_injected_is_found(
+    plane: ControlPlane,
+    config: Path,
+    api: ApiClient,
+    tmp_path: Path,
+    change: Callable[[JSON], None],
+    reason: str,
+    message: str,
+) -> None:
+    _write(config, {})
+    plane.client().post("/api/v1/namespaces", {"metadata": {"name": SHARED}})
+    eventually(lambda: probe(api, SHARED).ok)
+    other = OtherWebhook(plane, tmp_path)
+    try:
+        with other.registered(change, reinvocation="IfNeeded"):
+            outcome = probe(api, SHARED)
+    finally:
+        other.close()
+
+    assert (outcome.reason, outcome.message) == (reason, message)
+    assert "see which mutating webhook runs after zz-gpu-admission" in outcome.remedy
+
+
+@pytest.mark.usefixtures("webhook")
+def test_the_mark_is_no_way_around_the_rules_and_marks_nothing_that_is_stored(
+    plane: ControlPlane, config: Path, namespace: str
+) -> None:
+    _write(config, {})
+    nonce = "0123456789abcdef"
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    refused = plane.client().post(path, canary_pod(nonce, "0.5"))
+    stored = plane.client().post(path, canary_pod(nonce, "1"))
+
+    assert (refused[0], stored[0]) == (403, 201)
+    assert "[gpu-requests]" in refused[1]["message"]
+    assert "gpu-admission.dev/canary-answer" not in stored[1]["metadata"]["annotations"]
+    assert "nvidia.com/gpu" in {each["key"] for each in stored[1]["spec"]["tolerations"]}
+
+
+def test_the_controller_shows_the_canary_in_its_metrics(
+    quotas: ControlPlane, webhook: Webhook, config: Path, namespace: str
+) -> None:
+    _write(config, {})
+    lease, canary = f"canary-{uuid4()}", ("--canary-namespace", namespace, "--canary-seconds", "1")
+    leader = Command(quotas, "canary-leader", "--lease", lease, *canary)
+    follower = Command(quotas, "canary-follower", "--lease", lease, *canary)
+    leader.start()
+    assert eventually(
+        lambda: leader.metric("gpu_admission_canary_success") == ["gpu_admission_canary_success 1.0"]
+    )
+    follower.start()
+
+    assert leader.metric("gpu_admission_canary_last_success_timestamp_seconds")
+    assert leader.metric("gpu_admission_canary_duration_seconds")
+    assert follower.metric("gpu_admission_canary_success") == []
+
+    webhook.stop()
+    try:
+        assert eventually(
+            lambda: leader.metric("gpu_admission_canary_success") == ["gpu_admission_canary_success 0.0"]
+        )
+    finally:
+        webhook.start()
+    failures = dict(line.rsplit(" ", 1) for line in leader.metric("gpu_admission_canary_failures_total"))
+    assert float(failures['gpu_admission_canary_failures_total{reason="call-failed"}']) >= 1
+    assert float(failures['gpu_admission_canary_failures_total{reason="not-called"}']) == 0
+    assert eventually(lambda: leader.metric("gpu_admission_canary_success")[0].endswith(" 1.0"))
+    assert leader.log().count("start the webhook") == 1, "a failure that lasts is said once"
+    quotas.processes.terminate("canary-leader", grace=10)
+    assert eventually(lambda: bool(follower.metric("gpu_admission_canary_success")), seconds=30)
+    quotas.processes.terminate("canary-follower", grace=10)

@@ -1,0 +1,356 @@
+"""Configuration from the API server: real `serve` and `controller` processes, real kubectl, real outages."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+import yaml
+from click.testing import CliRunner
+
+from tests.builders import gpu_container, pod
+from tests.cluster.configuration import (
+    KINDS,
+    install_configuration_kinds,
+    register_reviews,
+    unregister_reviews,
+)
+from tests.cluster.controllers import Command, eventually
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import install_quota_kind
+from tests.controlplane.webhook import Webhook
+from webhook.commands import main
+from webhook.configuration.documents import API_VERSION, Document
+
+JSON = dict[str, Any]
+MAX_ONE = {"rules": {"gpu-requests": {"maxPerPod": 1}}}
+TWO_GPUS = pod(gpu_container("2"))
+
+
+class Served:
+    """A `serve` process on the cluster's documents, and the verbs that the tests need."""
+
+    def __init__(self, plane: ControlPlane, webhook: Webhook, authority: Path) -> None:
+        self.plane = plane
+        self.webhook = webhook
+        self.client = plane.client()
+        self._authority = authority
+
+    def apply(self, *documents: Document, check: bool = True) -> Any:
+        return self.plane.kubectl(
+            "apply", "-f", "-", stdin=yaml.safe_dump_all(document.data for document in documents), check=check
+        )
+
+    def delete_all(self) -> None:
+        for plural in KINDS.values():
+            self.client.delete(f"/apis/{API_VERSION}/{plural}")
+
+    def ready(self) -> tuple[int, JSON]:
+        answer = self._request("GET", "/readyz")
+        return answer.status, answer.json()
+
+    def configuration(self) -> JSON:
+        detail: JSON = self.ready()[1]["configuration"]
+        return detail
+
+    def review(self, document: JSON, namespace: str = "team") -> JSON:
+        """Ask about the creation of a pod, as the API server does first; no quota is asked then."""
+        request = {
+            "uid": "u",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "operation": "CREATE",
+            "namespace": namespace,
+            "object": {**document, "metadata": {**document["metadata"], "namespace": namespace}},
+        }
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        answer = self._request("POST", "/mutate?timeout=5s", json=review)
+        response: JSON = answer.json()["response"]
+        return response
+
+    def refuses_two_gpus(self, namespace: str = "team") -> bool:
+        return not self.review(TWO_GPUS, namespace)["allowed"]
+
+    def condition(self, kind: str, name: str) -> JSON:
+        _, answer = self.client.get(f"/apis/{API_VERSION}/{KINDS[kind]}/{name}")
+        found: list[JSON] = answer.get("status", {}).get("conditions", [])
+        return found[0] if found else {}
+
+    def _request(self, method: str, path: str, **fields: Any) -> urllib3.BaseHTTPResponse:
+        with urllib3.PoolManager(ca_certs=str(self._authority), retries=False, timeout=10) as pool:
+            return pool.request(method, f"https://{self.webhook.address}{path}", **fields)
+
+
+@pytest.fixture(scope="module")
+def started(plane: ControlPlane) -> Iterator[Served]:
+    install_configuration_kinds(plane)
+    install_quota_kind(plane.client())
+    webhook = Webhook(plane, host=40, arguments=("--kubeconfig", plane.kubeconfig()))
+    with webhook:
+        register_reviews(plane, webhook)
+        yield Served(plane, webhook, webhook.folder / "certs" / "ca.crt")
+        unregister_reviews(plane)
+
+
+@pytest.fixture
+def served(started: Served) -> Iterator[Served]:
+    yield started
+    started.delete_all()
+    assert eventually(lambda: not started.refuses_two_gpus())
+    assert eventually(lambda: not started.configuration()["refused"])
+
+
+@pytest.fixture(scope="module")
+def controller(started: Served) -> Iterator[Command]:
+    command = Command(started.plane, "configuration-controller", "--lease", "configuration")
+    command.start()
+    yield command
+    started.plane.processes.terminate(command.name, grace=10)
+
+
+def policy(name: str, spec: JSON) -> Document:
+    return Document("GPUPolicy", name, spec)
+
+
+def test_what_is_applied_holds_within_two_seconds(served: Served) -> None:
+    assert not served.refuses_two_gpus()
+
+    served.apply(policy("default", MAX_ONE))
+
+    assert eventually(served.refuses_two_gpus, seconds=2)
+    told = served.configuration()
+    assert (told["from"], told["read"], told["refused"]) == ("cluster", True, [])
+    assert told["unconfirmedSeconds"] < 80
+
+
+def test_a_bad_policy_is_refused_at_apply_with_everything_wrong(served: Served) -> None:
+    served.apply(policy("default", MAX_ONE))
+    assert eventually(served.refuses_two_gpus)
+    bad = {
+        "match": {"namespaces": ["ml-*"], "namespaceSelector": {"matchLabels": {"a b": "c"}}},
+        "pausedUntil": "2027-13-31T18:00:00Z",
+        "exemptions": [{"namespaces": ["legacy"], "reason": " ", "rules": ["gpu-clas"]}],
+        "rules": {"gpu-class": {"default": "nvidia-a1000"}, "shared-memory": {"sizeLimit": "half"}},
+    }
+
+    answer = served.apply(policy("training", bad), check=False)
+
+    assert answer.returncode == 1
+    for line in (
+        "* spec.match.namespaceSelector.matchLabels[a b]: is not a label key",
+        "* spec.pausedUntil: must be a moment with a time zone, such as 2027-01-31T18:00:00Z",
+        "* spec.exemptions[0].reason: must say why, for whoever finds this exemption next year",
+        '* spec.exemptions[0].rules[0]: "gpu-clas" is no rule; did you mean gpu-class?',
+        '* spec.rules.gpu-class.default: "nvidia-a1000" is neither a class nor a family: did you mean "nvidia-a100"?',
+        '* spec.rules.shared-memory.sizeLimit: "half"',
+    ):
+        assert line in answer.stderr, answer.stderr
+    assert served.refuses_two_gpus()
+
+
+def test_a_class_that_policies_name_cannot_lose_its_family(served: Served) -> None:
+    served.apply(
+        Document("GPUClass", "card", {"memoryGiB": 8, "family": "cards"}),
+        policy("default", {"rules": {"gpu-class": {"default": "cards"}, **MAX_ONE["rules"]}}),
+    )
+    assert eventually(served.refuses_two_gpus)
+
+    answer = served.apply(Document("GPUClass", "card", {"memoryGiB": 8, "family": "boards"}), check=False)
+
+    assert answer.returncode == 1
+    assert (
+        'would make GPUPolicy/default unusable: spec.rules.gpu-class.default: "cards" is neither a class nor a family'
+        in answer.stderr
+    )
+
+
+def test_what_is_worth_knowing_is_told(served: Served) -> None:
+    served.apply(policy("default", MAX_ONE))
+    assert eventually(served.refuses_two_gpus)
+
+    answer = served.apply(
+        policy(
+            "second",
+            {
+                "match": {"namespaces": ["ml-*"]},
+                "exemptions": [{"namespaces": ["ml-old"], "reason": "migration", "until": "2020-01-31"}],
+            },
+        )
+    )
+
+    for line in (
+        "Warning: spec.exemptions[0].until: has passed: this exemption holds no more [configuration]",
+        "Warning: spec.match: second never governs: default comes first wherever it matches [configuration]",
+        'Warning: spec.match.namespaces[0]: "ml-*" fits no namespace that exists [configuration]',
+    ):
+        assert line in answer.stderr
+
+
+def test_a_quota_names_what_exists(served: Served) -> None:
+    served.client.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    hard = {
+        "gpus": "8",
+        "classes": {"nvidia-a10o": "2"},
+        "resources": {"nvidia.com/gpus": "4", "nvidia.com/gpu": "4"},
+    }
+
+    answer = served.apply(Document("GPUQuota", "default", {"hard": hard}, "team"), check=False)
+
+    assert answer.returncode == 1
+    assert (
+        "* spec.hard.classes.nvidia-a10o: is neither a class nor a family; did you mean nvidia-a10?"
+        in answer.stderr
+    )
+    assert "* spec.hard.resources[nvidia.com/gpus]: is no resource that asks for a GPU" in answer.stderr
+    assert "nvidia.com/gpu]" not in answer.stderr
+
+
+def test_labels_choose_a_policy(served: Served) -> None:
+    spec = {"match": {"namespaceSelector": {"matchLabels": {"gpus": "one"}}}, **MAX_ONE}
+    served.apply(policy("small", spec))
+    served.client.post("/api/v1/namespaces", {"metadata": {"name": "large"}})
+    assert eventually(lambda: "small" in served.plane.kubectl("get", "gpupolicies").stdout)
+
+    # A namespace and a pod in it that come at once: the watch has not shown it yet.
+    served.client.post("/api/v1/namespaces", {"metadata": {"name": "small", "labels": {"gpus": "one"}}})
+    assert eventually(lambda: served.refuses_two_gpus("small"), seconds=2)
+    assert not served.refuses_two_gpus("large")
+
+    served.client.patch("/api/v1/namespaces/small", {"metadata": {"labels": {"gpus": None}}})
+
+    assert eventually(lambda: not served.refuses_two_gpus("small"))
+    unknown = served.review(TWO_GPUS, "nowhere")
+    assert unknown["status"]["code"] == 503
+    assert (
+        'cannot read the labels of namespace nowhere, by which its policy is chosen: namespaces "nowhere" not found'
+        in (unknown["status"]["message"])
+    )
+
+
+def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, controller: Command) -> None:
+    served.apply(
+        policy("default", MAX_ONE), policy("other", {"priority": 1, "match": {"namespaces": ["other"]}})
+    )
+    assert eventually(served.refuses_two_gpus)
+    assert eventually(lambda: served.condition("GPUPolicy", "default").get("status") == "True")
+    version = served.configuration()["version"]
+    served.webhook.stop()
+
+    served.apply(policy("default", {"rules": {"gpu-class": {"default": "no-such-class"}}}))
+
+    condition = served.condition
+    assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Refused")
+    told = condition("GPUPolicy", "default")
+    assert told["message"].startswith("the version before it stays in force:\nspec.rules.gpu-class.default: ")
+    assert controller.metric("gpu_admission_config_valid") == ["gpu_admission_config_valid 0.0"]
+    assert condition("GPUPolicy", "other")["status"] == "True"
+    # One that starts only now knows what was in force, too.
+    served.webhook.start()
+    assert eventually(lambda: served.ready()[0] == 200)
+    assert eventually(served.refuses_two_gpus, seconds=2)
+    assert served.configuration()["version"] == version
+    assert "spec.rules.gpu-class.default" in served.configuration()["refused"][0]
+    assert "gpu_admission_config_valid 0.0" in served.webhook.metrics()
+    assert f'gpu_admission_config_info{{from="cluster",version="{version}"}} 1.0' in served.webhook.metrics()
+    assert f'version="{version}"' in controller.metric("gpu_admission_config_info{")[0]
+    # What others apply meanwhile is held back.
+    served.apply(policy("other", {"match": {"namespaces": ["other"]}}))
+    assert eventually(lambda: condition("GPUPolicy", "other")["reason"] == "HeldBack")
+    assert "mend GPUPolicy/default" in condition("GPUPolicy", "other")["message"]
+    # Break glass does not depend on it.
+    paused = run_pause(served.plane, "default", "--for", "1m", "--reason", "incident")
+    assert paused.exit_code == 0, paused.output
+    assert eventually(lambda: not served.refuses_two_gpus(), seconds=3)
+    served.apply(policy("default", MAX_ONE))
+    assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Accepted")
+    assert eventually(lambda: condition("GPUPolicy", "other")["reason"] == "Accepted")
+    assert eventually(served.refuses_two_gpus)
+    assert controller.metric("gpu_admission_config_valid") == ["gpu_admission_config_valid 1.0"]
+
+
+def run_pause(plane: ControlPlane, *arguments: str, command: str = "pause") -> Any:
+    return CliRunner().invoke(
+        main, ["config", command, *arguments, "--kubeconfig", str(plane.kubeconfig())], catch_exceptions=False
+    )
+
+
+def test_a_pause_lets_in_warns_is_audited_and_ends_by_itself(served: Served) -> None:
+    served.apply(policy("default", MAX_ONE), policy("other", {"match": {"namespaces": ["other"]}}))
+    assert eventually(served.refuses_two_gpus)
+
+    done = run_pause(served.plane, "default", "--for", "10s", "--reason", "incident 7", "-o", "json")
+
+    [told] = json.loads(done.stdout)
+    until = datetime.fromisoformat(told["pausedUntil"])
+    assert timedelta() < until - datetime.now(UTC) <= timedelta(seconds=10)
+    assert (told["policy"], told["by"], told["reason"]) == ("default", "admin", "incident 7")
+    assert eventually(lambda: not served.refuses_two_gpus(), seconds=5)
+    assert served.review(TWO_GPUS)["warnings"] == [
+        f"policy default is paused until {told['pausedUntil']}: what it would refuse or change is only logged"
+    ]
+    assert served.webhook.total("gpu_admission_policy_paused_until_timestamp_seconds") == until.timestamp()
+    assert eventually(served.refuses_two_gpus)
+    assert datetime.now(UTC) >= until
+    record = next(each for each in reversed(served.webhook.audit()) if each["verdict"] == "warned")
+    assert record["policy"]["name"] == "default"
+    assert datetime.fromisoformat(record["policy"]["pausedUntil"]) == until
+    assert {finding["outcome"] for finding in record["findings"]} == {"logged"}
+    assert "gpu_admission_policies_paused 0.0" in served.webhook.metrics()
+
+
+def test_resume_ends_a_pause(served: Served) -> None:
+    served.apply(policy("default", MAX_ONE))
+    assert run_pause(served.plane, "--for", "1h", "--reason", "incident").exit_code == 0
+    stored = served.client.get(f"/apis/{API_VERSION}/gpupolicies/default")[1]
+    assert stored["metadata"]["annotations"]["gpu-admission.dev/paused-by"] == "admin"
+    assert stored["metadata"]["annotations"]["gpu-admission.dev/pause-reason"] == "incident"
+    assert eventually(lambda: not served.refuses_two_gpus())
+
+    done = run_pause(served.plane, command="resume")
+
+    assert done.stdout == f"policy default holds again; it was paused until {stored['spec']['pausedUntil']}\n"
+    assert eventually(served.refuses_two_gpus)
+    stored = served.client.get(f"/apis/{API_VERSION}/gpupolicies/default")[1]
+    assert "gpu-admission.dev/paused-by" not in stored["metadata"].get("annotations", {})
+    assert run_pause(served.plane, command="resume").stdout == "nothing is paused\n"
+
+
+def test_everything_wrong_with_a_pause_is_told_at_once(served: Served) -> None:
+    served.apply(policy("default", {}))
+
+    done = run_pause(served.plane, "defualt", "--for", "25h", "--reason", " ")
+
+    assert done.exit_code == 2
+    assert done.stderr.splitlines() == [
+        'error: --for: "25h" is not more than nothing and at most 24h; pause again if it takes longer',
+        "error: --reason is missing: say why, for whoever finds the pause",
+        "error: there is no GPUPolicy defualt; there are default",
+    ]
+
+
+def test_the_last_good_ones_stay_while_the_api_server_is_away(served: Served) -> None:
+    served.apply(policy("default", MAX_ONE))
+    assert eventually(served.refuses_two_gpus)
+    version = served.configuration()["version"]
+    served.plane.kill("kube-apiserver")
+
+    assert eventually(lambda: served.configuration()["unconfirmedSeconds"] > 2)
+    assert served.refuses_two_gpus()
+    assert served.ready()[0] == 200
+    # One that starts now has nothing but the built-in documents: it says so, waits a while, and then answers.
+    served.webhook.stop()
+    served.webhook.start()
+    assert served.ready()[0] == 503
+    assert served.configuration()["read"] is False
+    assert eventually(lambda: served.ready()[0] == 200, seconds=15)
+    assert not served.refuses_two_gpus()
+    assert 'gpu_admission_config_info{from="built-in"' in served.webhook.metrics()
+    assert "gpu_admission_config_valid 0.0" in served.webhook.metrics()
+
+    served.plane.restart("kube-apiserver")
+
+    assert eventually(served.refuses_two_gpus, seconds=40)
+    assert served.configuration()["version"] == version
+    assert served.configuration()["unconfirmedSeconds"] < 80

@@ -1,0 +1,242 @@
+"""The schemas of GPUPolicy, GPUClass and GPUVocabulary take every document that we take, and lose nothing of it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policies.vocabulary import Measure
+from tests.cluster.configuration import KINDS, install_configuration_kinds
+from tests.controlplane.client import Client
+from tests.controlplane.plane import ControlPlane
+from webhook.configuration.documents import API_VERSION, Collected, Document, Place, read_document
+from webhook.yaml_documents import YamlDocument, load_documents
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(
+    [*(ROOT / "examples").glob("policies*/*.yaml"), *(ROOT / "webhook/configuration/builtin").glob("*.yaml")]
+)
+STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
+JSON = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def client(plane: ControlPlane) -> Client:
+    install_configuration_kinds(plane)
+    return plane.client()
+
+
+def read(document: JSON) -> Collected:
+    collected = Collected()
+    read_document(Place("", document), collected)
+    return collected
+
+
+def meaning(document: JSON) -> Any:
+    """Return what we understand, with the digest of a policy, so with every null and every number as it is written."""
+    collected = read(document)
+    assert not collected.problems
+    return collected.policies, collected.classes, collected.vocabularies
+
+
+def stored(client: Client, document: JSON) -> JSON:
+    """Return what the API server makes of a document."""
+    status, answer = client.post(f"/apis/{API_VERSION}/{KINDS[document['kind']]}", document, STRICT)
+    assert status == 201, (document, answer)
+    return Document(document["kind"], answer["metadata"]["name"], answer["spec"]).data
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_the_documents_that_we_ship_are_taken_as_they_are(client: Client, file: Path) -> None:
+    documents = [each for each in load_documents(file.read_text()) if isinstance(each, YamlDocument)]
+    assert documents
+    for document in documents:
+        assert meaning(stored(client, document.data)) == meaning(document.data)
+
+
+def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[JSON]:
+    """Return objects in which each field is there or left out."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def few(items: st.SearchStrategy[Any], least: int = 0) -> st.SearchStrategy[list[Any]]:
+    return st.lists(items, min_size=least, max_size=3)
+
+
+WORDS = st.sampled_from(
+    ["a", "ml-*", "*", "team-?", "8", "true", "off", "nvidia.com/gpu", "1/4", "0.25", "50%", "16Gi"]
+)
+WHOLE = st.sampled_from([0, 1, 2, 7, 8, 8.0, 60, 86400])
+MODES = st.sampled_from(["enforce", "warn", "audit", "disabled"])
+OPTIONAL_WORDS = st.one_of(WORDS, st.none())
+OPTIONAL_NUMBERS = st.one_of(WHOLE, st.none())
+SELECTORS = st.one_of(
+    st.none(),
+    some(
+        matchLabels=st.dictionaries(st.sampled_from(["team", "example.com/tier"]), st.sampled_from(["a", ""]), max_size=2),
+        matchExpressions=few(
+            some(
+                key=st.sampled_from(["team", "example.com/tier"]),
+                operator=st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+                values=few(st.sampled_from(["a", "b"])),
+            )
+        ),
+    ),
+)  # fmt: skip
+TOLERATIONS = few(
+    some(
+        key=st.sampled_from(["nvidia.com/gpu", "dedicated", None]),
+        operator=st.sampled_from(["Exists", "Equal", "", None]),
+        value=st.sampled_from(["ml", "", None]),
+        effect=st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute", "", None]),
+        tolerationSeconds=OPTIONAL_NUMBERS,
+    )
+)
+SOURCES = some(
+    image=st.sampled_from(["python:3.12", "example.com/a/b@sha256:00"]),
+    credentialsSecret=st.sampled_from(["model-keys", None]),
+    credentialsKey=st.sampled_from(["key.json"]),
+    env=st.dictionaries(st.sampled_from(["HF_ENDPOINT", "HTTPS_PROXY"]), WORDS, max_size=2),
+)
+RULES = some(
+    **{
+        "gpu-requests": some(
+            mode=MODES,
+            maxPerContainer=OPTIONAL_NUMBERS,
+            maxPerPod=OPTIONAL_NUMBERS,
+            completeLimits=st.booleans(),
+            gpusPerNode=WHOLE,
+        ),
+        "gpu-class": some(mode=MODES, labelKey=st.just("accelerator"), default=OPTIONAL_WORDS, allowed=few(WORDS)),
+        "gpu-toleration": some(mode=MODES, tolerations=TOLERATIONS),
+        "readiness-delay": some(
+            mode=MODES,
+            strategy=st.sampled_from(["initialDelay", "startupProbe"]),
+            modelLoadSeconds=OPTIONAL_NUMBERS,
+            loadMiBPerSecond=WHOLE,
+            buffer=st.sampled_from([0, 0.2, 1.0, 10]),
+        ),
+        "shared-memory": some(mode=MODES, sizeLimit=WORDS),
+        "model-warming": some(
+            mode=MODES,
+            mountPath=st.sampled_from(["/model-cache", "/a/b"]),
+            cacheSizeLimit=WORDS,
+            runAsUser=OPTIONAL_NUMBERS,
+            resources=some(cpu=st.sampled_from(["1", "500m"]), memory=WORDS),
+            sources=some(s3=SOURCES, gs=SOURCES, hf=SOURCES, https=SOURCES, pvc=SOURCES),
+        ),
+        "gpu-isolation": some(mode=MODES),
+        "gpu-quota": some(mode=MODES, required=st.booleans(), onLedgerError=st.sampled_from(["deny", "allow"])),
+    }
+)  # fmt: skip
+EXEMPTIONS = st.fixed_dictionaries(
+    {"namespaces": few(WORDS, 1), "reason": WORDS},
+    optional={
+        "rules": st.one_of(st.none(), few(st.sampled_from(["gpu-class", "gpu-quota"]))),
+        "until": st.sampled_from([None, "2027-01-31"]),
+        "namespaceSelector": SELECTORS,
+    },
+)
+MOMENTS = st.sampled_from(
+    [None, "2027-01-31T18:00:00Z", "2027-01-31 18:00:00.5+01:00", "2027-01-31t18:00:00z", "2027-01-31T18:00:00-0330"]
+)  # fmt: skip
+POLICIES = some(
+    priority=st.integers(-(2**31), 2**31),
+    match=some(namespaces=few(WORDS, 1), namespaceSelector=SELECTORS),
+    pausedUntil=MOMENTS,
+    templates=st.sampled_from(["warn", "enforce"]),
+    exemptions=few(EXEMPTIONS),
+    rules=RULES,
+)
+PROFILE = st.fixed_dictionaries(
+    {"sevenths": st.integers(1, 7), "memoryGiB": st.sampled_from([5, 10]), "perGPU": st.integers(1, 7)},
+    optional={"weight": st.sampled_from(["1/4", None])},
+)
+CLASSES = st.fixed_dictionaries(
+    {"memoryGiB": st.sampled_from([16, 80, 80.0])},
+    optional={
+        "family": st.sampled_from(["", "nvidia-a100"]),
+        "resource": st.just("nvidia.com/gpu"),
+        "nodeLabels": few(
+            st.fixed_dictionaries({"key": WORDS, "values": few(st.sampled_from(["a", "b"]), 1)})
+        ),
+        "tolerations": TOLERATIONS,
+        "migProfiles": st.dictionaries(
+            st.sampled_from(["1g.10gb", "1g.5gb", "2g.10gb"]), PROFILE, max_size=2
+        ),
+        "equivalents": st.dictionaries(st.just("nvidia.com/gpu"), st.sampled_from(["1/4", "1"]), max_size=1),
+        "deviceClasses": few(st.sampled_from(["gpu.nvidia.com", "big"])),
+    },
+)
+MEASURES = st.sampled_from([measure.value for measure in Measure])
+VOCABULARIES = some(
+    resources=few(st.fixed_dictionaries({"pattern": st.just("example.com/*"), "measure": MEASURES})),
+    fractionAnnotations=few(st.fixed_dictionaries({"key": WORDS, "measure": MEASURES})),
+    deviceClasses=few(
+        st.fixed_dictionaries(
+            {"pattern": st.just("*.example.com")}, optional={"resource": st.sampled_from(["example.com/npu", None])}
+        )
+    ),
+)  # fmt: skip
+SPECS = {"GPUPolicy": POLICIES, "GPUClass": CLASSES, "GPUVocabulary": VOCABULARIES}
+DOCUMENTS = st.sampled_from(list(SPECS)).flatmap(
+    lambda kind: SPECS[kind].map(lambda spec: Document(kind, "some", spec).data)
+)
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
+@given(DOCUMENTS.filter(lambda document: not read(document).problems))
+def test_whatever_we_take_the_schema_takes_and_keeps(client: Client, document: JSON) -> None:
+    assert meaning(stored(client, document)) == meaning(msgspec.json.decode(msgspec.json.encode(document)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "want"),
+    [
+        pytest.param(
+            "GPUPolicy",
+            {"rules": {"gpu-class": {"mode": False}}},
+            [
+                'spec.rules.gpu-class.mode: Unsupported value: false: supported values: "enforce", "warn", "audit", "disabled"'
+            ],
+            id="mode-off-is-false-to-yaml",
+        ),
+        pytest.param(
+            "GPUPolicy",
+            {"prio": 1, "rules": {"gpu-clas": {}}},
+            ['unknown field "spec.prio"', 'unknown field "spec.rules.gpu-clas"'],
+            id="unknown-fields",
+        ),
+        pytest.param(
+            "GPUPolicy",
+            {"pausedUntil": "tomorrow", "exemptions": [{"namespaces": ["a"]}], "templates": "audit"},
+            [
+                'spec.pausedUntil: Invalid value: "tomorrow"',
+                "spec.exemptions[0].reason: Required value",
+                'spec.templates: Unsupported value: "audit"',
+            ],
+            id="all-of-several",
+        ),
+        pytest.param("GPUClass", {"memoryGiB": "80"}, ["spec.memoryGiB", "must be of type integer"], id="text-for-a-number"),
+        pytest.param("GPUVocabulary", {"resources": [{"pattern": "a/b"}]}, ["measure: Required value"], id="missing"),
+    ],
+)  # fmt: skip
+def test_what_the_schema_refuses(client: Client, kind: str, spec: JSON, want: list[str]) -> None:
+    status, answer = client.post(
+        f"/apis/{API_VERSION}/{KINDS[kind]}", Document(kind, "some", spec).data, STRICT
+    )
+    assert status in {400, 422}
+    for text in want:
+        assert text in answer["message"]
+
+
+def test_the_name_of_a_class_is_a_label_value(client: Client) -> None:
+    document = Document("GPUClass", "a" * 64, {"memoryGiB": 1}).data
+    status, answer = client.post(f"/apis/{API_VERSION}/gpuclasses", document, STRICT)
+    assert status == 422
+    assert "at most 63 characters" in answer["message"]

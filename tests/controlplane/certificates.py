@@ -1,0 +1,246 @@
+"""The webhook as it is installed: several `serve` behind one Service, several `controller`, certificates in a Secret."""
+
+import base64
+import socket
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+import psutil
+import yaml
+from cryptography import x509
+
+from certs.rotation import State
+from certs.secret import ROTATE, Content, decode
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.replicas import FORWARDER
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, ROOT, manifests
+
+SECRET = "gpu-admission-certificates"
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+SECRET_PATH = f"{SECRETS}/{SECRET}"
+NAME = "zz-gpu-admission"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+SERVICE = "certificate-service"
+T = TypeVar("T")
+
+
+def within(seconds: float, check: Callable[[], T]) -> float:
+    """Return after how many seconds `check` was truthy first; AssertionError with its last answer if it never was."""
+    begun = time.monotonic()
+    while not (answer := check()):
+        assert time.monotonic() - begun < seconds, f"not within {seconds} s: {answer!r}"
+        time.sleep(0.02)
+    return time.monotonic() - begun
+
+
+class Process:
+    """A `gpu-admission` process of the plane; it ends with that at the latest."""
+
+    def __init__(self, plane: ControlPlane, name: str, arguments: list[str | Path]) -> None:
+        self.name = name
+        self._plane = plane
+        self._arguments = arguments
+
+    def start(self) -> None:
+        command: list[str | Path] = [
+            "env",
+            f"PYTHONPATH={ROOT}",
+            sys.executable,
+            "-m",
+            "webhook",
+            *self._arguments,
+        ]
+        self._plane.processes.start(self.name, command)
+
+    def kill(self) -> None:
+        """End it as a crash would, with its children."""
+        pid = self._plane.pids.get(self.name)
+        for child in psutil.Process(pid).children() if pid else ():
+            child.kill()
+        self._plane.processes.kill(self.name)
+
+    def terminate(self) -> int | None:
+        self._plane.processes.terminate(self.name, grace=20)
+        return self._plane.processes.exit_status(self.name)
+
+    def log(self) -> str:
+        return self._plane.logs(self.name)
+
+
+class Server(Process):
+    """One `serve` on an address of its own that takes its certificate from the Secret."""
+
+    def __init__(self, plane: ControlPlane, host: int) -> None:
+        self.address = plane.service_address(host)
+        super().__init__(
+            plane,
+            f"serve-{host}",
+            [
+                *("serve", "--kubeconfig", plane.kubeconfig()),
+                *("--certificate-secret", f"{NAMESPACE}/{SECRET}"),
+                *("--host", self.address, "--port", "443", "--drain-seconds", "0"),
+                *("--metrics-host", self.address, "--metrics-port", "9443", "--audit-log", "none"),
+            ],
+        )
+
+    def readyz(self) -> tuple[int, dict[str, Any]]:
+        """Ask as kubelet does, who looks at no certificate; (0, {}) while nobody listens."""
+        with socket.socket() as attempt:
+            if attempt.connect_ex((self.address, 443)):
+                return 0, {}
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with urllib.request.urlopen(
+                f"https://{self.address}/readyz", context=context, timeout=10
+            ) as answer:
+                return answer.status, msgspec.json.decode(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, msgspec.json.decode(error.read())
+        except OSError:
+            return 0, {}
+
+    def ready(self) -> bool:
+        return self.readyz()[0] == 200
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"http://{self.address}:9443/metrics", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+
+class Keeper(Process):
+    """One `controller` that keeps the certificates."""
+
+    def __init__(self, plane: ControlPlane, number: int, *, propagation: float, retirement: float) -> None:
+        super().__init__(
+            plane,
+            f"keeper-{number}",
+            [
+                *("controller", "--kubeconfig", plane.kubeconfig(), "--namespace", NAMESPACE),
+                *("--host", "127.0.0.1", "--port", "0", "--certificate-secret", SECRET),
+                *("--propagation-seconds", str(propagation), "--retirement-seconds", str(retirement)),
+            ],
+        )
+
+
+class Installation:
+    """The API objects of the webhook, and its processes, on `plane`. Nothing runs before `start`."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        *,
+        servers: int = 3,
+        keepers: int = 2,
+        host: int = 10,
+        propagation: float = 1.0,
+        retirement: float = 2.0,
+    ) -> None:
+        self.plane = plane
+        self.client = plane.client()
+        self.address = plane.service_address(host)
+        self.host = f"gpu-admission.{NAMESPACE}.svc"
+        self.servers = [Server(plane, host + number) for number in range(1, servers + 1)]
+        self.keepers = [
+            Keeper(plane, number, propagation=propagation, retirement=retirement)
+            for number in range(1, keepers + 1)
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        running = self.plane.pids
+        for process in [*self.keepers, *self.servers]:
+            if process.name in running:
+                process.terminate()
+        if SERVICE in running:
+            self.plane.processes.kill(SERVICE)
+        for kind_name in CONFIGURATIONS:
+            self.plane.kubectl("delete", kind_name, NAME, "--ignore-not-found")
+        self.plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE, "--ignore-not-found")
+        self.client.delete(SECRET_PATH)
+
+    def apply(self) -> None:
+        """Apply deploy/ as an operator would: without a caBundle."""
+        documents = manifests(self.address, Path("/dev/null"))
+        for document in documents:
+            for webhook in document.get("webhooks", ()):
+                del webhook["clientConfig"]["caBundle"]
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+    def start(self) -> None:
+        """Start all processes at once, without waiting for any."""
+        for process in [*self.servers, *self.keepers]:
+            process.start()
+        backends = [f"{server.address}:443" for server in self.servers]
+        command: list[str | Path] = [sys.executable, "-I", FORWARDER, f"{self.address}:443", *backends]
+        self.plane.processes.start(SERVICE, command)
+
+    def listening(self) -> bool:
+        return all(server.readyz()[0] for server in self.servers)
+
+    def ready(self) -> bool:
+        return all(server.ready() for server in self.servers)
+
+    def state(self) -> State:
+        """Return what the Secret holds. DamagedError: that is nothing."""
+        _, body = self.client.get(SECRET_PATH)
+        return decode(Content(self.secret(), body.get("metadata", {}).get("annotations") or {}))
+
+    def ask(self, rotation: str) -> None:
+        status, answer = self.client.patch(SECRET_PATH, {"metadata": {"annotations": {ROTATE: rotation}}})
+        assert status == 200, answer
+
+    def logs(self) -> str:
+        return "\n".join(f"== {each.name}\n{each.log()}" for each in [*self.keepers, *self.servers])
+
+    def secret(self) -> dict[str, bytes]:
+        """Return the data of the Secret; nothing if there is none."""
+        status, body = self.client.get(SECRET_PATH)
+        data = (body.get("data") or {}) if status == 200 else {}
+        return {key: base64.b64decode(value) for key, value in data.items()}
+
+    def bundles(self) -> list[bytes]:
+        """Return the caBundle of every webhook of both configurations."""
+        found = []
+        for kind in CONFIGURATIONS:
+            _, body = self.client.get(f"{REGISTRATION}/{kind}s/{NAME}")
+            clients = [webhook["clientConfig"] for webhook in body.get("webhooks", ())]
+            found += [base64.b64decode(client.get("caBundle", "")) for client in clients]
+        return found
+
+    def served(self, address: str, bundle: bytes) -> x509.Certificate:
+        """Shake hands as an API server does that has this caBundle. ssl.SSLError: it would not go on."""
+        context = ssl.create_default_context(cadata=bundle.decode())
+        with (
+            socket.create_connection((address, 443), timeout=10) as connection,
+            context.wrap_socket(connection, server_hostname=self.host) as spoken,
+        ):
+            return x509.load_der_x509_certificate(spoken.getpeercert(binary_form=True) or b"")
+
+    def serve_the_secrets(self) -> bool:
+        """Whether every server presents the leaf of the Secret, and every caBundle verifies it."""
+        state, bundles = self.state(), self.bundles()
+        assert state.leaf is not None
+        return self.published() and all(
+            self.served(server.address, bundle) == state.leaf.certificate
+            for server in self.servers
+            for bundle in set(bundles)
+        )
+
+    def published(self) -> bool:
+        """Whether every caBundle is the bundle of the Secret."""
+        bundle = self.secret().get("ca.crt", b"")
+        return bool(bundle) and set(self.bundles()) == {bundle}

@@ -1,0 +1,237 @@
+"""The chart: its values are documented and checked, presets say what they promise, and nothing in it holds a certificate."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from policies.registry import RULES
+from tests.controlplane import helm
+from tests.deploy.manifests import CHART, ROOT, STATIC, main, static, template
+from webhook.commands.controller import controller
+from webhook.commands.serve import serve
+from webhook.server.settings import ServerSettings
+
+pytestmark = pytest.mark.usefixtures("rendering")
+PRESETS = ("values-first-install.yaml", "values-production.yaml")
+SETS: dict[str, tuple[str | Path, ...]] = {
+    "default": (),
+    **{name: ("-f", CHART / name) for name in PRESETS},
+    "cert-manager": ("--set", "certificates.certManager.enabled=true"),
+}
+each_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
+
+
+def rendered(*arguments: str | Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(template(*arguments)) if document]
+
+
+def of_kind(kind: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [document for document in documents if document["kind"] == kind]
+
+
+@each_set
+def test_lint_finds_nothing(values: tuple[str | Path, ...]) -> None:
+    said = helm.run("lint", "--strict", CHART, *values)
+
+    assert "[WARNING]" not in said
+    assert "1 chart(s) linted, 0 chart(s) failed" in said
+
+
+def test_static_manifests_are_what_the_chart_makes() -> None:
+    assert STATIC.read_text() == static(), "run `make manifests`"
+
+
+def test_manifests_that_are_out_of_date_fail_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "install.yaml").write_text(
+        STATIC.read_text().replace("timeoutSeconds: 5", "timeoutSeconds: 6")
+    )
+    monkeypatch.setattr("tests.deploy.manifests.STATIC", tmp_path / "install.yaml")
+    monkeypatch.setattr("tests.deploy.manifests.ROOT", tmp_path)
+
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().err == "install.yaml is not what the chart makes: run `make manifests`\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        pytest.param("replicas=3", "additional properties 'replicas' not allowed", id="unknown"),
+        pytest.param("webhook.replica=3", "additional properties 'replica' not allowed", id="unknown-deeper"),
+        pytest.param("webhook.replicas=0", "minimum: got 0, want 1", id="no-replica"),
+        pytest.param("webhook.replicas=many", "got string, want integer", id="not-a-number"),
+        pytest.param("webhooks.failurePolicy=Maybe", "'Fail', 'Ignore'", id="not-a-choice"),
+        pytest.param("webhooks.excludedNamespaces={Team_A}", "does not match pattern", id="not-a-namespace"),
+        pytest.param("image.digest=latest", "does not match pattern", id="not-a-digest"),
+        pytest.param("webhook.resources.limit.cpu=1", "additional properties 'limit'", id="not-resources"),
+        pytest.param("policies[0].name=default", "missing property 'spec'", id="policy-without-spec"),
+        pytest.param(
+            "networkPolicy.webhookFrom[0].cidr=10.0.0.0/8", "additional properties 'cidr'", id="not-a-peer"
+        ),
+    ],
+)
+def test_the_schema_refuses(values: str, want: str) -> None:
+    with pytest.raises(helm.HelmFailed, match=re.escape(want)):
+        template("--set", values)
+
+
+def test_every_value_is_in_the_schema_and_explained() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    lines = (CHART / "values.yaml").read_text().splitlines()
+
+    assert set(paths(yaml.safe_load("\n".join(lines)), schema)) == set(schema_paths(schema)) - {("global",)}
+    bare = [line for before, line in zip(["", *lines], lines, strict=False) if not explained(before, line)]
+    assert not bare
+
+
+def paths(values: dict[str, Any], schema: dict[str, Any], *at: str) -> Iterator[tuple[str, ...]]:
+    """Yield where the leaves of `values` are: what the schema does not look into is one."""
+    for key, value in values.items():
+        inner = schema.get("properties", {}).get(key, {})
+        if isinstance(value, dict) and "properties" in inner:
+            yield from paths(value, inner, *at, key)
+        else:
+            yield (*at, key)
+
+
+def schema_paths(schema: dict[str, Any], *at: str) -> Iterator[tuple[str, ...]]:
+    for key, inner in schema["properties"].items():
+        if "properties" in inner:
+            assert inner["additionalProperties"] is False, (*at, key)
+            yield from schema_paths(inner, *at, key)
+        else:
+            yield (*at, key)
+
+
+# Kubernetes' own fields, which its documentation explains, and values that the comment on their group explains.
+WELL_KNOWN = re.compile(
+    r" *(#|$|\w+:$|pullPolicy|resources|requests|limits|podAnnotations|nodeSelector|tolerations|affinity|enabled|labels|duration|interval|seconds)"
+)
+
+
+def explained(before: str, line: str) -> bool:
+    return bool(WELL_KNOWN.match(line)) or before.lstrip().startswith("#")
+
+
+@each_set
+def test_no_manifest_holds_a_certificate(values: tuple[str | Path, ...]) -> None:
+    text = template(*values)
+
+    assert "caBundle:" not in text
+    assert not of_kind("Secret", [document for document in yaml.safe_load_all(text) if document])
+
+
+@each_set
+def test_commands_know_what_they_are_told(values: tuple[str | Path, ...]) -> None:
+    commands = {"serve": serve, "controller": controller}
+    for deployment in of_kind("Deployment", rendered(*values)):
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        name, *arguments = container["args"]
+        commands[name].make_context(name, arguments)  # raises on an unknown flag or a bad value
+
+
+def test_flags_of_the_chart_can_be_told_wrong() -> None:
+    with pytest.raises(click.NoSuchOption):
+        serve.make_context("serve", ["--unheard-of"])
+
+
+@pytest.mark.parametrize(("pre_stop", "drain"), [(5, 15), (0, 0), (30, 60)])
+def test_a_pod_is_given_the_time_that_stopping_takes(pre_stop: int, drain: int) -> None:
+    documents = rendered("--set", f"webhook.preStopSeconds={pre_stop},webhook.drainSeconds={drain}")
+    (pod,) = (
+        deployment["spec"]["template"]["spec"]
+        for deployment in of_kind("Deployment", documents)
+        if deployment["metadata"]["name"] == "gpu-admission-webhook"
+    )
+    graceful = ServerSettings(certificate=Path("x"), key=Path("x")).graceful_seconds
+
+    assert pod["terminationGracePeriodSeconds"] >= pre_stop + drain + graceful + 5
+
+
+def test_first_install_only_looks() -> None:
+    documents = rendered("-f", CHART / "values-first-install.yaml")
+    (policy,) = of_kind("GPUPolicy", documents)
+
+    assert {rule: options["mode"] for rule, options in policy["spec"]["rules"].items()} == {
+        rule.id: "audit" for rule in RULES
+    }
+    assert {w["failurePolicy"] for w in webhooks(documents)} == {"Ignore"}
+
+
+def test_only_what_concerns_gpu_pods_and_claims_can_be_refused_while_we_are_away() -> None:
+    policies = {webhook["name"]: webhook["failurePolicy"] for webhook in webhooks(rendered())}
+
+    assert {name for name, policy in policies.items() if policy == "Fail"} == {
+        "pods.mutate.gpu-admission.dev",
+        "pods.validate.gpu-admission.dev",
+        "pod-placement.validate.gpu-admission.dev",
+        "resourceclaims.validate.gpu-admission.dev",
+    }
+    assert len(policies) == 8
+
+
+@pytest.mark.parametrize("namespace", ["gpu-admission", "ml-platform"])
+def test_namespaces_that_are_never_looked_at(namespace: str) -> None:
+    documents = rendered("--set", "webhooks.excludedNamespaces={gpu-stack}", "--namespace", namespace)
+
+    for webhook in webhooks(documents):
+        (expression,) = webhook.get("namespaceSelector", {}).get("matchExpressions", [{}])
+        if webhook["name"] == "documents.validate.gpu-admission.dev":
+            assert not expression
+        else:
+            assert expression["values"] == ["kube-system", "kube-node-lease", namespace, "gpu-stack"]
+        assert webhook["clientConfig"]["service"]["namespace"] == namespace
+
+
+def test_with_cert_manager_nobody_else_writes_certificates() -> None:
+    documents = rendered("--set", "certificates.certManager.enabled=true")
+    rules = [
+        rule
+        for kind in ("Role", "ClusterRole")
+        for role in of_kind(kind, documents)
+        for rule in role["rules"]
+    ]
+    arguments = [
+        argument
+        for deployment in of_kind("Deployment", documents)
+        for argument in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    ]
+
+    assert not [rule for rule in rules if "secrets" in rule["resources"]]
+    writers = [
+        r for r in rules if "mutatingwebhookconfigurations" in r["resources"] and "patch" in r["verbs"]
+    ]
+    assert not writers
+    assert not [argument for argument in arguments if argument.startswith("--certificate")]
+    assert {document["metadata"]["name"] for document in of_kind("Certificate", documents)} == {
+        "gpu-admission",
+        "gpu-admission-ca",
+    }
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        (configuration,) = of_kind(kind, documents)
+        inject = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert inject == "gpu-admission/gpu-admission"
+
+
+def webhooks(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        webhook
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for configuration in of_kind(kind, documents)
+        for webhook in configuration["webhooks"]
+    ]
+
+
+def test_the_image_has_the_version_of_the_project() -> None:
+    project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert project is not None
+    assert chart["version"] == chart["appVersion"] == project[1]

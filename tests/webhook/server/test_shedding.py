@@ -1,0 +1,78 @@
+"""More requests than the server takes: the rest hear at once when to ask again, and probes are answered all the same."""
+
+import contextlib
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.webhook.server.harness import Client, Server, request, serving
+
+MEBIBYTE = 1024 * 1024
+
+
+def held(server: Server, stack: contextlib.ExitStack, count: int, path: str) -> list[Client]:
+    """Return clients that wait for the answers to their requests."""
+    clients = [stack.enter_context(server.client()) for _ in range(count)]
+    for client in clients:
+        client.send(request(path))
+    return clients
+
+
+def test_one_more_than_may_be_held_is_told_when_to_ask_again(directory: Path) -> None:
+    with (
+        serving(directory, threads=2, max_concurrent=4) as server,
+        contextlib.ExitStack() as stack,
+        server.client() as late,
+        server.client() as kubelet,
+    ):
+        waiting = held(server, stack, 4, "/sleep?1")
+        server.wait_for_metric("gpu_admission_requests_held", 4)
+        began = time.monotonic()
+        answer = late.post("/body")
+        assert time.monotonic() - began < 0.5
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert answer.body == b"too many requests at once; try again\n"
+        assert answer.headers["connection"] == "close"
+        assert late.is_closed(within=1)
+        assert kubelet.post("/healthz").status == 200
+        assert time.monotonic() - began < 0.8  # none of those who wait has been answered yet
+        assert [client.answer().status for client in waiting] == [200] * 4
+        assert server.metric("gpu_admission_requests_shed_total") == 1
+        assert server.metric("gpu_admission_requests_held") == 0
+        server.wait_for("shedding: 4 requests at once are held already (--max-concurrent)")
+        assert waiting[0].post("/body").status == 200
+
+
+def test_requests_that_the_poller_answers_itself_are_shed_as_well(directory: Path) -> None:
+    with (
+        serving(directory, max_concurrent=4) as server,
+        contextlib.ExitStack() as stack,
+        server.client() as kubelet,
+    ):
+        clients = [stack.enter_context(server.client()) for _ in range(10)]
+        assert clients[-1].post("/body").status == 200  # by now all handshakes are done
+        held(server, stack, 1, "/at-once?1")
+        time.sleep(0.2)  # the poller is at it, and sees the others together afterwards
+        for client in clients:
+            client.send(request("/at-once?0.3"))
+        kubelet.send(request("/healthz"))
+        began = time.monotonic()
+        assert kubelet.answer().status == 200
+        assert time.monotonic() - began < 1.6  # after the one under way, and one more at most
+        assert Counter(client.answer().status for client in clients) == {200: 4, 503: 6}
+        assert server.metric("gpu_admission_requests_shed_total") == 6
+
+
+def test_shed_requests_hold_no_memory(directory: Path) -> None:
+    with (
+        serving(directory, threads=2, max_concurrent=8) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        worker = server.worker()
+        clients = [stack.enter_context(server.client()) for _ in range(100)]
+        before = worker.memory_info().rss
+        for client in clients:
+            client.send(request("/sleep?60", b"x" * MEBIBYTE))
+        server.wait_for_metric("gpu_admission_requests_shed_total", 92)
+        # 100 MiB have come. 8 are held, each in a buffer that grew as it came and copied once; the allocator keeps some more.
+        assert worker.memory_info().rss - before < 60 * MEBIBYTE

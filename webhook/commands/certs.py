@@ -1,0 +1,260 @@
+"""`gpu-admission certs`: what the webhook's certificates are, whether they are good, and new ones ahead of time."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+from certs.check import problems
+from certs.keeper import RacedError, Stored
+from certs.rotation import Rotation, State, Step
+from certs.secret import ROTATE, DamagedError, decode
+from webhook.certificates.examination import Finding, examine, examine_served
+from webhook.certificates.objects import (
+    SECRET,
+    ClusterConfigurations,
+    ClusterSecret,
+    ConfigurationSeen,
+    SecretName,
+    Target,
+)
+from webhook.cluster import errors
+from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.api import ApiClient
+from webhook.commands.certs_report import described, print_findings, print_state
+from webhook.commands.output import Screen
+from webhook.commands.parameters import now
+
+FINDING, BAD_USE = 1, 2
+ATTEMPTS = 5
+NAMESPACE = "gpu-admission"
+
+
+class Cluster:
+    """The objects that certificates are in."""
+
+    def __init__(self, name: SecretName, kubeconfig: str | None, context: str | None) -> None:
+        try:
+            self.api = ApiClient(load_access(kubeconfig, context))
+        except AccessError as error:
+            fail(str(error))
+        self.name = name
+        self.secret = ClusterSecret(self.api, name)
+        self.configurations = ClusterConfigurations(self.api)
+
+    def address(self, target: Target) -> str:
+        """Return where the Service is, empty if it has no address. Raises `errors.ApiError`."""
+        if not target.service:
+            return target.host
+        path = f"/api/v1/namespaces/{target.namespace}/services/{target.service}"
+        address = msgspec.json.decode(self.api.get(path, timeout=5))["spec"].get("clusterIP", "")
+        return "" if address == "None" else str(address)
+
+
+def fail(message: str) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(BAD_USE)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--context", "context_name", help="Context of the kubeconfig."),
+        click.option("--kubeconfig", help="Left out: what kubectl would use."),
+        click.option(
+            "--secret",
+            "secret_name",
+            default=f"{NAMESPACE}/{SECRET}",
+            show_default=True,
+            metavar="[NAMESPACE/]NAME",
+            help="Where the certificates are.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+output_option = click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+
+@click.group()
+def certs() -> None:
+    """Show, check and rotate the certificates of the webhook."""
+
+
+@certs.command()
+@cluster_options
+@output_option
+def show(secret_name: str, kubeconfig: str | None, context_name: str | None, output: str) -> None:
+    """Show authority, certificate, where a rotation stands, and which configurations carry it."""
+    cluster = Cluster(SecretName.of(secret_name, NAMESPACE), kubeconfig, context_name)
+    try:
+        stored, seen = cluster.secret.read(), cluster.configurations.seen()
+        state = _state(cluster.name, stored)
+    except errors.ApiError as error:
+        fail(str(error))
+    except DamagedError as error:
+        click.echo(f"error: the Secret {cluster.name} is damaged: {error}", err=True)
+        sys.exit(FINDING)
+    report = described(cluster.name, state, seen, now())
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+    else:
+        print_state(Screen(), report)
+
+
+@certs.command()
+@cluster_options
+@output_option
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Check tls.crt, tls.key and ca.crt in this directory instead, as --self-signed or cert-manager make them.",
+)
+@click.option("--name", "names", multiple=True, help="With --dir: a name that the certificate must carry.")
+def check(
+    secret_name: str,
+    kubeconfig: str | None,
+    context_name: str | None,
+    output: str,
+    directory: Path | None,
+    names: tuple[str, ...],
+) -> None:
+    """Check Secret, chain, names, expiry, the caBundles, and what is served. Exits with 1 if anything is wrong."""
+    if names and directory is None:
+        raise click.UsageError(
+            "--name goes with --dir: in a cluster the configurations say which names are asked for"
+        )
+    notes: list[str] = []
+    if directory is not None:
+        findings = _of_directory(directory, names)
+    else:
+        cluster = Cluster(SecretName.of(secret_name, NAMESPACE), kubeconfig, context_name)
+        try:
+            stored, seen = cluster.secret.read(), cluster.configurations.seen()
+        except errors.ApiError as error:
+            fail(str(error))
+        findings = examine(cluster.name, stored, seen, now())
+        for target in dict.fromkeys(target for each in seen for target in each.targets):
+            findings += _of_server(cluster, target, seen, notes)
+    if output == "json":
+        found = [finding._asdict() for finding in findings]
+        click.echo(msgspec.json.format(msgspec.json.encode({"findings": found, "notes": notes})).decode())
+    else:
+        print_findings(Screen(), findings, notes)
+    sys.exit(FINDING if findings else 0)
+
+
+@certs.command()
+@cluster_options
+@click.option("--ca", is_flag=True, help="A new authority, too: takes about 11 minutes, no call fails.")
+@click.option("--wait", is_flag=True, help="Show how it goes, and return when it is done.")
+@click.option("--timeout-seconds", default=1200.0, show_default=True, type=click.FloatRange(min=1.0))
+def rotate(
+    secret_name: str,
+    kubeconfig: str | None,
+    context_name: str | None,
+    ca: bool,
+    wait: bool,
+    timeout_seconds: float,
+) -> None:
+    """Ask the controllers for a new certificate."""
+    cluster = Cluster(SecretName.of(secret_name, NAMESPACE), kubeconfig, context_name)
+    rotation = Rotation.CA if ca else Rotation.LEAF
+    try:
+        before = _ask(cluster, rotation)
+        click.echo(f"asked for a new {'certificate authority' if ca else 'certificate'}")
+        done = not wait or _await(cluster, rotation, before, timeout_seconds)
+    except errors.ApiError as error:
+        fail(str(error))
+    except (DamagedError, RacedError) as error:
+        click.echo(f"error: the Secret {cluster.name}: {error}", err=True)
+        sys.exit(FINDING)
+    if not done:
+        click.echo(
+            f"error: not done within {timeout_seconds:g} s; is a controller running with --certificate-secret?",
+            err=True,
+        )
+        sys.exit(FINDING)
+
+
+def _state(name: SecretName, stored: Stored | None) -> State:
+    if stored is None:
+        click.echo(f"error: there is no Secret {name}", err=True)
+        sys.exit(FINDING)
+    return decode(stored.content)
+
+
+def _ask(cluster: Cluster, rotation: Rotation) -> State:
+    """Leave the wish on the Secret; returns the state before. RacedError: it was being changed all the time."""
+    for _ in range(ATTEMPTS):
+        stored = cluster.secret.read()
+        state = _state(cluster.name, stored)
+        if stored is None or state.requested is rotation:
+            return state
+        try:
+            cluster.secret.annotate(stored, {ROTATE: rotation.value})
+        except RacedError:
+            continue
+        return state
+    raise RacedError("it is being changed all the time")
+
+
+def _await(cluster: Cluster, rotation: Rotation, before: State, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    told = ""
+    while time.monotonic() < deadline:
+        state = _state(cluster.name, cluster.secret.read())
+        shown = "waiting for a controller" if state.requested is rotation else state.step.name.lower()
+        if shown != told:
+            click.echo(shown)
+        told = shown
+        renewed = state.leaf != before.leaf and state.requested is None
+        replaced = state.authority.certificate != before.authority.certificate and state.step is Step.STEADY
+        if renewed and (replaced or rotation is Rotation.LEAF):
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def _of_server(
+    cluster: Cluster, target: Target, seen: list[ConfigurationSeen], notes: list[str]
+) -> list[Finding]:
+    bundles = [
+        bundle for each in seen if target in each.targets for bundle in each.configuration.bundles if bundle
+    ]
+    try:
+        address = cluster.address(target)
+    except errors.NotFound:
+        remedy = "apply the manifests: API servers have nobody to call"
+        return [Finding(f"there is no Service {target.namespace}/{target.service}", remedy)]
+    except errors.ApiError as error:
+        notes.append(f"the Service of {target.host} could not be looked up: {error}")
+        return []
+    try:
+        return examine_served(target, address, bundles, now())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        notes.append(f"{target.host} ({address}:{target.port}) cannot be reached from here: {reason}")
+        return []
+
+
+def _of_directory(directory: Path, names: tuple[str, ...]) -> list[Finding]:
+    contents: list[bytes] = []
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        try:
+            contents.append((directory / name).read_bytes())
+        except OSError as error:
+            fail(f"{directory / name}: {error.strerror}")
+    remedy = "whoever makes these files must make them anew: cert-manager, or `serve --self-signed` at its next start"
+    certificate, key, authority = contents
+    return [
+        Finding(f"{directory}: {fault}", remedy)
+        for fault in problems(certificate, key, authority, names, now())
+    ]

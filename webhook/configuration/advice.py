@@ -1,0 +1,117 @@
+"""What is worth knowing about a document that is valid: policies in one another's way, what has ended, what does not exist."""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import cache
+
+from policies.policy import Labels, Match, Policy, end_of, still_paused
+from webhook.configuration.snapshot import Configuration
+
+Advice = tuple[str, str]
+"""Path in the document and a sentence."""
+
+_TOKEN = re.compile(r"\[[^\]]*\]|.")
+_ANY, _ONE = "*", "?"
+
+
+def policy_advice(
+    configuration: Configuration, name: str, now: datetime, namespaces: Mapping[str, Labels] | None
+) -> Iterator[Advice]:
+    """Yield what is worth knowing about the policy `name`; `namespaces` are those that exist, None if nobody knows."""
+    ordered = configuration.policies.policies
+    policy = next(each for each in ordered if each.name == name)
+    yield from _ended(policy, now)
+    for other in ordered:
+        if other is not policy:
+            yield from _rivalry(policy, other, policy_is_first=ordered.index(policy) < ordered.index(other))
+    if namespaces is not None:
+        yield from _nowhere(policy.spec.match, namespaces)
+
+
+def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
+    until = policy.spec.paused_until
+    if until is not None:
+        at = until.isoformat(timespec="seconds").replace("+00:00", "Z")
+        paused = still_paused(until, now) is not None
+        yield (
+            "spec.pausedUntil",
+            f"until {at} every rule of this policy only audits" if paused else "is over: nothing is paused",
+        )
+    for index, exemption in enumerate(policy.spec.exemptions):
+        if exemption.until is not None and now >= end_of(exemption.until):
+            yield f"spec.exemptions[{index}].until", "has passed: this exemption holds no more"
+
+
+def _rivalry(policy: Policy, other: Policy, *, policy_is_first: bool) -> Iterator[Advice]:
+    first, second = (policy, other) if policy_is_first else (other, policy)
+    if not _overlap(first.spec.match, second.spec.match):
+        return
+    if _covers(first.spec.match, second.spec.match):
+        yield "spec.match", f"{second.name} never governs: {first.name} comes first wherever it matches"
+    elif first.spec.priority == second.spec.priority:
+        yield (
+            "spec.priority",
+            f"is {policy.spec.priority} as that of {other.name}, which can match the same namespaces: "
+            f"{first.name} governs them, by its name",
+        )
+    elif not _covers(second.spec.match, first.spec.match):
+        yield (
+            "spec.match",
+            f"{other.name} can match the same namespaces: {first.name} governs them, by priority",
+        )
+
+
+def _overlap(one: Match, other: Match) -> bool:
+    """Whether there can be a namespace that both match, as far as its name goes."""
+    return any(globs_meet(a, b) for a in one.namespaces for b in other.namespaces)
+
+
+def _covers(wide: Match, narrow: Match) -> bool:
+    """Whether `wide` surely matches every namespace that `narrow` matches."""
+    if wide.namespace_selector not in {None, narrow.namespace_selector}:
+        return False
+    return all(any(glob_contains(w, n) for w in wide.namespaces) for n in narrow.namespaces)
+
+
+def _nowhere(match: Match, namespaces: Mapping[str, Labels]) -> Iterator[Advice]:
+    for index, glob in enumerate(match.namespaces):
+        if not any(fnmatchcase(name, glob) for name in namespaces):
+            yield f"spec.match.namespaces[{index}]", f'"{glob}" fits no namespace that exists'
+    named = [labels for name, labels in namespaces.items() if match.names(name)]
+    selector = match.namespace_selector
+    if selector is not None and named and not any(selector.matches(dict(labels)) for labels in named):
+        yield "spec.match.namespaceSelector", "matches no namespace that exists"
+
+
+def globs_meet(one: str, other: str) -> bool:
+    """Whether some text fits both globs. Sets of characters are taken for any character."""
+    left, right = _tokens(one), _tokens(other)
+
+    @cache
+    def meet(i: int, j: int) -> bool:
+        if i == len(left) and j == len(right):
+            return True
+        if i < len(left) and left[i] == _ANY:
+            return meet(i + 1, j) or (j < len(right) and meet(i, j + 1))
+        if j < len(right) and right[j] == _ANY:
+            return meet(i, j + 1) or (i < len(left) and meet(i + 1, j))
+        if i == len(left) or j == len(right):
+            return False
+        return (_ONE in {left[i], right[j]} or left[i] == right[j]) and meet(i + 1, j + 1)
+
+    return meet(0, 0)
+
+
+def glob_contains(wide: str, narrow: str) -> bool:
+    """Whether surely every text that fits `narrow` fits `wide`."""
+    if "[" in narrow:
+        return wide == _ANY
+    # No namespace has these characters, so only a wildcard of `wide` takes them; two, because a ? takes one.
+    samples = (narrow.replace(_ANY, filling).replace(_ONE, "\x01") for filling in ("", "\x01", "\x01\x01"))
+    return all(fnmatchcase(sample, wide) for sample in samples)
+
+
+def _tokens(glob: str) -> list[str]:
+    return [_ONE if token.startswith("[") and len(token) > 1 else token for token in _TOKEN.findall(glob)]

@@ -1,0 +1,359 @@
+"""What one document says: from plain data to policy, class, vocabulary or quota, and everything that is wrong with it.
+
+`read_document` fills a `Collected`. What documents say about one another is checked by `check_references`, once all of them
+are read.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from policies import classes, quota
+from policies.classes import ClassCatalogue, GPUClass, GPUClassSpec
+from policies.label_selector import LabelSelector
+from policies.policy import Exemption, Match, Policy, PolicySpec, TemplateMode
+from policies.quota import QuotaSpec
+from policies.registry import RULES_BY_ID
+from policies.rule import RuleOptions
+from policies.vocabulary import Vocabulary, VocabularySpec
+from webhook.configuration.decoding import Problem, decode, nearest, parts_of
+from webhook.configuration.snapshot import digest
+from webhook.yaml_documents import Parts, YamlDocument
+
+GROUP = "gpu-admission.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+POLICY, CLASS, VOCABULARY, QUOTA = "GPUPolicy", "GPUClass", "GPUVocabulary", "GPUQuota"
+SELECTOR = "namespaceSelector"
+KINDS = (CLASS, POLICY, QUOTA, VOCABULARY)
+T = TypeVar("T")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One document as plain data. Only a GPUQuota has a `namespace`."""
+
+    kind: str
+    name: str
+    spec: dict[str, Any]
+    namespace: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what there is one of: (kind, name), of a GPUQuota its namespace."""
+        return self.kind, self.namespace or self.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        metadata = {"name": self.name, **({"namespace": self.namespace} if self.namespace else {})}
+        return {"apiVersion": API_VERSION, "kind": self.kind, "metadata": metadata, "spec": self.spec}
+
+
+class LocatedProblem(msgspec.Struct, frozen=True, order=True):
+    """Something wrong with the configuration, and where: `policy.yaml:12: GPUPolicy/default spec.rules.…: …`.
+
+    What was not read from a file has none.
+    """
+
+    file: str
+    line: int
+    document: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        subject = " ".join(part for part in (self.document, self.path) if part)
+        return ": ".join(part for part in (place, subject, self.message) if part)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a document stands: in a file, or (without `node`) in the cluster."""
+
+    file: str
+    data: Any
+    node: YamlDocument | None = None
+
+    @property
+    def start(self) -> str:
+        return f"{self.file}:{self.node.start_line}" if self.node else _title(self.data)
+
+    def problem(self, problem: Problem) -> LocatedProblem:
+        line = self.node.line_of(problem.parts) if self.node else 0
+        return LocatedProblem(self.file, line, _title(self.data), problem.path, problem.message)
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """Options of a rule that may name classes, and where they stand."""
+
+    place: Place
+    at: Parts
+    options: RuleOptions
+
+
+class Collected:
+    """What has been read so far. `references` are there also of documents that have problems."""
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[str, str], Place] = {}
+        self.documents: list[Document] = []
+        self.problems: list[LocatedProblem] = []
+        self.policies: dict[str, Policy] = {}
+        self.classes: dict[str, GPUClass] = {}
+        self.vocabularies: dict[str, VocabularySpec] = {}
+        self.quotas: dict[str, QuotaSpec] = {}
+        self.references: list[Reference] = []
+        self.unreadable: set[str] = set()
+        """Kinds of which a document could not be read: nothing can be said about what others name of them."""
+
+
+class _PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Spec of a GPUPolicy before its rules' options have found their types."""
+
+    priority: int = 0
+    match: Match = Match()
+    paused_until: datetime | None = None
+    exemptions: tuple[Exemption, ...] = ()
+    templates: TemplateMode = TemplateMode.WARN
+    rules: dict[str, Any] = {}
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Document(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+    metadata: _Metadata
+    spec: dict[str, Any]
+
+
+def read_document(place: Place, collected: Collected) -> None:
+    """Read the document at `place`."""
+    problems: list[Problem] = []
+    envelope = _envelope(place.data, problems)
+    if envelope is not None:
+        _refuse_second(envelope, place, collected, problems)
+        metadata = envelope.metadata
+        collected.documents.append(
+            Document(envelope.kind, metadata.name, envelope.spec, metadata.namespace or "")
+        )
+        readers = {
+            POLICY: _read_policy,
+            CLASS: _read_class,
+            VOCABULARY: _read_vocabulary,
+            QUOTA: _read_quota,
+        }
+        readers[envelope.kind](envelope, place, collected, problems)
+    if problems and isinstance(place.data, dict):
+        collected.unreadable.add(str(place.data.get("kind")))
+    collected.problems.extend(place.problem(problem) for problem in problems)
+
+
+def _title(data: Any) -> str:
+    if not isinstance(data, dict):
+        return ""
+    metadata = data.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{data.get('kind', '?')}/{name or '?'}"
+
+
+def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
+    if isinstance(data, dict) and data.get("apiVersion") != API_VERSION:
+        problems.append(Problem(("apiVersion",), f'must be {API_VERSION}, not "{data.get("apiVersion")}"'))
+        return None
+    if isinstance(data, dict) and data.get("kind") not in KINDS:
+        kind = str(data.get("kind"))
+        problems.append(Problem(("kind",), f'"{kind}" is no kind of this API{nearest(kind, list(KINDS))}'))
+        return None
+    envelope = decode(_Document, data, (), problems)
+    if envelope is not None and not NAME.fullmatch(envelope.metadata.name):
+        problems.append(Problem(("metadata", "name"), "must be lower case letters, digits, - and ."))
+        return None
+    if envelope is not None and not _is_well_placed(envelope, problems):
+        return None
+    return envelope
+
+
+def _is_well_placed(envelope: _Document, problems: list[Problem]) -> bool:
+    """Check namespace and name by kind: a namespace has one quota, and nothing else has a namespace."""
+    kind, metadata, before = envelope.kind, envelope.metadata, len(problems)
+    if kind != QUOTA:
+        if metadata.namespace is not None:
+            problems.append(Problem(("metadata", "namespace"), f"a {kind} has none; leave it out"))
+    else:
+        if metadata.namespace is None:
+            problems.append(Problem(("metadata", "namespace"), "is required"))
+        elif not NAMESPACE.fullmatch(metadata.namespace):
+            problems.append(
+                Problem(("metadata", "namespace"), "must be lower case letters, digits and -, at most 63")
+            )
+        if metadata.name != quota.NAME:
+            problems.append(
+                Problem(("metadata", "name"), f"must be {quota.NAME}: a namespace has one GPUQuota")
+            )
+    return len(problems) == before
+
+
+def _refuse_second(envelope: _Document, place: Place, collected: Collected, problems: list[Problem]) -> None:
+    namespace, name = envelope.metadata.namespace, envelope.metadata.name
+    first = collected.places.setdefault((envelope.kind, namespace or name), place)
+    if first is not place:
+        at, what = ("namespace", "for this namespace") if namespace else ("name", "of this name")
+        problems.append(Problem(("metadata", at), f"there is another one {what} in {first.start}"))
+
+
+def _read_class(document: _Document, _place: Place, collected: Collected, problems: list[Problem]) -> None:
+    spec = decode(GPUClassSpec, document.spec, ("spec",), problems)
+    if spec is None:
+        return
+    name = document.metadata.name
+    problems.extend(Problem(parts_of(path), text) for path, text in classes.problems(name, spec))
+    collected.classes[name] = GPUClass.of(name, spec)
+
+
+def _read_vocabulary(
+    document: _Document, _place: Place, collected: Collected, problems: list[Problem]
+) -> None:
+    spec = decode(VocabularySpec, document.spec, ("spec",), problems)
+    if spec is None:
+        return
+    problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
+    collected.vocabularies[document.metadata.name] = spec
+
+
+def _read_quota(document: _Document, _place: Place, collected: Collected, problems: list[Problem]) -> None:
+    spec = decode(QuotaSpec, document.spec, ("spec",), problems)
+    if spec is None:
+        return
+    problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
+    collected.quotas[document.metadata.namespace or ""] = spec
+
+
+def _read_policy(document: _Document, place: Place, collected: Collected, problems: list[Problem]) -> None:
+    before = len(problems)
+    spec = decode(_PolicyDocument, document.spec, ("spec",), problems)
+    raw_rules = document.spec.get("rules")
+    rules = _read_rules(raw_rules, problems) if isinstance(raw_rules, dict) else {}
+    collected.references.extend(
+        Reference(place, ("spec", "rules", rule_id), options) for rule_id, options in rules.items()
+    )
+    _check_policy(document.spec, problems)
+    if spec is None or len(problems) > before:
+        return
+    name = document.metadata.name
+    collected.policies[name] = Policy(
+        name=name,
+        version=digest(msgspec.json.encode(document.spec, order="sorted").decode()),
+        spec=PolicySpec(
+            priority=spec.priority,
+            match=spec.match,
+            paused_until=spec.paused_until,
+            exemptions=spec.exemptions,
+            templates=spec.templates,
+            rules=rules,
+        ),
+    )
+
+
+def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleOptions]:
+    """Return the options that nothing is wrong with."""
+    rules: dict[str, RuleOptions] = {}
+    for rule_id, data in raw.items():
+        at: Parts = ("spec", "rules", str(rule_id))
+        rule = RULES_BY_ID.get(str(rule_id))
+        if rule is None:
+            problems.append(Problem(at, f"is no rule{nearest(str(rule_id), list(RULES_BY_ID))}"))
+            continue
+        options = decode(rule.options, data, at, problems)
+        if options is not None:
+            found = [Problem((*at, *parts_of(path)), text) for path, text in options.problems()]
+            problems.extend(found)
+            if not found:
+                rules[rule_id] = options
+    return rules
+
+
+def _check_policy(spec: dict[str, Any], problems: list[Problem]) -> None:
+    """Check what can be read, whatever is wrong with the rest."""
+    match = _part(Match, spec.get("match"), ("spec", "match"))
+    if match is not None:
+        if not match.namespaces:
+            at: Parts = ("spec", "match", "namespaces")
+            problems.append(Problem(at, 'must name at least one; "*" is all of them'))
+        _check_selector(match.namespace_selector, ("spec", "match"), problems)
+    until = _part(datetime, spec.get("pausedUntil"), ("spec", "pausedUntil"))
+    if until is not None and until.tzinfo is None:
+        problems.append(Problem(("spec", "pausedUntil"), "needs a time zone, such as 2027-01-31T18:00:00Z"))
+    exemptions = spec.get("exemptions")
+    for index, raw in enumerate(exemptions if isinstance(exemptions, list) else ()):
+        exemption = _part(Exemption, raw, ("spec", "exemptions", index))
+        if exemption is not None:
+            _check_exemption(exemption, ("spec", "exemptions", index), problems)
+
+
+def _part(kind: type[T], data: Any, at: Parts) -> T | None:
+    """Return a part of a document; None where it is left out or cannot be read, which is told with the whole."""
+    return None if data is None else decode(kind, data, at, [])
+
+
+def _check_exemption(exemption: Exemption, at: Parts, problems: list[Problem]) -> None:
+    if not exemption.namespaces:
+        problems.append(Problem((*at, "namespaces"), "must name at least one"))
+    if not exemption.reason.strip():
+        problems.append(Problem((*at, "reason"), "must say why, for whoever finds this exemption next year"))
+    _check_selector(exemption.namespace_selector, at, problems)
+    for position, rule_id in enumerate(exemption.rules or ()):
+        if rule_id not in RULES_BY_ID:
+            message = f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}'
+            problems.append(Problem((*at, "rules", position), message))
+
+
+def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Problem]) -> None:
+    if selector is not None:
+        where = (*at, SELECTOR)
+        problems.extend(Problem((*where, *parts_of(path)), text) for path, text in selector.problems())
+
+
+def check_references(collected: Collected, catalogue: ClassCatalogue, vocabulary: Vocabulary) -> None:
+    """Check what the documents say about classes and resources, now that all of those are known."""
+    if CLASS not in collected.unreadable:
+        for place, at, options in map(msgspec.structs.astuple, collected.references):
+            collected.problems.extend(
+                place.problem(Problem((*at, *parts_of(path)), message))
+                for path, message in options.class_problems(catalogue)
+            )
+    for namespace, spec in collected.quotas.items():
+        place = collected.places[QUOTA, namespace]
+        collected.problems.extend(
+            place.problem(problem)
+            for problem, kind in quota_problems(spec, catalogue, vocabulary)
+            if kind not in collected.unreadable
+        )
+
+
+def quota_problems(
+    spec: QuotaSpec, catalogue: ClassCatalogue, vocabulary: Vocabulary
+) -> Iterator[tuple[Problem, str]]:
+    """Yield what a quota limits that nothing is ever counted for, and the kind of document in which it would stand."""
+    for name in spec.hard.classes:
+        if not catalogue.resolve(name):
+            near = catalogue.nearest(name)
+            message = "is neither a class nor a family" + (f"; did you mean {near}?" if near else "")
+            yield Problem(("spec", "hard", "classes", name), message), CLASS
+    for name in spec.hard.resources:
+        if vocabulary.resource(name) is None:
+            message = "is no resource that asks for a GPU, so nothing would ever be counted for it"
+            yield Problem(("spec", "hard", "resources", name), message), VOCABULARY

@@ -1,0 +1,1 @@
+"""One file a group of checks; `webhook.doctor.registry` lists them all."""

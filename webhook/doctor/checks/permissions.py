@@ -1,0 +1,87 @@
+"""What the two ServiceAccounts must be allowed to do, asked of the API server by SubjectAccessReview."""
+
+from collections.abc import Iterator
+
+from webhook.doctor.check import Check, Finding, Told
+from webhook.doctor.checks.configurations import APPLY, GROUP, KINDS
+from webhook.doctor.cluster import CONFIGURATION, DOCUMENT_KINDS, Cluster, Names
+from webhook.doctor.rights import Right
+from webhook.doctor.wanted import wanted
+
+OURS = "gpu-admission.dev"
+READING = ("get", "list", "watch")
+WEBHOOK, CONTROLLER = "gpu-admission-webhook", "gpu-admission-controller"
+
+
+def _rights(
+    verbs: tuple[str, ...], resource: str, group: str = "", namespace: str = "", name: str = ""
+) -> list[Right]:
+    return [Right(verb, resource, group, namespace, name) for verb in verbs]
+
+
+def needed(names: Names, kinds: frozenset[str], *, karpenter: bool) -> dict[str, list[Right]]:
+    """Return what each ServiceAccount needs, where these kinds of ours are installed."""
+    documents = [
+        right for plural in DOCUMENT_KINDS if plural in kinds for right in _rights(READING, plural, OURS)
+    ]
+    quotas = [
+        *_rights(READING, "gpuquotas", OURS),
+        *_rights(("update", "patch"), "gpuquotas/status", OURS),
+    ]
+    own = names.namespace
+    configurations = [right for kind in KINDS for right in _rights(READING, kind, GROUP, name=CONFIGURATION)]
+    pools = _rights(("get", "list"), "nodepools", "karpenter.sh") if karpenter else []
+    return {
+        WEBHOOK: [
+            *quotas,
+            *documents,
+            *_rights(READING, "namespaces"),
+            *_rights(READING, "nodes"),
+            *pools,
+            *_rights(READING, "secrets", namespace=own, name=names.secret),
+            *configurations,
+        ],
+        CONTROLLER: [
+            *quotas,
+            *documents,
+            *_rights(READING, "pods"),
+            *_rights(READING, "nodes"),
+            *_rights(READING, "resourceclaims", "resource.k8s.io"),
+            *_rights(("get", "update"), "leases", "coordination.k8s.io", own, names.lease),
+            *_rights(("create",), "leases", "coordination.k8s.io", own),
+            *_rights(("create",), "secrets", namespace=own),
+            *_rights((*READING, "update"), "secrets", namespace=own, name=names.secret),
+            *configurations,
+            *(right for kind in KINDS for right in _rights(("update",), kind, GROUP, name=CONFIGURATION)),
+            *_rights(("create",), "pods", namespace=names.canary_namespace),
+        ],
+    }
+
+
+def _permissions(cluster: Cluster) -> Iterator[Told]:
+    names = cluster.names
+    kinds = frozenset(name.partition(".")[0] for name in wanted().custom_resources)
+    karpenter = cluster.get("/apis/karpenter.sh") is not None
+    for account, rights in needed(names, kinds, karpenter=karpenter).items():
+        missing = [
+            right
+            for right in rights
+            if not cluster.rights.of_service_account(names.namespace, account, right)
+        ]
+        if missing:
+            yield Finding(
+                id="right-missing",
+                object=f"ServiceAccount/{account} in {names.namespace}",
+                message=f"may not {'; '.join(right.words for right in missing)}",
+                remedy=f"{APPLY}, which has its ClusterRole and Role",
+            )
+
+
+CHECKS = (
+    Check(
+        id="service-accounts",
+        title="The ServiceAccounts may do what webhook and controller need",
+        reads=(Right("create", "subjectaccessreviews", "authorization.k8s.io"),),
+        run=_permissions,
+    ),
+)
