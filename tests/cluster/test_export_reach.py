@@ -199,7 +199,29 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
         assert told in done.stderr
 
 
-# ---- large pods
+# ---- odd and large pods
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(pod(container(env=None, resources=None, volumeMounts=None, securityContext=None)), id="container"),
+        pytest.param(pod(container(resources={"limits": None, "requests": None, "claims": None})), id="resources"),
+        pytest.param(pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": None}])), id="variable"),
+        pytest.param(
+            pod(gpu_container(), initContainers=None, volumes=None, tolerations=None, nodeSelector=None, affinity=None,
+                schedulingGates=None, resourceClaims=None, nodeName=None, overhead=None),
+            id="spec",
+        ),
+        pytest.param(pod(gpu_container(), affinity={"nodeAffinity": None, "podAffinity": {}}), id="affinity"),
+        pytest.param(pod(gpu_container(), tolerations=[{"operator": "Exists", "key": None, "effect": None}]), id="toleration"),
+        pytest.param({**pod(gpu_container()), "metadata": {"name": "x", "annotations": None, "labels": None}}, id="metadata"),
+    ],
+)  # fmt: skip
+def test_nothing_is_in_the_way_of_a_pod_with_nulls(plane: ControlPlane, document: JSON) -> None:
+    status, answer = create(plane.client(), document)
+
+    assert status == 201, answer
 
 
 def test_a_pod_with_very_many_containers_is_within_the_budget(plane: ControlPlane) -> None:

@@ -15,6 +15,7 @@ Named = tuple[str, str]
 """Name and CEL expression: of a variable, of a match condition."""
 
 POD = "dyn(object)"
+LIST_WIDTH = 110
 _META = re.compile(r"[*?\[]")
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -26,8 +27,14 @@ def text(value: str) -> str:
 
 
 def texts(values: Iterable[str]) -> str:
-    """Return the strings as a CEL list."""
-    return f"[{', '.join(text(value) for value in values)}]"
+    """Return the strings as a CEL list, a long one on several lines."""
+    lines = [""]
+    for literal in map(text, values):
+        if lines[-1] and len(lines[-1]) + len(literal) > LIST_WIDTH:
+            lines.append("")
+        lines[-1] += f", {literal}" if lines[-1] else literal
+    joined = ",\n  ".join(lines)
+    return f"[{joined}]"
 
 
 def indented(expression: str, spaces: int) -> str:

@@ -15,14 +15,16 @@ SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items() if not n
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and lists below the key they belong to."""
+    """Writes texts of several lines, and texts with quotes in them, as blocks."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
         return True
 
 
 def _block(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    # Quoted, every quote inside would stand there twice.
+    style = "|" if "\n" in value or "'" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 _Dumper.add_representer(str, _block)
