@@ -1,4 +1,4 @@
-"""The exported policies on a real API server: three namespaces, each under a GPUPolicy of its own, and nothing elsewhere."""
+"""The exported policies on a real API server: namespaces under GPUPolicies of their own, and nothing elsewhere."""
 
 import time
 from collections.abc import Iterator
