@@ -6,12 +6,13 @@ from time import perf_counter
 
 import msgspec
 
+from policies.finding import Finding
 from policies.nodes import NodeFacts
 from policies.pod import Pod, decode_pod
-from policies.policy import Labels, TemplateMode
+from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.rule import Mode
 from policies.rules import gpu_quota
-from webhook import resource_quotas, review
+from webhook import claim_templates, resource_quotas, review
 from webhook.audit import AuditLog, audit_record
 from webhook.canary.mark import marked
 from webhook.configuration.documents import GROUP
@@ -122,11 +123,9 @@ class Admission:
             return Answer(review.allowed(request.uid), [])
         if has_pods(kind.group, kind.kind):
             return self._templates(request, now, deadline)
-        if resource_quotas.is_resource_quota(kind.group, kind.kind):
-            return self._resource_quota(request, deadline)
         if self._reviewed is not None and kind.group == GROUP:
             return self._document(self._reviewed, request, now)
-        return Answer(review.allowed(request.uid), [])
+        return self._advice(request, now, deadline)
 
     def _labels(self, request: AdmissionRequest, configuration: Configuration, deadline: float) -> Labels:
         """Return the labels of the request's namespace if anything depends on them. Raises NamespaceUnknown."""
@@ -208,15 +207,36 @@ class Admission:
         judged = (Judged(finding, outcome_of(finding.severity, mode)) for finding in findings)
         return msgspec.structs.replace(decision, judged=(*decision.judged, *judged))
 
-    def _resource_quota(self, request: AdmissionRequest, deadline: float) -> Answer:
-        configuration = self._engine().configuration
+    def _advice(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
+        """Let in what asks for nothing by itself, with what is worth knowing about it."""
+        kind, configuration = request.kind, self._engine().configuration
+        if resource_quotas.is_resource_quota(kind.group, kind.kind):
+            policy = self._policy(request, configuration, deadline)
+            found = resource_quotas.findings(request.object, configuration.vocabulary)
+        elif claim_templates.is_claim_template(kind.group, kind.kind) and request.operation == "CREATE":
+            policy = self._policy(request, configuration, deadline)
+            found = self._claim_template(request, policy, now, deadline)
+        else:
+            return Answer(review.allowed(request.uid), [])
+        judged = tuple(Judged(finding, Outcome.WARNED) for finding in found)
+        decisions = [("", Decision(policy=policy, judged=judged))]
+        return Answer(review.advised(request.uid, decisions), decisions)
+
+    def _claim_template(
+        self, request: AdmissionRequest, policy: EffectivePolicy, now: datetime, deadline: float
+    ) -> tuple[Finding, ...]:
+        if self._reservations is None or policy.mode_of(gpu_quota.RULE.id, now) is Mode.DISABLED:
+            return ()
+        row = self._reservations.look(request.namespace, deadline)
+        if row is None:
+            return ()
+        return claim_templates.findings(request.object, row.hard, row.unpinned, self._engine().configuration)
+
+    def _policy(
+        self, request: AdmissionRequest, configuration: Configuration, deadline: float
+    ) -> EffectivePolicy:
         labels = self._labels(request, configuration, deadline)
-        found = resource_quotas.findings(request.object, configuration.vocabulary)
-        decision = Decision(
-            policy=configuration.policies.for_namespace(request.namespace, labels),
-            judged=tuple(Judged(finding, Outcome.WARNED) for finding in found),
-        )
-        return Answer(review.advised(request.uid, [("", decision)]), [("", decision)])
+        return configuration.policies.for_namespace(request.namespace, labels)
 
     def _templates(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
         kind = request.kind

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from policies.pod import Pod, decode_pod
-from webhook import resource_quotas
+from webhook import claim_templates, resource_quotas
 from webhook.configuration.decoding import Problem, decode, dotted
 from webhook.workloads.kinds import has_pods, is_pod
 from webhook.workloads.places import PodPlace, pod_places, whole_pod
@@ -90,6 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             self.is_pod
             or has_pods(self.group, self.kind)
             or resource_quotas.is_resource_quota(self.group, self.kind)
+            or claim_templates.is_claim_template(self.group, self.kind)
         )
 
     def line_of(self, parts: Parts = ()) -> int:

@@ -15,7 +15,9 @@ import msgspec
 from policies.finding import Finding
 from policies.pod import decode_pod
 from policies.policy import EffectivePolicy, Exemption, Labels
-from webhook import resource_quotas
+from policies.rule import Mode
+from policies.rules import gpu_quota
+from webhook import claim_templates, resource_quotas
 from webhook.engine import Decision, Engine, Judged, Outcome, RuleChange, Subject
 from webhook.manifests import Manifest, ManifestPod
 from webhook.review import plain_operations
@@ -99,16 +101,26 @@ def answer(
     manifest: Manifest, engine: Engine, now: datetime, labels: LabelsByNamespace | None = None
 ) -> Answer:
     """Return the answer; a namespace that is not in `labels` has the one label that every namespace has."""
-    warnings: tuple[Finding, ...] = ()
-    if resource_quotas.is_resource_quota(manifest.group, manifest.kind):
-        document = msgspec.json.encode(manifest.data)
-        warnings = resource_quotas.findings(document, engine.configuration.vocabulary)
     namespace = manifest.namespace
     known = (labels or {}).get(namespace, ((NAME_LABEL, namespace),))
     # Only where something is chosen by labels: what holds is remembered by namespace and labels.
     used = known if engine.configuration.policies.asks_labels(namespace) else ()
     pods = tuple(_answer_pod(manifest, pod, engine, now, used) for pod in manifest.pods)
-    return Answer(manifest, pods, warnings)
+    return Answer(manifest, pods, _warnings(manifest, engine, now, used))
+
+
+def _warnings(manifest: Manifest, engine: Engine, now: datetime, labels: Labels) -> tuple[Finding, ...]:
+    configuration = engine.configuration
+    if resource_quotas.is_resource_quota(manifest.group, manifest.kind):
+        return resource_quotas.findings(msgspec.json.encode(manifest.data), configuration.vocabulary)
+    quota = configuration.quotas.get(manifest.namespace)
+    if quota is None or not claim_templates.is_claim_template(manifest.group, manifest.kind):
+        return ()
+    policy = configuration.policies.for_namespace(manifest.namespace, labels)
+    if policy.mode_of(gpu_quota.RULE.id, now) is Mode.DISABLED:
+        return ()
+    document = msgspec.json.encode(manifest.data)
+    return claim_templates.findings(document, quota.amounts, quota.unpinned, configuration)
 
 
 def _answer_pod(

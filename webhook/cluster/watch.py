@@ -11,6 +11,7 @@ still lag behind. Events that the list already contained are then passed over.
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
@@ -147,6 +148,7 @@ class Mirror(Generic[K]):
         self._begun = 0.0
         self._floors: dict[str, _Floor] = {}
         self._gone: dict[str, dict[str, float]] = {}
+        self._gone_in_order: deque[tuple[float, str, str]] = deque()
         self._heard = monotonic()
         self._synced = threading.Event()
         self.relists = 0
@@ -313,11 +315,14 @@ class Mirror(Generic[K]):
     def _remember_gone(self, namespace: str, uid: str) -> None:
         now = monotonic()
         self._gone.setdefault(namespace, {})[uid] = now
-        kept = {
-            name: {uid: at for uid, at in uids.items() if now - at <= GONE_SECONDS}
-            for name, uids in self._gone.items()
-        }
-        self._gone = {name: uids for name, uids in kept.items() if uids}
+        self._gone_in_order.append((now, namespace, uid))
+        while now - self._gone_in_order[0][0] > GONE_SECONDS:
+            at, name, old = self._gone_in_order.popleft()
+            uids = self._gone.get(name, {})
+            if uids.get(old) == at:  # it was not told of again since
+                del uids[old]
+                if not uids:
+                    del self._gone[name]
 
     def _tell(self, differences: list[tuple[K | None, K | None]]) -> None:
         for before, after in differences:

@@ -155,7 +155,8 @@ def document(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -> 
     """Return what `-o json` prints.
 
     - `objects[]`: file, line, apiVersion, kind, namespace, name, verdict (refused, changed, ok, skipped), `findings[]`
-      about the object itself (a ResourceQuota's keys), and `pods[]`, one for a Pod and one per pod template of a workload;
+      about the object itself (a ResourceQuota's keys, a ResourceClaimTemplate that never fits), and `pods[]`, one for a Pod and
+      one per pod template of a workload;
     - a pod: path ("" or "spec.template"), policy, exemption, `findings[]` (outcome denied, warned or logged; rule, path
       from the object, line, container, value, message, remedy), `changes[]` (rule, what, operations as in RFC 6902,
       relative to the pod);
