@@ -112,7 +112,8 @@ def schema_paths(schema: dict[str, Any], *at: str) -> Iterator[tuple[str, ...]]:
 
 # Kubernetes' own fields, which its documentation explains, and values that the comment on their group explains.
 WELL_KNOWN = re.compile(
-    r" *(#|$|\w+:$|pullPolicy|resources|requests|limits|podAnnotations|nodeSelector|tolerations|affinity|enabled|labels|duration|interval|seconds)"
+    r" *(#|$|\w+:$|pullPolicy|resources|requests|limits|podAnnotations|nodeSelector|tolerations|affinity"
+    r"|enabled|labels|duration|interval|seconds)"
 )
 
 
