@@ -17,7 +17,6 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.snapshot import Configuration
 from webhook.export.backstop import Wish, backstop
 from webhook.export.writing import SELECTOR, as_yaml
-from webhook.workloads import TEMPLATE_PATHS
 
 TEAM, RESTRICTED, WARNED, EXEMPTED = (
     "backstop-team",
@@ -98,8 +97,6 @@ spec:
 """
 """`restricted` fits the name of `team`, too, and is not asked there; `warned` fits all of them."""
 
-TRAINING_JOB = ("kubeflow.org", "PyTorchJob")
-PATHS = {**TEMPLATE_PATHS, TRAINING_JOB: (("spec", "pytorchReplicaSpecs", "*", "template"),)}
 TRAINING_JOBS: JSON = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -148,7 +145,7 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     """Apply what is exported, until the end of the block; then remove it as the header of the export says."""
     client = plane.client()
     kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
-    objects = backstop(made, Wish(now=datetime.now(UTC), mutations=mutations(client), paths=PATHS)).objects
+    objects = backstop(made, Wish(now=datetime.now(UTC), mutations=mutations(client))).objects
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([TRAINING_JOBS, *map(namespace, NAMESPACES)]))
     for name in NAMESPACES:
         plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=30s")

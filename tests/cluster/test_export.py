@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cluster.backstop import (
@@ -19,6 +21,8 @@ from tests.cluster.backstop import (
     mutations,
 )
 from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import ROOT
+from webhook.commands import main
 
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
@@ -306,3 +310,25 @@ def test_a_pod_that_is_placed_after_its_creation_is_looked_at_again(plane: Contr
 
     assert (refused, placed) == (403, 200)
     assert "means nvidia-h100-80gb, which may not be used" in answer["message"]
+
+
+def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
+    for path in sorted((ROOT / "deploy/chart/files/crds").glob("*.yaml")):
+        plane.kubectl("apply", "--server-side", "-f", path)
+    stored = {
+        "apiVersion": "gpu-admission.dev/v1alpha1",
+        "kind": "GPUPolicy",
+        "metadata": {"name": "stored"},
+        "spec": {"match": {"namespaces": ["backstop-stored"]}, "rules": {"gpu-requests": {"maxPerPod": 3}}},
+    }
+    plane.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpu-admission.dev", "--timeout=30s")
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(stored))
+    result = CliRunner().invoke(main, ["export", "--kubeconfig", str(plane.kubeconfig()), "-o", "json"])
+    plane.kubectl("delete", "gpupolicy", "stored")
+
+    assert result.exit_code == 0, result.stderr
+    names = {each["metadata"]["name"] for each in json.loads(result.stdout)["items"]}
+    assert {"gpu-admission.stored.gpu-requests", "gpu-admission.built-in.gpu-requests"} <= names
+    # kubectl takes the List with what is beside its items.
+    applied = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=result.stdout)
+    assert len(applied.stdout.splitlines()) == len(json.loads(result.stdout)["items"])

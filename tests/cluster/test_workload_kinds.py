@@ -59,6 +59,7 @@ def rules() -> list[JSON]:
 
 
 def installed(webhook: Webhook) -> JSON:
+    found: JSON
     (found,) = (
         entry
         for document in webhook.manifests()

@@ -137,8 +137,9 @@ def stored(kubeconfig: str | None) -> Configuration:
     source = ClusterSource(ApiClient(load_access(kubeconfig)), lambda _state: None)
     source.start()
     try:
-        if not source.wait():
-            raise TimeoutError("the API server does not show the documents")
+        source.wait()
+        if not source.state.read:
+            raise TimeoutError("the documents in the cluster could not be read")
         for problem in source.state.refused:
             click.echo(f"warning: not in force, so not exported: {problem}", err=True)
         return source.engine.configuration

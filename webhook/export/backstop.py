@@ -21,8 +21,8 @@ from webhook.export.objects import (
     injection_objects,
 )
 from webhook.export.scope import Governed
-from webhook.export.templates import Paths
-from webhook.workloads import TEMPLATE_PATHS
+from webhook.export.templates import inexpressible
+from webhook.workloads.kinds import WORKLOADS
 
 EXPRESSIBLE = (gpu_requests.RULE.id, gpu_class.RULE.id, gpu_toleration.RULE.id, gpu_isolation.RULE.id)
 
@@ -34,7 +34,6 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     mutations: str | None = "v1"
     rules: Collection[str] = EXPRESSIBLE
     excluded: tuple[str, ...] = ()
-    paths: Paths = msgspec.field(default_factory=lambda: TEMPLATE_PATHS)
 
 
 class Backstop(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +51,7 @@ def backstop(configuration: Configuration, wish: Wish) -> Backstop:
     for each in scope.governed(configuration.policies):
         ending += scope.time_dependent(each.policy, wish.now)
         for binding in each.bindings:
-            found.update(dict.fromkeys(gaps.of_binding(binding)))
+            found.update(dict.fromkeys(gaps.of_binding(binding, inexpressible(WORKLOADS))))
             if binding.rule.id in EXPRESSIBLE and binding.rule.id in wish.rules:
                 _export(configuration, wish, each, binding, objects, found)
     objects.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
@@ -79,7 +78,7 @@ def _export(
         scope=governed.scope + not_exempted,
         excluded=wish.excluded,
     )
-    for piece in pieces(configuration, wish, governed, binding):
+    for piece in pieces(configuration, governed, binding):
         if isinstance(piece, Check):
             templates = policy.spec.templates if piece.of_templates else None
             objects += check_objects(piece, place, [scope.action(held, piece.severity, templates)])
@@ -91,13 +90,11 @@ def _export(
             found[gaps.not_injected(policy.name, binding, held.value)] = None
 
 
-def pieces(
-    configuration: Configuration, wish: Wish, governed: Governed, binding: Binding
-) -> Iterator[Check | Injection]:
+def pieces(configuration: Configuration, governed: Governed, binding: Binding) -> Iterator[Check | Injection]:
     """Yield what the rule comes to with these options; nothing for a rule that CEL cannot express."""
     vocabulary, classes, options = configuration.vocabulary, configuration.classes, binding.options
     if isinstance(options, gpu_requests.Options):
-        yield from shape.pieces(vocabulary, options, wish.paths)
+        yield from shape.pieces(vocabulary, options, WORKLOADS)
     elif isinstance(options, gpu_class.Options):
         yield from entitlement.pieces(vocabulary, options, classes)
     elif isinstance(options, gpu_toleration.Options):

@@ -1,6 +1,6 @@
 """What of the rules is left to the webhook, and why: told with every export, so that nobody counts on more than there is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -80,11 +80,17 @@ _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def of_binding(binding: Binding) -> Iterator[Gap]:
-    """Yield what is never exported of this rule, with these options."""
+def of_binding(binding: Binding, other_kinds: Sequence[str]) -> Iterator[Gap]:
+    """Yield what is never exported of this rule, with these options; `other_kinds` have pods that CEL does not find."""
     rule_id, options = binding.rule.id, binding.options
     for what, why in _STATIC.get(rule_id, ()):
         yield Gap(rule=rule_id, what=what, why=why)
+    if isinstance(options, gpu_requests.Options) and other_kinds:
+        yield Gap(
+            rule=rule_id,
+            what=f"some or all pods of {', '.join(other_kinds)}",
+            why="they are put together from several parts, or lie in lists of lists, of which CEL can make no list",
+        )
     if isinstance(options, gpu_requests.Options) and options.complete_limits:
         yield Gap(
             rule=rule_id,

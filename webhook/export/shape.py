@@ -32,8 +32,8 @@ _EXTENDED = "!name.contains('kubernetes.io/') && !name.startsWith('requests.')"
 _JOINED = ".filter(told, told != '').join('; ')"
 
 
-def pieces(vocabulary: Vocabulary, options: Options, paths: templates.Paths) -> Iterator[Check]:
-    known = templates.expressible(paths)
+def pieces(vocabulary: Vocabulary, options: Options, kinds: templates.Kinds) -> Iterator[Check]:
+    known = templates.expressible(kinds)
     yield Check(
         part="gpu-requests",
         description="GPUs are asked for in whole numbers, by equal requests and limits, and no more than allowed.",

@@ -4,13 +4,17 @@ from collections.abc import Mapping
 
 from webhook.export.cel import Named, present, text, texts
 from webhook.export.objects import Object
-from webhook.workloads import Path
+from webhook.workloads.kinds import Form, Template
+
+Path = tuple[str, ...]
+"""Steps from the object to a pod template."""
 
 EVERY_KEY, EVERY_ITEM = "*", "[]"
-"""Steps of a path that stand for every value of a map, and for every item of a list."""
+"""Steps that stand for every value of a map, and for every item of a list."""
 
 BRANCHES = frozenset({EVERY_KEY, EVERY_ITEM})
 
+Kinds = Mapping[tuple[str, str], tuple[Form, ...]]
 Paths = Mapping[tuple[str, str], tuple[Path, ...]]
 
 WRITTEN_BY_SOMEBODY: Named = (
@@ -20,13 +24,22 @@ WRITTEN_BY_SOMEBODY: Named = (
 """What a controller makes of another object has been looked at there, and nobody reads a controller's warnings."""
 
 
-def expressible(paths: Paths) -> dict[tuple[str, str], tuple[Path, ...]]:
-    """Return the kinds whose templates CEL can find: it cannot make one list of lists, so a path may branch once."""
-    return {
-        kind: places
-        for kind, places in paths.items()
-        if all(sum(step in BRANCHES for step in place) <= 1 for place in places)
-    }
+def expressible(kinds: Kinds) -> dict[tuple[str, str], tuple[Path, ...]]:
+    """Return the paths to pod templates that CEL can follow: it cannot make one list of lists, so a path may branch once."""
+    found = {kind: tuple(path for path in map(_path, forms) if path) for kind, forms in kinds.items()}
+    return {kind: paths for kind, paths in found.items() if paths}
+
+
+def inexpressible(kinds: Kinds) -> list[str]:
+    """Return the kinds of which some pods are not found, sorted."""
+    return sorted({kind for (_group, kind), forms in kinds.items() if not all(map(_path, forms))})
+
+
+def _path(form: Form) -> Path | None:
+    """Return the way to a pod template; None for a form of another sort, or one out of CEL's reach."""
+    steps = tuple(form.path.replace("[]", ".[]").split("."))
+    branches = sum(step in BRANCHES for step in steps)
+    return steps if isinstance(form, Template) and branches <= 1 else None
 
 
 def resources(paths: Paths) -> tuple[Object, ...]:
