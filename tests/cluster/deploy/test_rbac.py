@@ -87,6 +87,7 @@ def test_policies_of_the_cluster_are_in_force(
     assert eventually(lambda: "team" in tolerated()), plane.logs(WEBHOOK)
     told = "jsonpath={.status.conditions[?(@.type=='InForce')].status}"
     assert eventually(lambda: plane.kubectl("get", "gpupolicy", "team", "-o", told).stdout == "True"), running
+    plane.kubectl("delete", "gpupolicy", "team")
     assert ("gpupolicies/status", "patch") in {
         (request.resource, request.verb) for request in asked(audit_log)
     }
