@@ -4,18 +4,22 @@ One immutable value, made outside and handed in with each pod. Only the labels u
 other label is taken as met.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
 from policies.placement import required_terms
-from policies.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod
+from policies.pod import NodeSelectorTerm, Pod
 
 Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
 
 Offer = Mapping[str, frozenset[str] | None]
 """The values that a node has or may get of each label; None is any value."""
+
+Demand = tuple[str, str, frozenset[str]]
+"""Key, operator and values, as a node selector requirement has them."""
 
 NONE: frozenset[str] = frozenset()
 
@@ -30,7 +34,7 @@ class NodePool(msgspec.Struct, frozen=True):
     labels: tuple[tuple[str, tuple[str, ...] | None], ...]
 
 
-class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The distinct label sets of all nodes, cut down to `keys`, and the node pools."""
 
     keys: frozenset[str]
@@ -43,42 +47,53 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def could_take(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
         """Whether any node, there or to come, meets what the pod demands; and has one of `values` of `key`, where given."""
-        pinned = NodeSelectorRequirement(key=key, operator="In", values=tuple(values))
-        demands = [*_selected(pod), *([pinned] if values else ())]
         terms = required_terms(pod)
         if sum(1 + len(term.match_expressions or ()) for term in terms) > MOST_DEMANDS:
             return True
+        selected = [
+            (each, "In", frozenset((value,))) for each, value in (pod.body.node_selector or {}).items()
+        ]
+        demands = self._known([*selected, *([(key, "In", frozenset(values))] if values else ())])
+        alternatives = [self._known(_demands(term)) for term in terms if not _is_empty(term)]
         return any(
-            all(self._meets(offer, demand) for demand in demands)
-            and (not terms or any(self._fits(offer, term) for term in terms))
-            for offer in self._offers()
+            all(_meets(offer, demand) for demand in demands)
+            and (not terms or any(all(_meets(offer, each) for each in term) for term in alternatives))
+            for offer in self._offers
         )
 
-    def _offers(self) -> Iterator[Offer]:
-        for labels in self.label_sets:
-            yield {key: frozenset((value,)) for key, value in labels}
-        for pool in self.pools:
-            yield {key: None if values is None else frozenset(values) for key, values in pool.labels}
+    def _known(self, demands: Iterable[Demand]) -> list[Demand]:
+        return [demand for demand in demands if demand[0] in self.keys]
 
-    def _fits(self, offer: Offer, term: NodeSelectorTerm) -> bool:
-        # An empty term matches no object (k8s.io/api core/v1 NodeSelectorTerm); fields are not known here.
-        demands = term.match_expressions or ()
-        return bool(demands or term.match_fields) and all(self._meets(offer, each) for each in demands)
-
-    def _meets(self, offer: Offer, demand: NodeSelectorRequirement) -> bool:
-        offered = offer.get(demand.key, NONE)
-        if demand.key not in self.keys or offered is None:
-            return True
-        wanted = frozenset(demand.values or ())
-        if demand.operator == "In":
-            return bool(offered & wanted)
-        if demand.operator == "NotIn":
-            return not offered or bool(offered - wanted)
-        if demand.operator == "DoesNotExist":
-            return not offered
-        return bool(offered)  # Exists; Gt and Lt are for numbers, which no class has as a label
+    @cached_property
+    def _offers(self) -> tuple[Offer, ...]:
+        return (
+            *({key: frozenset((value,)) for key, value in labels} for labels in self.label_sets),
+            *(
+                {key: None if values is None else frozenset(values) for key, values in pool.labels}
+                for pool in self.pools
+            ),
+        )
 
 
-def _selected(pod: Pod) -> Iterator[NodeSelectorRequirement]:
-    for key, value in (pod.body.node_selector or {}).items():
-        yield NodeSelectorRequirement(key=key, operator="In", values=(value,))
+def _demands(term: NodeSelectorTerm) -> Iterator[Demand]:
+    for each in term.match_expressions or ():
+        yield each.key, each.operator, frozenset(each.values or ())
+
+
+def _is_empty(term: NodeSelectorTerm) -> bool:
+    # "A null or empty node selector term matches no objects" (k8s.io/api core/v1 NodeSelectorTerm). Fields are not known here.
+    return not term.match_expressions and not term.match_fields
+
+
+def _meets(offer: Offer, demand: Demand) -> bool:
+    key, operator, wanted = demand
+    offered = offer.get(key, NONE)
+    if offered is None:
+        return True
+    if operator == "In":
+        return not offered.isdisjoint(wanted)
+    if operator == "NotIn":
+        return not offered or not offered <= wanted
+    if operator == "DoesNotExist":
+        return not offered
+    return bool(offered)  # Exists; Gt and Lt are for numbers, which no class has as a label

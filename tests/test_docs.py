@@ -308,6 +308,37 @@ def test_every_metric_is_documented(tmp_path: Path) -> None:
     assert first_column(ROOT / "docs" / "audit-log.md", "Metrics") - {"/metrics"} == names
 
 
+# ---- docs/operations.md
+
+
+OPERATIONS = ROOT / "docs" / "operations.md"
+
+
+def test_every_proof_that_is_named_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", OPERATIONS.read_text())
+
+    assert len(named) > 15
+    assert [
+        f"{path}::{test}" for path, test in named if f"def {test}(" not in (ROOT / path).read_text()
+    ] == []
+
+
+def test_every_message_is_one_that_we_write_or_have_seen() -> None:
+    """What the API server says stands in the tests of outages, which have it from a real one."""
+    rows = OPERATIONS.read_text().split("## Troubleshooting\n")[1].splitlines()
+    cells = [line.split(" | ")[0] for line in rows if line.startswith("| ") and "`" in line]
+    pieces = [piece for cell in cells for piece in re.findall("`(.+?)`", cell)]
+    sources = [
+        *(ROOT / "webhook").rglob("*.py"),
+        *(ROOT / "tests" / "cluster" / "outage").glob("*.py"),
+        ROOT / "tests" / "cluster" / "availability" / "test_idle_connections.py",
+    ]
+    written = "\n".join(path.read_text() for path in sources)
+
+    assert len(pieces) > 15
+    assert [piece for piece in pieces if piece not in written] == []
+
+
 # ---- outputs
 
 

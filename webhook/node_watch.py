@@ -103,6 +103,7 @@ class NodeWatch:
         self._pool_seconds = pool_seconds
         self._nodes: _Nodes | None = None
         self._pools: tuple[frozenset[str], tuple[NodePool, ...]] | None = None
+        self._facts: NodeFacts | None = None
         self._pools_read = 0.0
         self._told = ""
 
@@ -111,7 +112,11 @@ class NodeWatch:
         nodes, pools = self._nodes, self._pools
         if nodes is None or pools is None or pools[0] != nodes.keys or not nodes.is_current:
             return None
-        return NodeFacts(keys=nodes.keys, label_sets=nodes.label_sets, pools=pools[1])
+        known, label_sets = self._facts, nodes.label_sets
+        if known is None or (known.keys, known.label_sets, known.pools) != (nodes.keys, label_sets, pools[1]):
+            # Kept as long as it holds: it remembers what it made of its labels.
+            known = self._facts = NodeFacts(keys=nodes.keys, label_sets=label_sets, pools=pools[1])
+        return known
 
     def start(self) -> None:
         """Follow the cluster for as long as the process lives."""

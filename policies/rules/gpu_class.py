@@ -300,6 +300,11 @@ def _too_small(case: _Case) -> Iterator[Finding]:
         )
 
 
+def nowhere(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
+    """Yield what `check` says of nodes alone: that the pod is pinned to a class of which there are none."""
+    yield from _no_node(_Case(pod, options, context))
+
+
 def _no_node(case: _Case) -> Iterator[Finding]:
     """Yield a warning where the pod is pinned to a class that no node has, nor any that could be made."""
     nodes, key, catalogue = case.context.nodes, case.options.label_key, case.context.classes
@@ -319,7 +324,7 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     yield Finding(
         rule=RULE_ID,
         severity=Severity.WARNING,
-        message=f"class {asked}: no node has {demanded}, so the pod would wait",
+        message=f"class {asked}: no node matches {demanded}, so the pod would wait",
         remedy=_instead(case, nodes, names),
     )
 

@@ -11,8 +11,8 @@ import yaml
 
 from tests.builders import JSON
 from tests.cluster.controllers import Command, eventually
+from tests.cluster.other_webhook import OtherWebhook
 from tests.cluster.test_other_webhooks import NAMESPACE as SHARED
-from tests.cluster.test_other_webhooks import OtherWebhook
 from tests.controlplane import JSON_PATCH, Authority, ControlPlane
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import Webhook
@@ -310,7 +310,7 @@ def test_another_webhook_that_takes_out_what_was_injected_is_found(
     _write(config, {})
     plane.client().post("/api/v1/namespaces", {"metadata": {"name": SHARED}})
     eventually(lambda: probe(api, SHARED).ok)
-    other = OtherWebhook(plane, tmp_path)
+    other = OtherWebhook(plane, tmp_path, SHARED)
     try:
         with other.registered(change, reinvocation="IfNeeded"):
             outcome = probe(api, SHARED)

@@ -39,7 +39,9 @@ TOO_MANY_BYTES = Refusal(
     503, "Service Unavailable", "too many bytes of unfinished requests; try again", retry=True
 )
 TOO_MANY_REQUESTS = Refusal(503, "Service Unavailable", "too many requests at once; try again", retry=True)
-STOPPING = Refusal(503, "Service Unavailable", "this server is stopping; try again", retry=True)
+STOPPING = Refusal(
+    503, "Service Unavailable", "this replica of gpu-admission is stopping; try again", retry=True
+)
 
 
 class ResponseBuffer:

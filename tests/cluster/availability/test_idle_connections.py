@@ -74,3 +74,18 @@ def test_call_that_crosses_the_end_of_its_connection_is_repeated(
     creating.join(20)
     assert outcome == [201]
     assert eventually(lambda: following.calls()["mutate"] == 1)
+
+
+def test_connection_that_nobody_uses_ends_with_a_line_in_the_log_of_the_api_server(
+    plane: ControlPlane, stopping: Webhook, road: Road
+) -> None:
+    assert road.open.is_set()
+    stopping.stop()
+    told = "Unsolicited response received on idle HTTP channel"
+    goodbye = "this replica of gpu-admission is stopping; try again"
+    assert eventually(lambda: _lines(plane, told, goodbye)), plane.logs("kube-apiserver")[-1500:]
+
+
+def _lines(plane: ControlPlane, *words: str) -> list[str]:
+    log = plane.logs("kube-apiserver").splitlines()
+    return [line for line in log if all(word in line for word in words)]

@@ -106,7 +106,7 @@ def test_request_that_crosses_the_end_of_an_idle_connection_is_told_to_be_repeat
         server.wait_for_metric("gpu_admission_connections_sent_away_total", 1)
         answer = client.post("/body")
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-        assert answer.body == b"this server is stopping; try again\n"
+        assert answer.body == b"this replica of gpu-admission is stopping; try again\n"
         assert server.wait() == 0
 
 

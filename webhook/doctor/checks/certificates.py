@@ -9,23 +9,21 @@ import binascii
 import socket
 import ssl
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.check import problems
+from certs.check import issued_by, problems
+from certs.rotation import pem
+from webhook.certificates.examination import OVERDUE, REPAIR, SECONDS, served
+from webhook.certificates.objects import Target
 from webhook.doctor.check import Check, Finding, NotChecked, Note, Severity, Told
 from webhook.doctor.checks.configurations import KINDS, PORT, READS, place
 from webhook.doctor.cluster import Cluster
 
-HANDSHAKE_SECONDS = 3.0
-LATE = 6
-"""Certificates are renewed when two thirds of their life are over; one with less than a sixth left should have been."""
-CERTS = "gpu-admission certs show"
 ROTATE = "see why it was not renewed: the log of the controller; then gpu-admission certs rotate"
 
 NO_HOST_NAME = 62
@@ -58,7 +56,7 @@ def _bundle(where: str, entry: dict[str, Any]) -> Bundle | Finding:
             id="ca-bundle-missing",
             object=where,
             message="has no caBundle, so the API server trusts no certificate of ours",
-            remedy="see that the controller runs with --certificate-secret; by hand: gpu-admission certs rotate",
+            remedy=REPAIR,
         )
     try:
         pem = base64.b64decode(text, validate=True)
@@ -68,7 +66,7 @@ def _bundle(where: str, entry: dict[str, Any]) -> Bundle | Finding:
             id="ca-bundle-unreadable",
             object=where,
             message="has a caBundle that is no certificate in PEM",
-            remedy="take it away, and the controller writes it anew; by hand: gpu-admission certs rotate",
+            remedy=REPAIR,
         )
     return Bundle(where, pem, authorities)
 
@@ -89,7 +87,7 @@ def _served(cluster: Cluster) -> Iterator[Told]:
         yield NotChecked("no entry has a caBundle to check with")
         return
     address = _address(cluster)
-    leaf = _leaf(address) if address else None
+    leaf = _leaf(cluster, address)
     if leaf is None:
         yield from _by_secret(cluster, bundles, address)
         return
@@ -105,20 +103,12 @@ def _address(cluster: Cluster) -> str:
     return "" if address == "None" else str(address)
 
 
-def _leaf(address: str) -> x509.Certificate | None:
+def _leaf(cluster: Cluster, address: str) -> x509.Certificate | None:
     """Return the certificate that is served there, None if nothing is reached."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
     try:
-        with (
-            socket.create_connection((address, PORT), timeout=HANDSHAKE_SECONDS) as plain,
-            context.wrap_socket(plain) as secured,
-        ):
-            der = secured.getpeercert(binary_form=True)
+        return served(Target(cluster.names.server_name, port=PORT), address) if address else None
     except OSError:
         return None
-    return x509.load_der_x509_certificate(der) if der else None
 
 
 def _handshake(cluster: Cluster, address: str, bundle: Bundle) -> Iterator[Told]:
@@ -129,7 +119,7 @@ def _handshake(cluster: Cluster, address: str, bundle: Bundle) -> Iterator[Told]
     context.load_verify_locations(cadata=bundle.pem.decode("ascii", "replace"))
     try:
         with (
-            socket.create_connection((address, PORT), timeout=HANDSHAKE_SECONDS) as plain,
+            socket.create_connection((address, PORT), timeout=SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=name),
         ):
             return
@@ -153,7 +143,7 @@ def _unverified(bundle: Bundle, name: str, error: ssl.SSLCertVerificationError) 
         id="ca-bundle-does-not-verify",
         object=bundle.where,
         message=f"its caBundle does not vouch for the certificate that is served ({error.verify_message})",
-        remedy="take the caBundle away, and the controller writes it anew; by hand: gpu-admission certs rotate",
+        remedy=f"{REPAIR}; gpu-admission certs check tells more",
     )
 
 
@@ -185,8 +175,8 @@ def _by_secret(cluster: Cluster, bundles: list[Bundle], address: str) -> Iterato
                 yield Finding(
                     id="certificate-unusable",
                     object=f"Secret/{names.secret} in {names.namespace}",
-                    message=problem,
-                    remedy=f"{CERTS}; then gpu-admission certs rotate",
+                    message=f"holds what cannot be served: {problem}",
+                    remedy=f"{REPAIR}; gpu-admission certs check tells more",
                 )
     try:
         leaf = x509.load_pem_x509_certificate(certificate)
@@ -202,7 +192,7 @@ def _lifetimes(where: str, leaf: x509.Certificate, bundles: list[Bundle], now: d
         authority.public_bytes(Encoding.DER): (bundle.where, authority)
         for bundle in bundles
         for authority in bundle.authorities
-        if _issued(leaf, authority)
+        if issued_by(pem([leaf]), pem([authority]), now)
     }
     for place_of_it, authority in issuers.values():
         if _is_late(authority, now):
@@ -211,7 +201,7 @@ def _lifetimes(where: str, leaf: x509.Certificate, bundles: list[Bundle], now: d
 
 def _is_late(certificate: x509.Certificate, now: datetime) -> bool:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return timedelta(0) < end - now < (end - begin) / LATE
+    return begin + (end - begin) * OVERDUE <= now < end
 
 
 def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -> Finding:
@@ -222,14 +212,6 @@ def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -
         message=f"{what} ends on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC and was not renewed",
         remedy=ROTATE,
     )
-
-
-def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 CHECKS = (

@@ -67,8 +67,8 @@ def _canary(cluster: Cluster) -> Iterator[Told]:
         return
     yield Finding(
         id=f"canary-{outcome.reason}",
-        object=f"a GPU pod, tried in {namespace}",
-        message=outcome.message,
+        object=f"the canary in {namespace}",
+        message=f"failed: {outcome.message}",
         remedy=outcome.remedy,
     )
 

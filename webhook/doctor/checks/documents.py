@@ -63,11 +63,12 @@ def _documents(cluster: Cluster) -> Iterator[Told]:
             )
         for exemption in spec.exemptions:
             if exemption.until is not None and cluster.now >= end_of(exemption.until):
+                where_not = told(exemption.namespaces)
                 yield Finding(
                     id="exemption-over",
                     severity=Severity.WARNING,
                     object=where,
-                    message=f"has an exemption of {told(exemption.namespaces)} that ended on {exemption.until} ({exemption.reason})",
+                    message=f"has an exemption of {where_not} that ended on {exemption.until} ({exemption.reason})",
                     remedy="take it out, or give it another day",
                 )
 

@@ -3,12 +3,17 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
+from policies.annotations import GPU_CLASS
 from policies.class_choice import is_covered
 from policies.classes import GPUClass
 from policies.landing import classes_of_node
+from policies.nodes import NodeFacts, NodePool
 from policies.placement import classes_of_label
-from policies.pod import Toleration
+from policies.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
 from policies.policy import BUILT_IN_POLICY
+from policies.rule import Context, Phase
 from policies.rules import gpu_class, gpu_toleration
 from webhook.doctor.check import Check, Finding, Severity, Told
 from webhook.doctor.cluster import Cluster, Node
@@ -154,50 +159,64 @@ def _class_options(cluster: Cluster) -> list[gpu_class.Options]:
 
 
 def _classes_without_nodes(cluster: Cluster) -> Iterator[Told]:
-    """Yield the classes that documents name, for which there is neither a node nor a pool."""
+    """Yield the classes that documents name and for whose pods there is neither a node nor a pool, as admission would say it."""
     configuration = cluster.configuration
-    there = {
-        name for node in cluster.nodes for name in classes_of_node(node.labels, configuration.classes)
-    } | _in_pools(cluster)
-    for owner, classes in _named_classes(cluster).items():
-        missing = [each.name for each in classes if each.name not in there and not _is_known(cluster, each)]
-        if missing and len(missing) == len(classes):
+    keys = configuration.classes.label_keys
+    label_sets = (
+        tuple(sorted((key, value) for key, value in node.labels.items() if key in keys))
+        for node in cluster.nodes
+    )
+    context = Context(
+        phase=Phase.TEMPLATE,
+        namespace="",
+        classes=configuration.classes,
+        vocabulary=configuration.vocabulary,
+        nodes=NodeFacts(keys=keys, label_sets=frozenset(label_sets), pools=_pools(cluster)),
+    )
+    for owner, word, options in _named_classes(cluster):
+        resource = configuration.classes.resolve(word)[0].resource
+        container = Container(name="main", resources=Resources(limits={resource: "1"}))
+        pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), spec=PodSpec(containers=(container,)))
+        for found in gpu_class.nowhere(pod, options, context):
             yield Finding(
                 id="class-without-nodes",
                 severity=Severity.WARNING,
                 object=owner,
-                message=f"names class {told(missing)}, of which there is no node: its pods would wait",
+                message=f"names {found.message}",
                 remedy="label the nodes that were meant, or, if nodes are made on demand, name the class in "
                 "gpu-class.knownPools of the policy",
             )
+
+
+def _pools(cluster: Cluster) -> tuple[NodePool, ...]:
+    return tuple(node_pools(cluster.api, cluster.configuration.classes.label_keys))
 
 
 def _in_pools(cluster: Cluster) -> set[str]:
     classes = cluster.configuration.classes
     return {
         name
-        for pool in node_pools(cluster.api, classes.label_keys)
+        for pool in _pools(cluster)
         for key, values in pool.labels
         for value in values or ()
         for name in classes_of_label(key, value, classes)
     }
 
 
-def _named_classes(cluster: Cluster) -> dict[str, list[GPUClass]]:
-    configuration, origins = cluster.configuration, cluster.documents.origins
-    named: dict[str, list[GPUClass]] = {}
-    for kind, name in origins.places:
-        if kind == "GPUClass":
-            named[f"GPUClass/{name}"] = list(configuration.classes.resolve(name))
+def _named_classes(cluster: Cluster) -> Iterator[tuple[str, str, gpu_class.Options]]:
+    """Yield (who names it, class or family, the options by which its pods are pinned)."""
+    configuration = cluster.configuration
     for policy in configuration.policies.policies:
         options = policy.spec.rules.get(gpu_class.RULE.id)
         if isinstance(options, gpu_class.Options):
-            words = {options.default, *options.allowed} - {None}
-            for word in sorted(str(word) for word in words):
-                classes = configuration.classes.resolve(word)
-                if classes:
-                    named[f"GPUPolicy/{policy.name} gpu-class {word}"] = list(classes)
-    return named
+            unrestricted = msgspec.structs.replace(options, allowed=("*",), default=None)
+            words = {word for word in (options.default, *options.allowed) if word}
+            for word in sorted(word for word in words if configuration.classes.resolve(word)):
+                yield f"GPUPolicy/{policy.name}", word, unrestricted
+    for kind, name in cluster.documents.origins.places:
+        each = configuration.classes.get(name)
+        if kind == "GPUClass" and each is not None and not _is_known(cluster, each):
+            yield f"GPUClass/{name}", name, gpu_class.Options(label_key=_class_options(cluster)[0].label_key)
 
 
 def _is_known(cluster: Cluster, each: GPUClass) -> bool:

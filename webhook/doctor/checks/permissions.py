@@ -30,7 +30,7 @@ def needed(names: Names, kinds: frozenset[str], *, karpenter: bool) -> dict[str,
     ]
     own = names.namespace
     configurations = [right for kind in KINDS for right in _rights(READING, kind, GROUP, name=CONFIGURATION)]
-    pools = _rights(("get", "list"), "nodepools", "karpenter.sh") if karpenter else []
+    pools = _rights(("list",), "nodepools", "karpenter.sh") if karpenter else []
     return {
         WEBHOOK: [
             *quotas,

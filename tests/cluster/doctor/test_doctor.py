@@ -1,120 +1,42 @@
 """`gpu-admission doctor` on a real installation: nothing to say where all is well, and each fault found, with what mends it."""
 
 import base64
-import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from click.testing import CliRunner
 
-from tests.cluster.controllers import Command, eventually
-from tests.controlplane import JSON_PATCH, Authority, Client, ControlPlane, create_gpu_node
-from tests.controlplane.webhook import NAMESPACE, Webhook
-from webhook.commands.doctor import doctor
-from webhook.doctor.checks.permissions import needed
-from webhook.doctor.cluster import Names
+from tests.cluster.controllers import ROOT, eventually
+from tests.cluster.doctor.faults import (
+    ADMISSION,
+    MUTATING,
+    VALIDATING,
+    Fault,
+    both,
+    controller_down,
+    created,
+    deleted,
+    deployment,
+    documents,
+    excluded_team,
+    node,
+    patched,
+    patched_entry,
+    policy,
+    webhook_down,
+)
+from tests.cluster.doctor.installation import RBAC, SLICES, T4, TEAM, Installation, installed
+from tests.controlplane import Authority
+from tests.controlplane.webhook import NAMESPACE
 from webhook.doctor.registry import CHECKS
-from webhook.doctor.rights import Right
-
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/zz-gpu-admission"
-VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/zz-gpu-admission"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
-CANARY_NAMESPACE = "gpu-admission-canary"
-TEAM = "team"
-TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-T4 = {"accelerator": "nvidia-t4", "nvidia.com/gpu.product": "Tesla-T4"}
-CLASSIFIED = {"accelerator": "nvidia-t4"}
-
-
-class Installation:
-    """A control plane with webhook, controller and all that belongs to them; `run` is doctor's word on it."""
-
-    def __init__(self, plane: ControlPlane, webhook: Webhook, controller: Command, folder: Path) -> None:
-        self.plane, self.webhook, self.controller, self.folder = plane, webhook, controller, folder
-
-    @property
-    def client(self) -> Client:
-        return self.plane.client()
-
-    def run(self, *arguments: str | Path, user: str = "admin") -> tuple[int, Any]:
-        """Return the exit status, and what was printed as JSON."""
-        status, printed = self.text("-o", "json", *arguments, user=user)
-        return status, json.loads(printed)
-
-    def text(self, *arguments: str | Path, user: str = "admin") -> tuple[int, str]:
-        whole = ["--kubeconfig", str(self.plane.kubeconfig(user)), *map(str, arguments)]
-        result = CliRunner().invoke(doctor, whole)
-        return result.exit_code, result.output
-
-    def findings(self, *arguments: str | Path) -> dict[str, dict[str, str]]:
-        return {
-            finding["id"]: finding
-            for check in self.run(*arguments)[1]["checks"]
-            for finding in check["findings"]
-        }
-
-    def configuration(self, *documents: dict[str, Any]) -> Path:
-        """Return a directory of documents for --config."""
-        metadata = {"apiVersion": "gpu-admission.dev/v1alpha1"}
-        text = yaml.safe_dump_all([{**metadata, **document} for document in documents])
-        (self.folder / "policy.yaml").write_text(text)
-        return self.folder
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    plane = ControlPlane()
-    plane.add_user("engineer", groups=["ml-engineers"])
-    with plane, Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
-        client = plane.client()
-        for name in (CANARY_NAMESPACE, TEAM):
-            client.post("/api/v1/namespaces", {"metadata": {"name": name}})
-        create_gpu_node(client, "gpu-0", labels=T4, taints=(TAINT,))
-        webhook.register()
-        _ready_endpoint(client)
-        _rights(client)
-        controller = Command(
-            plane, "controller", "--namespace", NAMESPACE, "--canary-namespace", CANARY_NAMESPACE
-        )
-        controller.start()
-        yield Installation(plane, webhook, controller, tmp_path_factory.mktemp("documents"))
-
-
-def _ready_endpoint(client: Client) -> None:
-    # As the EndpointSlice controller makes it; it may hold no loopback address, which is where this webhook listens.
-    document = {
-        "metadata": {"name": "gpu-admission-1", "labels": {"kubernetes.io/service-name": "gpu-admission"}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}],
-        "ports": [{"name": "webhook", "port": 8443, "protocol": "TCP"}],
-    }
-    status, answer = client.post(SLICES, document)
-    assert status == 201, answer
-
-
-def _rights(client: Client) -> None:
-    """Give both ServiceAccounts what they need, cluster-wide."""
-    kinds = frozenset({"gpuquotas", "gpupolicies", "gpuclasses", "gpuvocabularies"})
-    for account, rights in needed(Names(), kinds, karpenter=True).items():
-        rules = [_rule(right) for right in rights]
-        client.post(f"{RBAC}/clusterroles", {"metadata": {"name": account}, "rules": rules})
-        subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": account}
-        client.post(
-            f"{RBAC}/clusterrolebindings",
-            {"metadata": {"name": account}, "subjects": [subject], "roleRef": role},
-        )
-
-
-def _rule(right: Right) -> dict[str, Any]:
-    names = {"resourceNames": [right.name]} if right.name else {}
-    return {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb], **names}
+    with installed(tmp_path_factory.mktemp("documents")) as running:
+        yield running
 
 
 # ---- all is well
@@ -134,143 +56,6 @@ def test_json_names_every_check(installation: Installation) -> None:
 
 
 # ---- what can be wrong
-
-Fault = Callable[[Installation], AbstractContextManager[tuple[str | Path, ...]]]
-"""Breaks something, gives the arguments of doctor, and mends it again."""
-
-
-def patched(path: str, *operations: tuple[str, str, Any]) -> Fault:
-    """Change an object by a JSON patch, and put back what it was."""
-
-    @contextmanager
-    def fault(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-        before = installation.client.get(path)[1]
-        patch = [{"op": op, "path": at, "value": value} for op, at, value in operations]
-        status, answer = installation.client.patch(path, patch, content_type=JSON_PATCH)
-        assert status == 200, answer
-        try:
-            yield ()
-        finally:
-            _put_back(installation.client, path, before)
-
-    return fault
-
-
-def _put_back(client: Client, path: str, before: dict[str, Any]) -> None:
-    before["metadata"]["resourceVersion"] = client.get(path)[1]["metadata"]["resourceVersion"]
-    status, answer = client.put(path, before)
-    assert status == 200, answer
-
-
-def deleted(path: str) -> Fault:
-    @contextmanager
-    def fault(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-        before = installation.client.get(path)[1]
-        assert installation.client.delete(path)[0] == 200
-        try:
-            yield ()
-        finally:
-            for field in ("resourceVersion", "uid"):
-                before["metadata"].pop(field)
-            status, answer = installation.client.post(path.rpartition("/")[0], before)
-            assert status == 201, answer
-
-    return fault
-
-
-def created(path: str, document: dict[str, Any], *arguments: str) -> Fault:
-    @contextmanager
-    def fault(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-        status, answer = installation.client.post(path, document)
-        assert status == 201, answer
-        try:
-            yield arguments
-        finally:
-            name = f"{path}/{document['metadata']['name']}"
-            assert installation.client.delete(name, {"gracePeriodSeconds": 0})[0] in {200, 202}
-
-    return fault
-
-
-def node(*, labels: dict[str, str], taints: tuple[dict[str, str], ...] = (TAINT,)) -> Fault:
-    @contextmanager
-    def fault(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-        create_gpu_node(installation.client, "odd", labels=labels, taints=taints)
-        try:
-            yield ()
-        finally:
-            installation.client.delete("/api/v1/nodes/odd")
-
-    return fault
-
-
-def documents(*given: dict[str, Any]) -> Fault:
-    @contextmanager
-    def fault(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-        yield "--config", installation.configuration(*given)
-
-    return fault
-
-
-def both(first: Fault, second: Fault) -> Fault:
-    @contextmanager
-    def fault(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-        with first(installation) as one, second(installation) as two:
-            yield *one, *two
-
-    return fault
-
-
-def policy(**spec: Any) -> dict[str, Any]:
-    return {"kind": "GPUPolicy", "metadata": {"name": "default"}, "spec": spec}
-
-
-def deployment(annotations: dict[str, str] | None = None, **spec: Any) -> Fault:
-    container = {"name": "a", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    template = {
-        "metadata": {"labels": {"app": "web"}, "annotations": annotations or {}},
-        "spec": {"containers": [container], **spec},
-    }
-    document = {
-        "metadata": {"name": "web", "namespace": TEAM},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
-    }
-    return created(f"/apis/apps/v1/namespaces/{TEAM}/deployments", document)
-
-
-@contextmanager
-def webhook_down(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-    installation.webhook.stop()
-    try:
-        yield ()
-    finally:
-        installation.webhook.start()
-
-
-@contextmanager
-def controller_down(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-    installation.plane.processes.terminate("controller", grace=10)
-    try:
-        yield ()
-    finally:
-        installation.controller.start()
-
-
-@contextmanager
-def excluded_team(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-    at = "/webhooks/0/namespaceSelector/matchExpressions/0/values/-"
-    pod = {
-        "metadata": {"name": "trainer"},
-        "spec": {
-            "containers": [{"name": "a", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
-        },
-    }
-    with (
-        created(f"/api/v1/namespaces/{TEAM}/pods", pod)(installation),
-        patched(MUTATING, ("add", at, TEAM))(installation),
-    ):
-        yield ()
-
 
 ANOTHER_CA = base64.b64encode(Authority("another").certificate).decode()
 LATER = {
@@ -306,14 +91,18 @@ APPLY = "apply deploy/ of this version again"
             id="a-configuration-was-deleted",
         ),
         pytest.param(
-            patched(VALIDATING, ("remove", "/webhooks/1", None)),
+            patched_entry(VALIDATING, "pod-placement.validate.gpu-admission.dev", ("remove", "", None)),
             "entry-missing",
             "webhooks[pod-placement.validate.gpu-admission.dev]",
             APPLY,
             id="an-entry-was-taken-out",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/clientConfig/service/path", "/validate")),
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/clientConfig/service/path", "/validate"),
+            ),
             "wrong-service",
             "webhooks[pods.mutate.gpu-admission.dev]",
             "--namespace, --service",
@@ -334,44 +123,55 @@ APPLY = "apply deploy/ of this version again"
             id="no-replica-is-ready",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/failurePolicy", "Ignore")),
+            patched_entry(MUTATING, "pods.mutate.gpu-admission.dev", ("replace", "/failurePolicy", "Ignore")),
             "fails-open",
             "webhooks[pods.mutate.gpu-admission.dev]",
             "set failurePolicy: Fail",
             id="it-fails-open",
         ),
         pytest.param(
-            patched(VALIDATING, ("replace", "/webhooks/3/failurePolicy", "Fail")),
+            patched_entry(
+                VALIDATING, "workloads.validate.gpu-admission.dev", ("replace", "/failurePolicy", "Fail")
+            ),
             "fails-closed",
             "webhooks[workloads.validate.gpu-admission.dev]",
             "set failurePolicy: Ignore",
             id="workloads-fail-closed",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/objectSelector", {"matchLabels": {"gpu": "yes"}})),
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/objectSelector", {"matchLabels": {"gpu": "yes"}}),
+            ),
             "object-selector",
             "webhooks[pods.mutate.gpu-admission.dev]",
             APPLY,
             id="labels-lead-past-it",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/matchConditions/0/expression", "true")),
+            patched_entry(
+                MUTATING,
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/matchConditions/0/expression", "true"),
+            ),
             "entry-differs",
             "webhooks[pods.mutate.gpu-admission.dev]",
             APPLY,
             id="another-condition",
         ),
         pytest.param(
-            patched(MUTATING, ("replace", "/webhooks/0/timeoutSeconds", 30)),
+            patched_entry(MUTATING, "pods.mutate.gpu-admission.dev", ("replace", "/timeoutSeconds", 30)),
             "long-timeout",
             "webhooks[pods.mutate.gpu-admission.dev]",
             "set timeoutSeconds: 5",
             id="a-long-timeout",
         ),
         pytest.param(
-            patched(
+            patched_entry(
                 MUTATING,
-                ("replace", "/webhooks/0/namespaceSelector/matchExpressions/0/values", ["kube-system"]),
+                "pods.mutate.gpu-admission.dev",
+                ("replace", "/namespaceSelector/matchExpressions/0/values", ["kube-system"]),
             ),
             "own-namespace",
             "webhooks[pods.mutate.gpu-admission.dev]",
@@ -386,23 +186,29 @@ APPLY = "apply deploy/ of this version again"
             id="gpu-pods-where-nobody-looks",
         ),
         pytest.param(
-            patched(MUTATING, ("remove", "/webhooks/0/clientConfig/caBundle", None)),
+            patched_entry(
+                MUTATING, "pods.mutate.gpu-admission.dev", ("remove", "/clientConfig/caBundle", None)
+            ),
             "ca-bundle-missing",
             "webhooks[pods.mutate.gpu-admission.dev]",
-            "gpu-admission certs rotate",
+            "a running `gpu-admission controller --certificate-secret` repairs it within seconds",
             id="no-bundle",
         ),
         pytest.param(
-            patched(VALIDATING, ("replace", "/webhooks/0/clientConfig/caBundle", ANOTHER_CA)),
+            patched_entry(
+                VALIDATING,
+                "pods.validate.gpu-admission.dev",
+                ("replace", "/clientConfig/caBundle", ANOTHER_CA),
+            ),
             "ca-bundle-does-not-verify",
             "webhooks[pods.validate.gpu-admission.dev]",
-            "gpu-admission certs rotate",
+            "gpu-admission certs check tells more",
             id="the-bundle-of-another-authority",
         ),
         pytest.param(
             webhook_down,
             "canary-call-failed",
-            "a GPU pod, tried in gpu-admission-canary",
+            "the canary in gpu-admission-canary",
             "start the webhook",
             id="the-webhook-is-down",
         ),
@@ -465,7 +271,7 @@ APPLY = "apply deploy/ of this version again"
         pytest.param(
             documents(policy(rules={"gpu-class": {"default": "nvidia-h200"}})),
             "class-without-nodes",
-            "GPUPolicy/default gpu-class nvidia-h200",
+            "GPUPolicy/default",
             "gpu-class.knownPools of the policy",
             id="a-class-that-no-node-has",
         ),
@@ -577,3 +383,61 @@ def _with(
     """Return the findings once there is the one; the API server takes configurations over a moment after storing them."""
     findings = installation.findings(*arguments)
     return findings if found in findings else {}
+
+
+# ---- what cannot be looked at
+
+
+def test_who_may_do_nothing_is_told_what_is_missing_and_not_that_all_is_well(
+    installation: Installation,
+) -> None:
+    status, document = installation.run(user="engineer")
+    told = {check["id"]: " ".join(check["notChecked"]) for check in document["checks"]}
+
+    assert (status, document["healthy"]) == (1, False)
+    assert [check["findings"] for check in document["checks"] if check["findings"]] == []
+    assert told["untainted-nodes"] == "you may not list nodes"
+    assert "you may not get mutatingwebhookconfigurations.admissionregistration.k8s.io" in told["entries"]
+    assert told["service-accounts"] == "you may not create subjectaccessreviews.authorization.k8s.io"
+    assert 'User "engineer" cannot create resource "pods"' in told["canary"]
+    assert 'cannot get resource "leases"' in told["controller"]
+    assert told["kubernetes-version"] == ""
+
+
+def test_a_certificate_out_of_reach_without_secret_is_not_called_fine(installation: Installation) -> None:
+    with webhook_down(installation):
+        _, document = installation.run()
+    (certificate,) = [check for check in document["checks"] if check["id"] == "certificate"]
+
+    assert certificate["notChecked"] == [
+        f"{installation.webhook.address}:443 is not reached from here, and there is no Secret "
+        "gpu-admission/gpu-admission-certificates"
+    ]
+    assert eventually(lambda: installation.run()[1]["healthy"], seconds=20)
+
+
+def test_a_canary_namespace_that_is_not_there(installation: Installation) -> None:
+    findings = installation.findings("--canary-namespace", "nowhere")
+
+    assert findings["canary-namespace"]["remedy"] == "kubectl create namespace nowhere"
+
+
+def test_the_command_itself_prints_text_that_fits_into_80_columns(installation: Installation) -> None:
+    with deleted(MUTATING)(installation):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "webhook", "doctor"),
+                *("--kubeconfig", installation.plane.kubeconfig()),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    assert "[configuration-missing]" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"{len(CHECKS)} checks, ")
+    assert eventually(lambda: installation.run()[1]["healthy"], seconds=20)

@@ -1,0 +1,163 @@
+"""What the author of a GPU pod reads when the API server cannot call the webhook: docs/operations.md quotes these words."""
+
+import contextlib
+import datetime as dt
+import socket
+import ssl
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from certs.issue import KeyPair, issue_authority, issue_server
+from tests.cluster.controllers import eventually
+from tests.cluster.outage.samples import pod
+from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, SERVER_NAME, manifests, uninstall
+
+HOST = 65
+DAY = dt.timedelta(days=1)
+HEARD_OUT = 0.3
+"""Seconds without another byte; to close while some are unread would be a reset."""
+
+
+def authority(before: dt.timedelta = dt.timedelta(0)) -> KeyPair:
+    return issue_authority(common_name="test", now=dt.datetime.now(dt.UTC) - before, lifetime=100 * DAY)
+
+
+def certificate(issuer: KeyPair, name: str = SERVER_NAME, *, age: dt.timedelta = dt.timedelta(0)) -> KeyPair:
+    return issue_server(issuer, names=[name], now=dt.datetime.now(dt.UTC) - age, lifetime=DAY)
+
+
+@contextlib.contextmanager
+def presenting(address: str, pair: KeyPair, folder: Path) -> Iterator[None]:
+    """Shake hands with whoever connects, hear them out, and close."""
+    (folder / "tls.pem").write_bytes(pair.key_pem() + pair.certificate_pem())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "tls.pem")
+    listener = socket.create_server((address, 443))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # the end of the listener
+            while True:
+                client, _ = listener.accept()
+                client.settimeout(HEARD_OUT)
+                with (
+                    contextlib.suppress(OSError),
+                    context.wrap_socket(client, server_side=True) as spoken,
+                    contextlib.suppress(TimeoutError),
+                ):
+                    while spoken.recv(65536):
+                        pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def refusal(plane: ControlPlane, want: str) -> str:
+    """Return what a GPU pod is refused with, once the API server knows of the configurations."""
+
+    def said() -> str:
+        status, answer = plane.client().post(
+            "/api/v1/namespaces/default/pods", pod(gpu=True), {"dryRun": "All"}
+        )
+        return "" if status == 201 else str(answer["message"])
+
+    eventually(lambda: want in said(), seconds=10)
+    return said()
+
+
+@pytest.fixture
+def address(plane: ControlPlane) -> Iterator[str]:
+    yield plane.service_address(HOST)
+    uninstall(plane)
+
+
+def register(plane: ControlPlane, address: str, bundle: bytes, folder: Path) -> None:
+    (folder / "ca.crt").write_bytes(bundle)
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, folder / "ca.crt")))
+
+
+@pytest.mark.parametrize(
+    ("name", "age", "known", "want"),
+    [
+        pytest.param(
+            SERVER_NAME,
+            dt.timedelta(0),
+            False,
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+            id="another-authority",
+        ),
+        pytest.param(
+            "elsewhere.svc",
+            dt.timedelta(0),
+            True,
+            "x509: certificate is valid for elsewhere.svc, not gpu-admission.gpu-admission.svc",
+            id="another-name",
+        ),
+        pytest.param(
+            SERVER_NAME, 2 * DAY, True, "x509: certificate has expired or is not yet valid", id="expired"
+        ),
+        pytest.param(SERVER_NAME, dt.timedelta(0), True, "EOF", id="closed-without-an-answer"),
+    ],
+)
+def test_certificate_that_the_api_server_does_not_take(
+    plane: ControlPlane,
+    address: str,
+    tmp_path: Path,
+    *,
+    name: str,
+    age: dt.timedelta,
+    known: bool,
+    want: str,
+) -> None:
+    issuer = authority(before=10 * DAY)
+    bundle = issuer if known else authority()
+    with presenting(address, certificate(issuer, name, age=age), tmp_path):
+        register(plane, address, bundle.certificate_pem(), tmp_path)
+        assert want in refusal(plane, want)
+
+
+def test_no_ca_bundle(plane: ControlPlane, address: str, tmp_path: Path) -> None:
+    """As just after an installation: the manifests hold none."""
+    issuer = authority()
+    with presenting(address, certificate(issuer), tmp_path):
+        register(plane, address, issuer.certificate_pem(), tmp_path)
+        for kind in CONFIGURATIONS:
+            path = f"/apis/admissionregistration.k8s.io/v1/{kind}s/zz-gpu-admission"
+            entries = plane.client().get(path)[1]["webhooks"]
+            change = [
+                {"op": "remove", "path": f"/webhooks/{number}/clientConfig/caBundle"}
+                for number in range(len(entries))
+            ]
+            status, answer = plane.client().patch(path, change, content_type="application/json-patch+json")
+            assert status == 200, answer
+        want = "x509: certificate signed by unknown authority"
+        assert want in refusal(plane, want)
+
+
+def test_ca_bundle_of_something_else(plane: ControlPlane, address: str, tmp_path: Path) -> None:
+    register(plane, address, authority().certificate_pem(), tmp_path)
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-admission"
+    broken = b64encode(b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n").decode()
+    change = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": broken}]
+    status, answer = plane.client().patch(path, change, content_type="application/json-patch+json")
+    assert status == 200, answer  # the API server looks at no more than the frame
+    want = "unable to load root certificates"
+    assert want in refusal(plane, want)
+
+
+def test_service_gone(plane: ControlPlane, address: str, tmp_path: Path) -> None:
+    register(plane, address, authority().certificate_pem(), tmp_path)
+    plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE)
+    want = 'service "gpu-admission" not found'
+    assert want in refusal(plane, want)

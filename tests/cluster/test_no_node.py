@@ -1,0 +1,166 @@
+"""Who puts a pod on a class that no node has is told so by `kubectl apply`, from what serve sees of the real cluster's nodes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.builders import JSON, gpu_container, pod
+from tests.cluster.controllers import eventually
+from tests.cluster.test_admission import apply, named
+from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane.webhook import Webhook
+
+NAMESPACE = "waiting"
+CLASS = "gpu-admission.dev/gpu-class"
+POLICY: JSON = {
+    "apiVersion": "gpu-admission.dev/v1alpha1",
+    "kind": "GPUPolicy",
+    "metadata": {"name": "default"},
+    "spec": {"rules": {"gpu-class": {"knownPools": ["nvidia-b200"]}}},
+}
+H200 = (
+    "Warning: class nvidia-h200: no node matches nodeSelector accelerator=nvidia-h200, so the pod would wait; "
+    "there is nvidia-t4 [gpu-class]"
+)
+L4 = (
+    "Warning: class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod would wait; "
+    "nodes with nvidia.com/gpu.product=NVIDIA-L4 lack accelerator: ask the platform team to label them [gpu-class]"
+)
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    # Of its own: every node of a shared one would count.
+    with ControlPlane() as running:
+        create_gpu_node(running.client(), "t4", labels={"accelerator": "nvidia-t4"})
+        create_gpu_node(running.client(), "l4", labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
+        running.kubectl("create", "namespace", NAMESPACE)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    config = tmp_path_factory.mktemp("config")
+    (config / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+    with Webhook(plane, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as running:
+        running.register()
+        # The watch begins with the process; until it has listed once nobody is warned.
+        assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200], seconds=20)
+        yield running
+
+
+def asking(gpu_class: str, **spec: Any) -> JSON:
+    return named("trainer", pod(gpu_container(), annotations={CLASS: gpu_class}, **spec), NAMESPACE)
+
+
+def warned(plane: ControlPlane, document: JSON) -> list[str]:
+    """Return the warnings that kubectl shows; the object is let in, and not stored."""
+    accepted, said = apply(plane, document, "--dry-run=server")
+    assert accepted, said
+    return [line for line in said.splitlines() if line.startswith("Warning:")]
+
+
+def deployment(gpu_class: str) -> JSON:
+    template = pod(gpu_container(), annotations={CLASS: gpu_class})
+    template["metadata"]["labels"] = {"app": "a"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {"metadata": template["metadata"], "spec": template["spec"]},
+        },
+    }
+
+
+@pytest.mark.usefixtures("webhook")
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(asking("nvidia-t4"), [], id="a-class-that-is-there"),
+        pytest.param(asking("nvidia-h200"), [H200], id="a-class-that-is-not"),
+        pytest.param(asking("nvidia-l4"), [L4], id="a-class-whose-nodes-lack-the-label"),
+        pytest.param(asking("nvidia-b200"), [], id="a-class-that-the-policy-says-is-made-on-demand"),
+        pytest.param(
+            deployment("nvidia-h200"),
+            [H200.replace("class", "spec.template: class", 1).replace("nodeSelector ", "")],
+            id="a-template",
+        ),
+        pytest.param(named("cpu", pod(), NAMESPACE), [], id="a-pod-without-gpu"),
+    ],
+)
+def test_kubectl_apply_warns_of(plane: ControlPlane, document: JSON, want: list[str]) -> None:
+    assert warned(plane, document) == want
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_node_that_comes_ends_the_warning_and_one_that_goes_brings_it_back(plane: ControlPlane) -> None:
+    create_gpu_node(plane.client(), "h200", labels={"accelerator": "nvidia-h200"})
+    assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [])
+
+    plane.kubectl("label", "node", "h200", "accelerator=other", "--overwrite")
+    assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
+
+    plane.kubectl("label", "node", "h200", "accelerator=nvidia-h200", "--overwrite")
+    assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [])
+
+    plane.kubectl("delete", "node", "h200")
+    assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
+
+
+NODE_POOLS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "nodepools.karpenter.sh"},
+    "spec": {
+        "group": "karpenter.sh",
+        "names": {
+            "kind": "NodePool",
+            "plural": "nodepools",
+            "singular": "nodepool",
+            "listKind": "NodePoolList",
+        },
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+POOL = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "gpu"},
+    "spec": {"template": {"metadata": {"labels": {"accelerator": "nvidia-h200"}}}},
+}
+
+
+def test_a_node_pool_of_karpenter_is_as_good_as_a_node(plane: ControlPlane, webhook: Webhook) -> None:
+    apply(plane, NODE_POOLS)
+    assert eventually(lambda: apply(plane, POOL)[0])
+    webhook.stop()  # pools are looked at once a minute, and first of all
+    webhook.start()
+
+    assert eventually(
+        lambda: warned(plane, asking("nvidia-b200")) == [] and warned(plane, asking("nvidia-l4")) == [L4]
+    )
+    assert warned(plane, asking("nvidia-h200")) == []
+
+
+def test_nobody_is_warned_by_a_webhook_without_cluster(plane: ControlPlane, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+    with Webhook(plane, config=tmp_path, host=11) as alone:
+        plane.kubectl("delete", "service", "gpu-admission", "-n", "gpu-admission")
+        alone.register()
+
+        assert warned(plane, asking("nvidia-h200")) == []

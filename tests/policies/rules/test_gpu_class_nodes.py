@@ -1,0 +1,177 @@
+"""gpu-class where the nodes are known: a pod that no node could take is told so, and only such a pod."""
+
+import pytest
+
+from policies.classes import ClassCatalogue, NodeLabel
+from policies.nodes import Labels, NodeFacts, NodePool
+from policies.rule import Phase
+from policies.rules.gpu_class import Options, check
+from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
+
+CLASS = "gpu-admission.dev/gpu-class"
+PRODUCT = "nvidia.com/gpu.product"
+T4 = (("accelerator", "nvidia-t4"),)
+A100 = (("accelerator", "nvidia-a100-80gb"),)
+L4_BY_PRODUCT = ((PRODUCT, "NVIDIA-L4"),)
+L4 = gpu_class(
+    "nvidia-l4",
+    "nvidia-l4",
+    24,
+    node_labels=(
+        NodeLabel(key="accelerator", values=("nvidia-l4",)),
+        NodeLabel(key=PRODUCT, values=("NVIDIA-L4",)),
+    ),
+)
+CATALOGUE = ClassCatalogue([*CLASSES, L4])
+GATED = [{"name": "kueue.x-k8s.io/admission"}]
+
+
+def asking(name: str, **spec: object) -> JSON:
+    return pod(gpu_container(), annotations={CLASS: name}, **spec)
+
+
+def told(document: JSON, *label_sets: Labels, options: Options | None = None, **tweaks: object) -> list[str]:
+    """Return what the rule says of a template, whose pods it would still pin."""
+    facts = NodeFacts(
+        keys=CATALOGUE.label_keys,
+        label_sets=frozenset(label_sets),
+        pools=tweaks.pop("pools", ()),  # type: ignore[arg-type] # as told
+    )
+    given = context(tweaks.pop("phase", Phase.TEMPLATE), classes=CATALOGUE, nodes=facts, **tweaks)  # type: ignore[arg-type] # likewise
+    return [each.sentence() for each in check(view(document), options or Options(), given)]
+
+
+@pytest.mark.parametrize(
+    ("document", "label_sets", "options", "want"),
+    [
+        pytest.param(asking("nvidia-t4"), [T4], Options(), [], id="its-class-is-there"),
+        pytest.param(
+            asking("nvidia-l4"),
+            [T4, A100],
+            Options(),
+            [
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
+                "there is nvidia-a100-80gb or nvidia-t4 [gpu-class]"
+            ],
+            id="others-are-there",
+        ),
+        pytest.param(
+            asking("nvidia-l4"),
+            [T4, A100],
+            Options(allowed=("nvidia-l4", "nvidia-t4")),
+            [
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
+                "there is nvidia-t4 [gpu-class]"
+            ],
+            id="of-the-others-it-may-use-one",
+        ),
+        pytest.param(
+            asking("nvidia-l4"),
+            [],
+            Options(),
+            [
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
+                "ask the platform team for such nodes [gpu-class]"
+            ],
+            id="nothing-is-there",
+        ),
+        pytest.param(
+            asking("nvidia-l4"),
+            [L4_BY_PRODUCT],
+            Options(),
+            [
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
+                "nodes with nvidia.com/gpu.product=NVIDIA-L4 lack accelerator: ask the platform team to label them [gpu-class]"
+            ],
+            id="its-nodes-lack-the-label",
+        ),
+        pytest.param(
+            asking("nvidia-l4"), [L4_BY_PRODUCT], Options(label_key=PRODUCT), [], id="the-label-they-have"
+        ),
+        pytest.param(
+            asking("nvidia-a100"),
+            [A100],
+            Options(),
+            [
+                "class nvidia-a100: no node matches accelerator=nvidia-a100, so the pod would wait; "
+                "there is nvidia-a100-80gb [gpu-class]"
+            ],
+            id="a-family-goes-by-its-own-name",
+        ),
+        pytest.param(
+            pod(gpu_container()),
+            [T4],
+            Options(default="nvidia-l4"),
+            [
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
+                "there is nvidia-t4 [gpu-class]"
+            ],
+            id="the-default-of-the-policy",
+        ),
+        pytest.param(
+            pod(gpu_container(), nodeSelector={"accelerator": "nvidia-l4"}),
+            [T4],
+            Options(),
+            [
+                "class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod would wait; "
+                "there is nvidia-t4 [gpu-class]"
+            ],
+            id="a-selector-of-its-own",
+        ),
+        pytest.param(asking("nvidia-l4"), [T4], Options(known_pools=("nvidia-l4",)), [], id="made-on-demand"),
+        pytest.param(
+            asking("nvidia-l4"), [T4], Options(known_pools=("nvidia-*",)), [], id="made-on-demand-by-glob"
+        ),
+        pytest.param(asking("nvidia-l4", nodeName="n"), [T4], Options(), "pins nothing", id="bound-by-hand"),
+        pytest.param(asking("nvidia-l4", schedulingGates=GATED), [T4], Options(), [], id="gated"),
+        pytest.param(pod(gpu_container()), [], Options(), [], id="a-pod-of-no-class"),
+        pytest.param(pod(), [], Options(default="nvidia-l4"), [], id="a-pod-without-gpu"),
+        pytest.param(
+            pod(gpu_container(), nodeSelector={"accelerator": "our-own"}),
+            [(("accelerator", "our-own"),)],
+            Options(),
+            [],
+            id="a-label-that-no-class-knows-but-a-node-has",
+        ),
+    ],
+)
+def test_what_is_said(
+    document: JSON, label_sets: list[Labels], options: Options, want: list[str] | str
+) -> None:
+    said = told(document, *label_sets, options=options)
+    if isinstance(want, str):
+        assert [want in each and "no node" not in each for each in said] == [True]
+    else:
+        assert said == want
+
+
+def test_a_pool_that_makes_the_class_is_enough() -> None:
+    pools = (NodePool("gpu", (("accelerator", ("nvidia-l4",)),)),)
+
+    assert told(asking("nvidia-l4"), T4, pools=pools) == []
+
+
+def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
+    given = context(Phase.TEMPLATE, classes=CATALOGUE)
+
+    assert list(check(view(asking("nvidia-l4")), Options(), given)) == []
+
+
+def test_a_pod_of_a_daemonset_is_not_judged() -> None:
+    assert all("no node" not in each for each in told(asking("nvidia-l4"), T4, made_by_daemonset=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        pytest.param(Options(known_pools=("",)), [("knownPools[0]", "is empty")], id="an-empty-glob"),
+    ],
+)
+def test_options_that_make_no_sense(options: Options, want: list[tuple[str, str]]) -> None:
+    assert list(options.problems()) == want
+
+
+def test_a_pool_of_no_class_is_told() -> None:
+    (problem,) = Options(known_pools=("nvidia-l40",)).class_problems(CATALOGUE)
+
+    assert problem == ("knownPools[0]", '"nvidia-l40" covers no class: did you mean "nvidia-l4"?')
