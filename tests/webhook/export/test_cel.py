@@ -4,7 +4,7 @@ import re
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from policies.rules.gpu_isolation import holds_gpu_devices
@@ -64,6 +64,7 @@ def test_a_glob_fits_what_fnmatch_fits(glob: str, name: str) -> None:
 )
 def test_device_paths_are_those_of_the_rule(parts: list[str]) -> None:
     path = "".join(parts)
+    assume(".." not in path.split("/"))  # the API server refuses it
     assert any(re.search(regex, path) for regex in GPU_DEVICE_PATHS) is holds_gpu_devices(path)
 
 
