@@ -8,12 +8,16 @@ of them to have heard. So a Secret that was replaced out of turn costs no call.
 
 import dataclasses
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Mapping
+
+from cryptography import x509
 
 from certs.check import issued_by, problems
+from certs.rotation import pem
+from certs.secret import authorities_of
 
 SETTLE = dt.timedelta(seconds=5)
-"""How long a changed caBundle may take to reach every API server; their watches take milliseconds."""
+"""How long an authority may take from a caBundle to every API server; their watches take milliseconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,21 +31,34 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Published:
-    """Every caBundle that there is, each once, the host names that API servers ask for, and when that last changed."""
+    """
+    Every caBundle that there is, each once, and the host names that API servers ask for.
+
+    `carried` are the authorities that stand in all of them, and since when that was seen.
+    """
 
     bundles: frozenset[bytes]
     names: tuple[str, ...]
-    changed: dt.datetime
+    carried: Mapping[x509.Certificate, dt.datetime]
 
     def verifies(self, certificate: bytes, now: dt.datetime) -> bool:
         return all(issued_by(certificate, bundle, now) for bundle in self.bundles)
 
 
+def observe(
+    before: Published | None, bundles: frozenset[bytes], names: tuple[str, ...], now: dt.datetime
+) -> Published:
+    """Return what is published now, knowing what was before."""
+    common = set.intersection(*(set(authorities_of(bundle)) for bundle in bundles)) if bundles else set()
+    since = before.carried if before else {}
+    return Published(bundles, names, {authority: since.get(authority, now) for authority in common})
+
+
 def objections(offered: Pair, held: Pair | None, published: Published | None, now: dt.datetime) -> list[str]:
     """Return why `offered` must not take the place of `held` now; None for what is not known or not there."""
-    names: Collection[str] = published.names if published else ()
+    names = published.names if published else ()
     faults = problems(offered.certificate, offered.key, offered.authorities, names, now)
-    if faults or held is None or published is None:
+    if faults or held is None or published is None or not published.bundles:
         return faults
     held_is_good = published.verifies(held.certificate, now) and not problems(
         held.certificate, held.key, held.authorities, names, now
@@ -50,6 +67,7 @@ def objections(offered: Pair, held: Pair | None, published: Published | None, no
         return []
     if not published.verifies(offered.certificate, now):
         return ["certificate: the published caBundle does not verify it yet"]
-    if now - published.changed < SETTLE and held.authorities != offered.authorities:
-        return ["certificate: the caBundle that verifies it was published only a moment ago"]
+    known = [at for each, at in published.carried.items() if issued_by(offered.certificate, pem([each]), now)]
+    if not known or now - min(known) < SETTLE:
+        return ["certificate: its authority was published only a moment ago"]
     return []

@@ -24,10 +24,10 @@ _COMMON_NAME_LENGTH = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its private key."""
+    """A certificate and its private key; two are equal if their certificates are, since a key is equal only to itself."""
 
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey = dataclasses.field(repr=False)
+    key: ec.EllipticCurvePrivateKey = dataclasses.field(repr=False, compare=False)
 
     def certificate_pem(self) -> bytes:
         return self.certificate.public_bytes(serialization.Encoding.PEM)

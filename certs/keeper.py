@@ -148,6 +148,8 @@ class Keeper:
         else:
             log.info("the Secret %s; making a certificate authority", problem)
         state = self.known or found(self._terms, now)
+        # Servers could load nothing meanwhile: what waits for them waits anew.
+        state = dataclasses.replace(state, since=None)
         return adopt(state, [*_authorities(configurations), *readable], now)
 
 

@@ -128,19 +128,12 @@ def advance(state: State, published: Collection[bytes], now: dt.datetime, terms:
     if state.authority.certificate.not_valid_after_utc <= now:
         # Nobody accepts its leaves any more: there is nothing to overlap with.
         return found(terms, now) if state.upcoming is None else _switched(state, state.upcoming, terms, now)
-    if state.step is not Step.STEADY:
-        carried = all(bundle == state.bundle() for bundle in published)
-        # A time yet to come was written by a clock that was wrong; it must not hold the rotation up.
-        if carried != (state.since is not None) or (state.since is not None and state.since > now):
-            return dataclasses.replace(state, since=now if carried else None)
-        if state.since is not None and now - state.since >= _wait(state, terms):
-            if state.upcoming is None:
-                return dataclasses.replace(state, retired=(), since=None)
-            return _switched(state, state.upcoming, terms, now)
-    elif state.requested is Rotation.CA or is_due(state.authority.certificate, now):
-        requested = None if state.requested is Rotation.CA else state.requested
-        return dataclasses.replace(state, upcoming=_new_authority(terms, now), requested=requested)
-    return _with_good_leaf(state, terms, now)
+    if _leaf_is_broken(state, now):
+        # Servers could load nothing, however long that was: a wait for them begins with the new one.
+        leaf = _issue(state.authority, terms.names, terms, now)
+        return dataclasses.replace(state, leaf=leaf, since=None)
+    moved = _rotated(state, published, now, terms)
+    return _renewed(state, terms, now) if moved is state else moved
 
 
 def left(state: State, terms: Terms, now: dt.datetime) -> dt.timedelta | None:
@@ -148,6 +141,24 @@ def left(state: State, terms: Terms, now: dt.datetime) -> dt.timedelta | None:
     if state.since is None:
         return None
     return max(state.since + _wait(state, terms) - now, dt.timedelta(0))
+
+
+def _rotated(state: State, published: Collection[bytes], now: dt.datetime, terms: Terms) -> State:
+    """Begin a rotation of the authority that is due, or take the one under way a step further."""
+    if state.step is Step.STEADY:
+        if state.requested is not Rotation.CA and not is_due(state.authority.certificate, now):
+            return state
+        requested = None if state.requested is Rotation.CA else state.requested
+        return dataclasses.replace(state, upcoming=_new_authority(terms, now), requested=requested)
+    carried = all(bundle == state.bundle() for bundle in published)
+    # A time yet to come was written by a clock that was wrong; it must not hold the rotation up.
+    if carried != (state.since is not None) or (state.since is not None and state.since > now):
+        return dataclasses.replace(state, since=now if carried else None)
+    if state.since is None or now - state.since < _wait(state, terms):
+        return state
+    if state.upcoming is None:
+        return dataclasses.replace(state, retired=(), since=None)
+    return _switched(state, state.upcoming, terms, now)
 
 
 def _wait(state: State, terms: Terms) -> dt.timedelta:
@@ -165,26 +176,30 @@ def _switched(state: State, authority: KeyPair, terms: Terms, now: dt.datetime) 
     )
 
 
-def _with_good_leaf(state: State, terms: Terms, now: dt.datetime) -> State:
+def _leaf_is_broken(state: State, now: dt.datetime) -> bool:
+    if state.leaf is None:
+        return True
+    certificate, key = state.leaf.certificate_pem(), state.leaf.key_pem()
+    return bool(problems(certificate, key, pem([state.authority.certificate]), (), now))
+
+
+def _renewed(state: State, terms: Terms, now: dt.datetime) -> State:
     names = _names_to_issue(state, terms, now)
     if not names:
         return state
     requested = None if state.requested is Rotation.LEAF else state.requested
-    leaf = _issue(state.authority, names, terms, now)
-    return dataclasses.replace(state, leaf=leaf, requested=requested)
+    return dataclasses.replace(state, leaf=_issue(state.authority, names, terms, now), requested=requested)
 
 
 def _names_to_issue(state: State, terms: Terms, now: dt.datetime) -> tuple[str, ...]:
-    """Return the names for a new leaf; none if the present one is good."""
+    """Return the names for a new leaf; none if the present one does."""
     if state.leaf is None or state.requested is Rotation.LEAF:
         return terms.names
-    leaf, authority = state.leaf, state.authority.certificate
-    if problems(leaf.certificate_pem(), leaf.key_pem(), pem([authority]), (), now):
-        return terms.names
+    leaf, authority = state.leaf.certificate, state.authority.certificate
     # One that ends with its authority would be followed by one no longer.
-    if is_due(leaf.certificate, now) and leaf.certificate.not_valid_after_utc < authority.not_valid_after_utc:
+    if is_due(leaf, now) and leaf.not_valid_after_utc < authority.not_valid_after_utc:
         return terms.names
-    carried = carried_names(leaf.certificate)
+    carried = carried_names(leaf)
     if set(terms.names) <= set(carried):
         return ()
     # Controllers of two versions that want different names must not take turns: until it is due, each adds its own.
@@ -192,7 +207,9 @@ def _names_to_issue(state: State, terms: Terms, now: dt.datetime) -> tuple[str, 
 
 
 def _new_authority(terms: Terms, now: dt.datetime) -> KeyPair:
-    return issue_authority(common_name=COMMON_NAME, now=now, lifetime=terms.authority_lifetime)
+    # Authorities that stand side by side are told apart by name, by people and by who looks for an issuer.
+    name = f"{COMMON_NAME} {now:%Y-%m-%dT%H:%M:%SZ}"
+    return issue_authority(common_name=name, now=now, lifetime=terms.authority_lifetime)
 
 
 def _issue(authority: KeyPair, names: Iterable[str], terms: Terms, now: dt.datetime) -> KeyPair:

@@ -6,22 +6,25 @@ from time import perf_counter
 
 import msgspec
 
+from policies.finding import Finding
 from policies.nodes import NodeFacts
 from policies.pod import Pod, decode_pod
-from policies.policy import Labels, TemplateMode
+from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.rule import Mode
 from policies.rules import gpu_quota
-from webhook import resource_quotas, review, workloads
+from webhook import claim_templates, resource_quotas, review
 from webhook.audit import AuditLog, audit_record
 from webhook.canary.mark import marked
 from webhook.configuration.documents import GROUP
 from webhook.configuration.reviews import DocumentReviews
 from webhook.configuration.snapshot import Configuration
-from webhook.engine import Decision, Engine, Judged, Outcome, Subject, outcome_of
+from webhook.engine import MOST_FINDINGS, Decision, Engine, Judged, Outcome, Subject, outcome_of
 from webhook.metrics import Metrics
 from webhook.namespaces import LabelsOf, NamespaceUnknown
 from webhook.quota.reservations import Bill, Reservations, bill_of_claim, bill_of_pod
 from webhook.review import AdmissionRequest, AdmissionResponse, Cause
+from webhook.workloads.kinds import has_pods, is_pod
+from webhook.workloads.places import workload_pods
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
@@ -118,13 +121,11 @@ class Admission:
         kind = request.kind
         if request.sub_resource:
             return Answer(review.allowed(request.uid), [])
-        if workloads.has_templates(kind.group, kind.kind):
+        if has_pods(kind.group, kind.kind):
             return self._templates(request, now, deadline)
-        if resource_quotas.is_resource_quota(kind.group, kind.kind):
-            return self._resource_quota(request, deadline)
         if self._reviewed is not None and kind.group == GROUP:
             return self._document(self._reviewed, request, now)
-        return Answer(review.allowed(request.uid), [])
+        return self._advice(request, now, deadline)
 
     def _labels(self, request: AdmissionRequest, configuration: Configuration, deadline: float) -> Labels:
         """Return the labels of the request's namespace if anything depends on them. Raises NamespaceUnknown."""
@@ -206,36 +207,59 @@ class Admission:
         judged = (Judged(finding, outcome_of(finding.severity, mode)) for finding in findings)
         return msgspec.structs.replace(decision, judged=(*decision.judged, *judged))
 
-    def _resource_quota(self, request: AdmissionRequest, deadline: float) -> Answer:
-        configuration = self._engine().configuration
+    def _advice(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
+        """Let in what asks for nothing by itself, with what is worth knowing about it."""
+        kind, configuration = request.kind, self._engine().configuration
+        if resource_quotas.is_resource_quota(kind.group, kind.kind):
+            policy = self._policy(request, configuration, deadline)
+            found = resource_quotas.findings(request.object, configuration.vocabulary)
+        elif claim_templates.is_claim_template(kind.group, kind.kind) and request.operation == "CREATE":
+            policy = self._policy(request, configuration, deadline)
+            found = self._claim_template(request, policy, now, deadline)
+        else:
+            return Answer(review.allowed(request.uid), [])
+        judged = tuple(Judged(finding, Outcome.WARNED) for finding in found)
+        decisions = [("", Decision(policy=policy, judged=judged))]
+        return Answer(review.advised(request.uid, decisions), decisions)
+
+    def _claim_template(
+        self, request: AdmissionRequest, policy: EffectivePolicy, now: datetime, deadline: float
+    ) -> tuple[Finding, ...]:
+        if self._reservations is None or policy.mode_of(gpu_quota.RULE.id, now) is Mode.DISABLED:
+            return ()
+        row = self._reservations.look(request.namespace, deadline)
+        if row is None:
+            return ()
+        return claim_templates.findings(request.object, row.hard, row.unpinned, self._engine().configuration)
+
+    def _policy(
+        self, request: AdmissionRequest, configuration: Configuration, deadline: float
+    ) -> EffectivePolicy:
         labels = self._labels(request, configuration, deadline)
-        found = resource_quotas.findings(request.object, configuration.vocabulary)
-        decision = Decision(
-            policy=configuration.policies.for_namespace(request.namespace, labels),
-            judged=tuple(Judged(finding, Outcome.WARNED) for finding in found),
-        )
-        return Answer(review.advised(request.uid, [("", decision)]), [("", decision)])
+        return configuration.policies.for_namespace(request.namespace, labels)
 
     def _templates(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
         kind = request.kind
         try:
-            templates = list(workloads.pod_templates(kind.group, kind.kind, request.object))
+            pods = workload_pods(kind.group, kind.kind, request.object)
         except msgspec.ValidationError as error:
             # A template that cannot be read is the API server's or the operator's to refuse, never ours.
-            warning = f"gpu-admission could not read the pod template: {error}"
-            return Answer(review.allowed(request.uid, warnings=(warning[: review.WARNING_LIMIT],)), [])
+            warnings = review.warning_texts([f"gpu-admission could not read the pod template: {error}"])
+            return Answer(review.allowed(request.uid, warnings=warnings), [])
         engine = self._engine()
         labels = self._labels(request, engine.configuration, deadline)
         decisions: list[tuple[str, Decision]] = []
-        for template in templates:
+        for place, pod in pods:
             subject = Subject(
-                pod=template.pod,
+                pod=pod,
                 namespace=request.namespace,
                 labels=labels,
                 made_by_daemonset=kind.kind == "DaemonSet",
                 nodes=self._nodes(),
             )
-            decisions.append((f"{template.path}.", engine.check_template(subject, now)))
+            decisions.append(("", engine.check_template(subject, now).located(place.located)))
+            if sum(len(decision.judged) for _, decision in decisions) >= MOST_FINDINGS:
+                break
         if any(decision.policy.templates is TemplateMode.ENFORCE for _, decision in decisions):
             name = f"{kind.kind} {request.namespace}/{request.name}"
             return Answer(review.decided(request.uid, decisions, subject=name, patch=False), decisions)
@@ -277,7 +301,7 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
 
 
 def _is_pod_itself(request: AdmissionRequest) -> bool:
-    return workloads.is_pod(request.kind.group, request.kind.kind) and not request.sub_resource
+    return is_pod(request.kind.group, request.kind.kind) and not request.sub_resource
 
 
 def _is_claim(request: AdmissionRequest) -> bool:

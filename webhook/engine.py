@@ -4,9 +4,10 @@ Deterministic and without I/O; the time is an argument. Every rule runs even aft
 author sees everything at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import Enum
+from typing import Self
 
 import msgspec
 
@@ -75,6 +76,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def operations(self) -> list[Operation]:
         changes = [change.change for change in self.changes] + ([self.note] if self.note else [])
         return [operation for change in changes for operation in change.operations]
+
+    def located(self, path_of: Callable[[str], str]) -> Self:
+        """Return the decision with every path in the pod replaced by what `path_of` says, for a pod inside another object."""
+        judged = (
+            Judged(msgspec.structs.replace(each.finding, path=path_of(each.finding.path)), each.outcome)
+            for each in self.judged
+        )
+        return msgspec.structs.replace(self, judged=tuple(judged))
 
     def findings(self, outcome: Outcome) -> Iterator[Finding]:
         return (judged.finding for judged in self.judged if judged.outcome is outcome)

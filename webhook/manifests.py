@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 
 from policies.pod import Pod, decode_pod
-from webhook import resource_quotas, workloads
+from webhook import claim_templates, resource_quotas
 from webhook.configuration.decoding import Problem, decode, dotted
+from webhook.workloads.kinds import has_pods, is_pod
+from webhook.workloads.places import PodPlace, pod_places, whole_pod
 from webhook.yaml_documents import Parts, YamlDocument, YamlError, load_documents
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
@@ -45,16 +47,19 @@ class ManifestProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ManifestPod(msgspec.Struct, frozen=True):
-    """A pod, or a pod template inside a workload: its view, its JSON data, and where it stands in the object."""
+    """A pod, or what will be one inside a workload: its view, its JSON data, and where it stands in the object."""
 
     pod: Pod
-    data: dict[str, Any]
-    at: Parts = ()
+    place: PodPlace
 
     @property
-    def prefix(self) -> str:
-        """What the paths of findings start with, `spec.template.` for a Deployment."""
-        return f"{dotted(self.at)}." if self.at else ""
+    def data(self) -> dict[str, Any]:
+        return self.place.data
+
+    @property
+    def path(self) -> str:
+        """Where it is in the object: `spec.template` for a Deployment, nothing for a Pod."""
+        return dotted(self.place.at)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,15 +81,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_pod(self) -> bool:
-        return workloads.is_pod(self.group, self.kind)
+        return is_pod(self.group, self.kind)
 
     @property
     def is_known(self) -> bool:
         """Whether we know where this kind has its pods, or what else to look at in it."""
         return (
             self.is_pod
-            or workloads.has_templates(self.group, self.kind)
+            or has_pods(self.group, self.kind)
             or resource_quotas.is_resource_quota(self.group, self.kind)
+            or claim_templates.is_claim_template(self.group, self.kind)
         )
 
     def line_of(self, parts: Parts = ()) -> int:
@@ -223,42 +229,32 @@ class _Reader:
     def _pods(self, manifest: Manifest) -> tuple[ManifestPod, ...] | None:
         """Return the pods in the object, None where one of them cannot be read."""
         if manifest.is_pod:
-            places: tuple[Parts, ...] = ((),)
+            places: list[PodPlace | Problem] = [whole_pod(manifest.data)]
         else:
-            places = workloads.TEMPLATE_PATHS.get((manifest.group, manifest.kind), ())
+            places = pod_places(manifest.group, manifest.kind, manifest.data)
         pods = []
         before = len(self._found.problems)
         for place in places:
-            data = self._value(manifest, place)
-            if data is not None:
-                pod = self._pod(manifest, data, place)
+            if isinstance(place, Problem):
+                self._problem(manifest.at, place.parts, place.message)
+            else:
+                pod = self._pod(manifest, place)
                 pods += [pod] if pod else []
         return tuple(pods) if len(self._found.problems) == before else None
 
-    def _value(self, manifest: Manifest, place: Parts) -> Any:
-        data: Any = manifest.data
-        for depth, part in enumerate(place):
-            data = data.get(part)
-            if data is None:
-                return None
-            if not isinstance(data, dict):
-                self._problem(manifest.at, place[: depth + 1], "must be a map")
-                return None
-        return data
-
-    def _pod(self, manifest: Manifest, data: dict[str, Any], place: Parts) -> ManifestPod | None:
+    def _pod(self, manifest: Manifest, place: PodPlace) -> ManifestPod | None:
         try:
-            pod = decode_pod(msgspec.json.encode(data))
+            pod = decode_pod(msgspec.json.encode(place.data))
         except msgspec.ValidationError as error:
             problems: list[Problem] = []
-            decode(Pod, data, place, problems, strict=False)
-            for problem in problems or [Problem(place, str(error))]:
-                self._problem(manifest.at, problem.parts, problem.message)
+            decode(Pod, place.data, (), problems, strict=False)
+            for problem in problems or [Problem((), str(error))]:
+                self._problem(manifest.at, place.parts(problem.parts), problem.message)
             return None
         if manifest.is_pod:
-            data = with_requests(data)
-            pod = decode_pod(msgspec.json.encode(data))
-        return ManifestPod(pod, data, place)
+            place = whole_pod(with_requests(place.data))
+            pod = decode_pod(msgspec.json.encode(place.data))
+        return ManifestPod(pod, place)
 
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
         whole = (*at, *parts)

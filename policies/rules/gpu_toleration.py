@@ -6,6 +6,7 @@ Adds:  the policy's tolerations and those of the class, each unless one that is 
 
 from collections.abc import Iterator
 
+from policies.classes import toleration_problems
 from policies.draft import PodDraft
 from policies.finding import Finding
 from policies.placement import pinning
@@ -15,31 +16,23 @@ from policies.rule import Context, Rule, RuleOptions
 NVIDIA_GPU = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 """The taint that GPU node pools carry by convention (GKE sets it; NVIDIA's and most clouds' guides use it)."""
 
-EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
-
 
 class Options(RuleOptions, frozen=True):
     tolerations: tuple[Toleration, ...] = (NVIDIA_GPU,)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         for index, toleration in enumerate(self.tolerations):
-            for field, sentence in toleration_problems(toleration):
-                yield f"tolerations[{index}]{field}", sentence
-
-
-def toleration_problems(toleration: Toleration) -> Iterator[tuple[str, str]]:
-    """Yield (path below the toleration, sentence) for what the API server would refuse, or nobody should inject."""
-    operator = toleration.operator or "Equal"
-    if not toleration.key:
-        yield ".key", "is missing: a toleration without a key would tolerate every taint there is"
-    if operator not in {"Exists", "Equal"}:
-        yield ".operator", f'"{operator}" is neither Exists nor Equal'
-    if operator == "Exists" and toleration.value:
-        yield ".value", "must be left out when the operator is Exists"
-    if toleration.effect is not None and toleration.effect not in EFFECTS:
-        yield ".effect", f'"{toleration.effect}" is none of {", ".join(sorted(EFFECTS))}'
-    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
-        yield ".tolerationSeconds", "is only allowed with effect NoExecute"
+            path = f"tolerations[{index}]"
+            found = toleration_problems(path, toleration)
+            if toleration.key:
+                yield from found
+            else:
+                # The API server takes one with operator Exists; nobody should inject it.
+                yield (
+                    f"{path}.key",
+                    "is missing: a toleration without a key would tolerate every taint there is",
+                )
+                yield from (problem for problem in found if problem[0] != f"{path}.key")
 
 
 def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:

@@ -1,5 +1,8 @@
 """Several controllers, crashes at every point, late API servers and late servers: no call ever fails."""
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -119,3 +122,139 @@ TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET
 TestLosses = Losses.TestCase
 TestLosses.settings = QUIET
+
+
+def rotate(world: World, controller: Controller) -> None:
+    """See a rotation of the authority through, from wherever it stands."""
+    for _ in range(5):
+        controller.settle()
+        world.pass_time(11)
+    controller.settle()
+    assert step(world) is Step.STEADY
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("operation", range(1, 6))
+@pytest.mark.parametrize("look", range(6))
+def test_another_goes_on_wherever_one_died(look: int, operation: int, dies: str) -> None:
+    world, first, second = running()
+    request(world, "ca")
+    before = authority(world)
+    for _ in range(look):
+        first.keep()
+        world.pass_time(6)
+    first.keep(Interruption(operation, dies))
+    rotate(world, second)
+    assert authority(world) != before
+
+
+def test_time_that_a_controller_slept_is_no_part_of_a_wait() -> None:
+    world, first, second = running()
+    request(world, "ca")
+
+    def meanwhile() -> None:
+        for seconds in (0, 17, 10):
+            world.pass_time(seconds)
+            second.keep()
+
+    first.keep(Interruption(1, meanwhile=meanwhile))
+    assert step(world) is Step.RETIRING
+    first.keep()
+    assert step(world) is Step.RETIRING
+    world.pass_time(5)
+
+
+def test_an_authority_is_not_dropped_for_a_leaf_that_nobody_could_load() -> None:
+    world, first, second = running()
+    first.die()
+    second.die()
+    world.out_of_turn = True
+    world.store(None)
+    first.settle()
+    damage_authority(world)
+    world.pass_time(25)
+    first.settle()
+    assert step(world) is Step.RETIRING
+    world.pass_time(5)
+
+
+def authority(world: World) -> bytes:
+    assert world.stored is not None
+    return decode(world.stored.content).authority.certificate_pem()
+
+
+def delete(world: World) -> None:
+    world.store(None)
+
+
+def damage_authority(world: World) -> None:
+    assert world.stored is not None
+    world.store(Content({**world.stored.content.data, CA: b"", CA_KEY: b""}, {}))
+
+
+def replace_by_another(world: World) -> None:
+    other = World()
+    Controller(other).settle()
+    assert other.stored is not None
+    world.store(other.stored.content)
+
+
+@pytest.mark.parametrize(
+    ("loss", "remembers", "same", "adopted"),
+    [
+        pytest.param(delete, True, True, 0, id="deleted-and-remembered"),
+        pytest.param(damage_authority, True, True, 0, id="damaged-and-remembered"),
+        pytest.param(delete, False, False, 1, id="deleted-with-all-memory"),
+        pytest.param(damage_authority, False, False, 1, id="damaged-with-all-memory"),
+        pytest.param(replace_by_another, True, False, 1, id="replaced-by-a-whole-one"),
+        pytest.param(replace_by_another, False, False, 1, id="replaced-with-all-memory-gone"),
+    ],
+)
+def test_what_is_lost_comes_back(
+    loss: Callable[[World], None], remembers: bool, same: bool, adopted: int
+) -> None:
+    world, first, second = running()
+    before = authority(world)
+    world.out_of_turn = not same
+    loss(world)
+    if not remembers:
+        first.die()
+        second.die()
+    first.settle()
+    assert world.stored is not None
+    assert (authority(world) == before) is same
+    assert len(decode(world.stored.content).retired) == adopted
+    second.settle()
+    rotate(world, second)
+    assert {server.held.certificate for server in world.servers if server.held} == {
+        world.stored.content.data[CERTIFICATE]
+    }
+
+
+def test_controllers_that_begin_at_once_make_one_authority() -> None:
+    world = World()
+    first, second = Controller(world), Controller(world)
+    first.keep(Interruption(3, meanwhile=second.settle))  # between looking and creating
+    made = authority(world)
+    first.settle()
+    second.settle()
+    assert authority(world) == made
+    assert {bundle for kind in KINDS for bundle in world.published(kind)} == {made}
+
+
+def test_what_is_right_is_not_written() -> None:
+    world, first, second = running()
+    versions = world.versions
+    assert not first.keep()
+    assert not second.keep()
+    assert world.versions == versions
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense"], ids=["removed", "unreadable"])
+def test_a_bundle_is_put_right(damage: bytes) -> None:
+    world, first, _ = running()
+    world.checking = False
+    right = world.published("Mutating")
+    world.set_bundles("Mutating", (right[0], damage))
+    first.settle()
+    assert world.published("Mutating") == right

@@ -9,7 +9,7 @@ import datetime as dt
 import functools
 from collections.abc import Callable
 
-from certs.acceptance import Pair, Published, objections
+from certs.acceptance import Pair, Published, objections, observe
 from certs.check import issued_by
 from certs.keeper import Configuration, Keeper, RacedError, Stored
 from certs.rotation import Terms
@@ -117,15 +117,14 @@ class Server:
         self._world = world
         self.careful = careful
         self.held: Pair | None = None
-        self._published = Published(frozenset(), (), BEGIN)
+        self._published: Published | None = None
         self._looked = BEGIN
 
     def hear(self) -> None:
         world = self._world
         self._looked = world.now
         bundles = frozenset(bundle for kind in KINDS for bundle in world.published(kind))
-        if bundles != self._published.bundles:
-            self._published = Published(bundles, (NAME,), world.now)
+        self._published = observe(self._published, bundles, (NAME,), world.now)
         if world.stored is None:
             return
         data = world.stored.content.data

@@ -139,7 +139,7 @@ def test_a_bad_policy_is_refused_at_apply_with_everything_wrong(served: Served) 
 
     assert answer.returncode == 1
     for line in (
-        "* spec.match.namespaceSelector.matchLabels[a b]: is not a label key",
+        "* spec.match.namespaceSelector.matchLabels.a b: is not a label key",
         "* spec.pausedUntil: must be a moment with a time zone, such as 2027-01-31T18:00:00Z",
         "* spec.exemptions[0].reason: must say why, for whoever finds this exemption next year",
         '* spec.exemptions[0].rules[0]: "gpu-clas" is no rule; did you mean gpu-class?',
@@ -266,6 +266,8 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
     served.apply(policy("default", MAX_ONE))
     assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Accepted")
     assert eventually(lambda: condition("GPUPolicy", "other")["reason"] == "Accepted")
+    assert not served.refuses_two_gpus(), "kubectl apply of a file leaves the pause alone"
+    assert run_pause(served.plane, command="resume").exit_code == 0
     assert eventually(served.refuses_two_gpus)
     assert controller.metric("gpu_admission_config_valid") == ["gpu_admission_config_valid 1.0"]
 

@@ -8,7 +8,7 @@ import pytest
 from policies.ledger.decide import Reservation
 from policies.vector import GPUS
 from tests.cluster.controllers import Running, eventually, gpus, uses
-from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane import ControlPlane, claims_api, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
 
@@ -159,7 +159,7 @@ def test_a_shared_claim_is_charged_once_until_it_is_deleted(team: Namespace) -> 
             }
         },
     }
-    path = f"/apis/resource.k8s.io/v1/namespaces/{team.name}/resourceclaims"
+    path = f"{claims_api()}/namespaces/{team.name}/resourceclaims"
     team.quota({"gpus": "8"})
     assert team.client.post(path, claim)[0] == 201
     for index in range(3):

@@ -19,7 +19,8 @@ from policies.registry import RULES_BY_ID
 from tests.builders import JSON
 from tests.controlplane import Client, ControlPlane
 from tests.controlplane.webhook import Webhook
-from webhook.workloads import TEMPLATE_PATHS
+from webhook.configuration.decoding import Problem
+from webhook.workloads.places import pod_places
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(os.environ.get("GPU_ADMISSION_CORPUS", ROOT.parent / "shared" / "corpus"))
@@ -129,10 +130,9 @@ def documents(client: Client) -> list[Document]:
 def pods_of(document: Document) -> Iterator[Document]:
     """Yield the pods that a controller would make from the templates of an object."""
     group = document.data["apiVersion"].rpartition("/")[0]
-    for place in TEMPLATE_PATHS.get((group, document.data["kind"]), ()):
-        template: Any = document.data
-        for part in place:
-            template = template[part]
+    for place in pod_places(group, document.data["kind"], document.data):
+        assert not isinstance(place, Problem), place
+        template = place.data
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         data = {
             "apiVersion": "v1",

@@ -22,17 +22,20 @@ from policies.pod import decode_pod
 from policies.quantity import NANO, parse_quantity
 from policies.vector import RESOURCES
 from tests.builders import JSON, container
-from tests.controlplane import Client, ControlPlane
+from tests.controlplane import Client, ControlPlane, claims_api, minor_version
 from webhook.configuration.loader import load_directory
 
 SEED = 20260725
 PODS, CLAIMS, NAMESPACES = 2000, 200, 8
 QUOTA = "everything"
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+COUNTS_IMPLICIT_NAMES = minor_version() >= 36  # DRAExtendedResource, on by default
+HAS_ALTERNATIVES = minor_version() >= 34  # DRAPrioritizedList, on by default
 GPUS = [
     "nvidia.com/gpu",
     "nvidia.com/mig-1g.10gb",
     "amd.com/gpu",
-    "deviceclass.resource.kubernetes.io/gpu.nvidia.com",
+    *[IMPLICIT + "gpu.nvidia.com"] * COUNTS_IMPLICIT_NAMES,
 ]
 ASKED = [*GPUS, "example.com/dongle"]
 """The last one is no GPU: it costs us nothing, but its arithmetic is the same."""
@@ -47,7 +50,6 @@ OVERHEADS: dict[str, JSON] = {
 
 DEVICE_CLASSES = ["gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com"]
 PER_CLASS = ".deviceclass.resource.k8s.io/devices"
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 class Counted(NamedTuple):
@@ -93,7 +95,7 @@ def namespace(number: int) -> str:
 
 
 def claims_path(number: int) -> str:
-    return f"/apis/resource.k8s.io/v1/namespaces/{namespace(number)}/resourceclaims"
+    return f"{claims_api()}/namespaces/{namespace(number)}/resourceclaims"
 
 
 def created(answer: tuple[int, Any]) -> Any:
@@ -214,11 +216,14 @@ def claims() -> Iterator[JSON]:
     for index in range(CLAIMS):
         requests: list[JSON] = []
         for number in range(choose.choice([1, 1, 2, 3])):
-            alternatives = [{"name": f"way-{way}", **devices()} for way in range(choose.choice([0, 0, 2, 3]))]
+            alternatives = [
+                {"name": f"way-{way}", **devices()}
+                for way in range(choose.choice([0, 0, 2, 3] if HAS_ALTERNATIVES else [0]))
+            ]
             wanted = {"firstAvailable": alternatives} if alternatives else {"exactly": devices()}
             requests.append({"name": f"request-{number}", **wanted})
         yield {
-            "apiVersion": "resource.k8s.io/v1",
+            "apiVersion": claims_api().removeprefix("/apis/"),
             "kind": "ResourceClaim",
             "metadata": {"name": f"claim-{index}"},
             "spec": {"devices": {"requests": requests}},

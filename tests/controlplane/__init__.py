@@ -5,7 +5,7 @@ with ControlPlane(controllers=True, scheduler=True) as plane:
     plane.kubectl("apply", "-f", "pod.yaml")
 """
 
-from tests.controlplane.build import ControlPlaneUnavailable, build, locate
+from tests.controlplane.build import ControlPlaneUnavailable, build, claims_api, locate, minor_version
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client
 from tests.controlplane.nodes import create_gpu_node
 from tests.controlplane.pki import Authority
@@ -22,6 +22,8 @@ __all__ = [
     "ControlPlaneFailed",
     "ControlPlaneUnavailable",
     "build",
+    "claims_api",
     "create_gpu_node",
     "locate",
+    "minor_version",
 ]

@@ -15,10 +15,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-VERSION = "1.36.3"  # what the project supports first; K8S=<version> in the environment asks for another
+VERSION = (
+    "1.36"  # what the project supports first; K8S=1.33, or K8S=1.33.13, in the environment asks for another
+)
 
 REQUIRED = ("etcd", "kube-apiserver", "kubectl")
 PACKAGES = {
@@ -69,8 +72,7 @@ def build(out: TextIO) -> Path:
     version, folder = wanted_version(), cache_folder()
     module = HERE / f"kubernetes-{version}"
     if not module.is_dir():
-        known = ", ".join(sorted(path.name.removeprefix("kubernetes-") for path in HERE.glob("kubernetes-*")))
-        raise ControlPlaneUnavailable(f"K8S={version}: no {module}/go.mod; versions that have one: {known}")
+        raise ControlPlaneUnavailable(f"K8S={version}: no {module}/go.mod; versions that have one: {_told()}")
     go = shutil.which("go")
     if go is None:
         raise ControlPlaneUnavailable(
@@ -109,10 +111,43 @@ def build_once(what: str, folder: Path, module: GoModule, out: TextIO) -> None:
 
 
 def wanted_version() -> str:
+    """Return the whole version, of a minor version (`1.33`) the newest that has a module folder."""
     version = os.environ.get("K8S") or VERSION
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         raise ControlPlaneUnavailable(f"K8S={version}: write a version such as {VERSION}")
-    return version
+    if version.count(".") == 2:
+        return version
+    of_minor = [known for known in _versions() if known.startswith(f"{version}.")]
+    if not of_minor:
+        raise ControlPlaneUnavailable(
+            f"K8S={version}: no module folder in {HERE}; versions that have one: {_told()}"
+        )
+    return of_minor[-1]
+
+
+def _versions() -> list[str]:
+    found = (path.name.removeprefix("kubernetes-") for path in HERE.glob("kubernetes-*"))
+    return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def _told() -> str:
+    return ", ".join(_versions())
+
+
+@cache
+def minor_version() -> int:
+    """Return what stands behind "1." in the version of the API server that is there, of the wanted one where none is."""
+    try:
+        command = [str(locate() / "kube-apiserver"), "--version"]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except ControlPlaneUnavailable:
+        told = f"Kubernetes v{wanted_version()}"
+    return int(told.removeprefix("Kubernetes v1.").partition(".")[0])
+
+
+def claims_api() -> str:
+    """Return the API path of ResourceClaims: v1 came with 1.34."""
+    return f"/apis/resource.k8s.io/{'v1' if minor_version() >= 34 else 'v1beta2'}"
 
 
 def cache_folder() -> Path:

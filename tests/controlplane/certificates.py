@@ -142,8 +142,8 @@ class Installation:
         servers: int = 3,
         keepers: int = 2,
         host: int = 10,
-        propagation: float = 1.0,
-        retirement: float = 2.0,
+        propagation: float = 2.0,
+        retirement: float = 6.0,
     ) -> None:
         self.plane = plane
         self.client = plane.client()

@@ -21,7 +21,7 @@ from typing import Self
 
 import urllib3
 
-from tests.controlplane.build import ControlPlaneUnavailable, locate
+from tests.controlplane.build import ControlPlaneUnavailable, locate, minor_version
 from tests.controlplane.client import Client
 from tests.controlplane.pki import Authority, signing_key
 from tests.controlplane.processes import Processes
@@ -32,6 +32,10 @@ READY_WITHIN = 60  # seconds; 3 on an idle machine, but test machines are not id
 CONTROLLERS_OFF = ("node-lifecycle-controller", "taint-eviction-controller")
 # The default limits (20/s and 50/s) would dominate every timing.
 ALONE_AND_FAST = ("--leader-elect=false", "--kube-api-qps=2000", "--kube-api-burst=4000")
+# Dynamic resource allocation is there by default since 1.34; before, as a beta that is off.
+CLAIMS_SINCE = 34
+CLAIMS_GATE = "--feature-gates=DynamicResourceAllocation=true"
+CLAIMS_SERVED = "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
 
 
 class ControlPlaneFailed(RuntimeError):  # noqa: N818  # pairs with ControlPlaneUnavailable
@@ -49,8 +53,8 @@ class ControlPlane:
 
     With `controllers`, namespaces get their default ServiceAccount and Jobs, Deployments and DaemonSets their
     pods, each made by the service account of its own controller, and ServiceAccount admission is on; without,
-    it is off. `scheduler` binds pods to nodes. Nothing ever runs the pods: there is no kubelet. Arguments in
-    `apiserver_args` come last and win.
+    it is off. `scheduler` binds pods to nodes. Nothing ever runs the pods: there is no kubelet. ResourceClaims
+    are served by every version, unless `claims` is false. Arguments in `apiserver_args` come last and win.
 
     Raises ControlPlaneUnavailable when there are no binaries, ControlPlaneFailed when they do not come up.
     """
@@ -65,6 +69,7 @@ class ControlPlane:
         *,
         controllers: bool = False,
         scheduler: bool = False,
+        claims: bool = True,
         enable_admission: Sequence[str] = (),
         disable_admission: Sequence[str] = (),
         apiserver_args: Sequence[str] = (),
@@ -76,6 +81,7 @@ class ControlPlane:
             raise ControlPlaneUnavailable(f"{self.binaries} lacks {', '.join(missing)}")
         self._enable_admission = enable_admission
         self._disable_admission = [*disable_admission, *["ServiceAccount"] * (not controllers)]
+        self._serve_claims = claims
         self._apiserver_args = apiserver_args
         self._users = {
             "admin": User(groups=["system:masters"]),
@@ -236,7 +242,10 @@ class ControlPlane:
             CONTROLLERS: (self._controllers_arguments, self._controllers_ready),
             SCHEDULER: (self._scheduler_arguments, self._scheduler_ready),
         }[name]
-        self.processes.start(name, [self.binaries / name, *arguments()])
+        gates = (
+            [CLAIMS_GATE] if self._serve_claims and minor_version() < CLAIMS_SINCE and name != "etcd" else []
+        )
+        self.processes.start(name, [self.binaries / name, *gates, *arguments()])
         self._wait_until(ready, name)
 
     def _wait_until(self, ready: Callable[[], bool], name: str) -> None:
@@ -294,8 +303,14 @@ class ControlPlane:
             "--allow-privileged=true",
             f"--enable-admission-plugins={','.join(self._enable_admission)}",
             f"--disable-admission-plugins={','.join(self._disable_admission)}",
+            *self._runtime_config(),
             *self._apiserver_args,
         ]
+
+    def _runtime_config(self) -> list[str]:
+        if minor_version() < CLAIMS_SINCE:
+            return [CLAIMS_SERVED] if self._serve_claims else []
+        return [] if self._serve_claims else ["--runtime-config=resource.k8s.io/v1=false"]
 
     def _apiserver_ready(self) -> bool:
         return self._answers(f"{self.url}/readyz")

@@ -60,6 +60,21 @@ def test_builds_once_with_a_line_per_binary(machine: Path) -> None:
     assert calls(machine) == ["local"] * 5  # never another toolchain from the network
 
 
+@pytest.mark.parametrize(
+    ("asked", "want"),
+    [
+        pytest.param("1.33", "kubernetes-1.33.13-linux-amd64", id="newest-of-a-minor-version"),
+        pytest.param("1.33.13", "kubernetes-1.33.13-linux-amd64", id="whole-version"),
+        pytest.param("", "kubernetes-1.36.3-linux-amd64", id="default"),
+    ],
+)
+@pytest.mark.usefixtures("machine")
+def test_versions_are_cached_apart(monkeypatch: pytest.MonkeyPatch, asked: str, want: str) -> None:
+    monkeypatch.setenv("K8S", asked)
+
+    assert build(io.StringIO()).name == want
+
+
 def test_two_builds_at_once_make_one(machine: Path) -> None:
     command = [sys.executable, "-m", "tests.controlplane", "build"]
     both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -97,11 +112,12 @@ def test_failed_build_shows_what_go_said(machine: Path, monkeypatch: pytest.Monk
     ("environment", "want"),
     [
         pytest.param(
-            {"K8S": "1.2.3"}, "1.2.3/go.mod; versions that have one: 1.36.3", id="version-without-module"
+            {"K8S": "1.2.3"},
+            "1.2.3/go.mod; versions that have one: 1.33.13, 1.36.3",
+            id="version-without-module",
         ),
-        pytest.param(
-            {"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.36.3", id="not-a-version"
-        ),
+        pytest.param({"K8S": "1.2"}, "versions that have one: 1.33.13, 1.36.3", id="minor-without-module"),
+        pytest.param({"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.36", id="not-a-version"),
         pytest.param({"PATH": "/nowhere"}, "needs a Go toolchain on PATH", id="no-go"),
         pytest.param(
             {"KUBEBUILDER_ASSETS": "/"}, "/ lacks etcd, kube-apiserver, kubectl", id="assets-incomplete"

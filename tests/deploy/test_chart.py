@@ -112,7 +112,8 @@ def schema_paths(schema: dict[str, Any], *at: str) -> Iterator[tuple[str, ...]]:
 
 # Kubernetes' own fields, which its documentation explains, and values that the comment on their group explains.
 WELL_KNOWN = re.compile(
-    r" *(#|$|\w+:$|pullPolicy|resources|requests|limits|podAnnotations|nodeSelector|tolerations|affinity|enabled|labels|duration|interval|seconds)"
+    r" *(#|$|\w+:$|pullPolicy|resources|requests|limits|podAnnotations|nodeSelector|tolerations|affinity"
+    r"|enabled|labels|duration|interval|seconds)"
 )
 
 
@@ -174,7 +175,7 @@ def test_only_what_concerns_gpu_pods_and_claims_can_be_refused_while_we_are_away
         "pod-placement.validate.gpu-admission.dev",
         "resourceclaims.validate.gpu-admission.dev",
     }
-    assert len(policies) == 8
+    assert set(policies.values()) == {"Fail", "Ignore"}
 
 
 @pytest.mark.parametrize("namespace", ["gpu-admission", "ml-platform"])

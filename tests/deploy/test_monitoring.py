@@ -39,9 +39,10 @@ def exposed() -> dict[str, set[str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SUFFIXES:
                 first = node.args[0] if node.args else None
-                if isinstance(first, ast.Constant) and str(first.value).startswith("gpu_admission_"):
+                name = first.value if isinstance(first, ast.Constant) else None
+                if isinstance(name, str) and name.startswith("gpu_admission_"):
                     for suffix in SUFFIXES[node.func.id]:
-                        found.setdefault(f"{first.value}{suffix}", set()).update(labels(tree, node))
+                        found.setdefault(f"{name}{suffix}", set()).update(labels(tree, node))
     return found
 
 

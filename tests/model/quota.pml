@@ -52,6 +52,9 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #ifndef EXPIRY
 #define EXPIRY 1
 #endif
+#ifndef GONE_IS_TOLD
+#define GONE_IS_TOLD 1
+#endif
 #ifndef UNINITIALISED_DENIES
 #define UNINITIALISED_DENIES 1
 #endif
@@ -178,6 +181,27 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define CALLS 2
 #endif
 
+#ifdef TOLD              /* watches tell of deletions: two pods of which one fits are deleted before they are counted */
+#define SERVES 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define DELETIONS 1
+#define TELLS 1
+#endif
+#ifdef TOLD_CHANGED      /* the same, of a stored pod that is being changed */
+#define SERVES 1
+#define CONTROLLERS 1
+#define OBJECTS 2
+#define CHANGES 2
+#define CREATED(object) VECTOR(1, 0)
+#define TARGET(change) (change == 0 -> VECTOR(0, 1) : VECTOR(0, 2))
+#define HARD(generation) VECTOR(1, 2)
+#define STORED_AT_START 1
+#define DELETIONS 1
+#define TELLS 1
+#endif
+
 #ifndef CHANGES
 #define CHANGES 0
 #define TARGET(change) 0
@@ -198,6 +222,9 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #endif
 #ifndef DELETIONS
 #define DELETIONS 0
+#endif
+#ifndef TELLS
+#define TELLS 0
 #endif
 #ifndef STORED_AT_START
 #define STORED_AT_START 0
@@ -249,6 +276,7 @@ byte shows[OBJECTS];              /* of a stored live object: its demand */
 bool terminal[OBJECTS];
 byte revision[COLLECTIONS];
 byte version[OBJECTS];            /* the object's own resourceVersion */
+byte deleted_at[OBJECTS];         /* the revision at which it was deleted, for good; 0: it was not, or no watch tells of it */
 byte base_version[REQUESTS];
 bool stopped;                     /* nothing arrives any more; what was begun goes on */
 bool promised[OBJECTS];           /* ghost: the quota's promise covers it */
@@ -271,7 +299,8 @@ typedef List {
   byte revision[COLLECTIONS];
   byte matured[REQUESTS];         /* bit per collection: seen for longer than the bound when its list began */
   byte quota_uid[COLLECTIONS];
-  byte generation[COLLECTIONS]
+  byte generation[COLLECTIONS];
+  byte gone                       /* bit per object: the watch told that it was deleted */
 };
 List list[CONTROLLERS];
 
@@ -604,6 +633,9 @@ inline see(c) {
                             || list[c].generation[k] != seen_generation[c] || NEWS(c, k, 0) || NEWS(c, k, 1) \
                             || (REQUESTS > 2 && (NEWS(c, k, (REQUESTS - 2)) || NEWS(c, k, (REQUESTS - 1))))))
 
+#define IS_GONE(c, o) ((list[c].gone >> o) & 1)
+#define ENDED(c, o) (GONE_IS_TOLD -> IS_GONE(c, o) : !shows[o])   /* what a list lacks was deleted, or is yet to come */
+
 /* webhook/controller/counting.py: Counting.refresh, Counting.count */
 inline list_collection(c, k) {
   list[c].revision[k] = revision[k];
@@ -614,7 +646,9 @@ inline list_collection(c, k) {
   do
   :: i < OBJECTS ->
      if
-     :: COLLECTION(i) == k -> list[c].shown[i] = (terminal[i] -> TERMINAL_SHOWN : shows[i]); list[c].version[i] = version[i]
+     :: COLLECTION(i) == k ->
+        list[c].shown[i] = (terminal[i] || ENDED(c, i) -> TERMINAL_SHOWN : shows[i]);
+        list[c].version[i] = version[i]
      :: else
      fi;
      i++
@@ -631,6 +665,19 @@ inline list_collection(c, k) {
   :: else -> break
   od;
   skip
+}
+
+/* The watch tells of a deletion together with its revision. That matters only while there is an entry of the object. */
+#define RESERVED_FOR(o) (row.entry[o] || (CHANGES && o == 0 && (row.entry[REQUESTS - 2] || row.entry[REQUESTS - 1])))
+#define TELLABLE(c, o) (GONE_IS_TOLD && deleted_at[o] && list[c].revision[COLLECTION(o)] >= deleted_at[o] && RESERVED_FOR(o) \
+                        && !IS_GONE(c, o))
+
+/* webhook/cluster/watch.py: Mirror._take, Mirror._remember_gone, Mirror.view */
+/* webhook/controller/counting.py: Counting._objects */
+inline is_told(c, o) {
+  list[c].gone = list[c].gone | (1 << o);
+  list[c].shown[o] = TERMINAL_SHOWN;
+  tried[c] = false
 }
 
 #define LISTED(c, k) (list[c].quota_uid[k] != 0)
@@ -808,6 +855,10 @@ end:
   :: d_step { sight[c].stage[2] == 1 && (request[2] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[2] = 2 }
   :: d_step { sight[c].stage[3] == 1 && (request[3] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[3] = 2 }
 #endif
+#if TELLS
+  :: d_step { TELLABLE(c, 0) -> is_told(c, 0) }
+  :: d_step { TELLABLE(c, 1) -> is_told(c, 1) }
+#endif
      /* webhook/controller/sights.py: Sights.waits. Who remembers "no quota" read it before this quota was there. */
   :: d_step { uid && seen_uid[c] == uid && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false }
@@ -832,7 +883,9 @@ inline is_stored(q) {
 #define CAN_GO(o) (DELETIONS && !stopped && shows[o] && o != LABELLED)
 
 inline becomes_terminal(o) { terminal[o] = true; version[o]++; revision[COLLECTION(o)]++ }
-inline is_deleted(o) { shows[o] = 0; terminal[o] = false; revision[COLLECTION(o)]++ }
+inline is_deleted(o, told) {
+  shows[o] = 0; terminal[o] = false; revision[COLLECTION(o)]++; deleted_at[o] = (told -> revision[COLLECTION(o)] : 0)
+}
 
 inline is_created() {   /* a new quota: nothing is counted, nothing reserved; it promises for what was stored before it */
   row.counted = false; row.second_key = false;
@@ -871,8 +924,12 @@ end:
 #if DELETIONS
   :: d_step { CAN_GO(0) && !terminal[0] && COLLECTION(0) == PODS -> becomes_terminal(0) }
   :: d_step { CAN_GO(1) && !terminal[1] && COLLECTION(1) == PODS -> becomes_terminal(1) }
-  :: d_step { CAN_GO(0) -> is_deleted(0) }
-  :: d_step { CAN_GO(1) -> is_deleted(1) }
+  :: d_step { CAN_GO(0) -> is_deleted(0, false) }        /* no watch was up, and a list has taken its place */
+  :: d_step { CAN_GO(1) -> is_deleted(1, false) }
+#endif
+#if TELLS
+  :: d_step { CAN_GO(0) -> is_deleted(0, true) }
+  :: d_step { CAN_GO(1) -> is_deleted(1, true) }
 #endif
 #if LABELLED < OBJECTS
   :: d_step { !stopped && LIVE(0) && !shows[LABELLED] -> shows[LABELLED] = CREATED(LABELLED); revision[NODES]++ }

@@ -163,6 +163,10 @@ WORKLOADS = [
     ("batch", "CronJob"),
     ("", "PodTemplate"),
     ("apps", "DaemonSet"),
+    ("ray.io", "RayCluster"),
+    ("kubeflow.org", "PyTorchJob"),
+    ("serving.kserve.io", "InferenceService"),
+    ("argoproj.io", "Workflow"),
 ]
 
 
@@ -172,6 +176,20 @@ def workload(kind: str, template: JSON) -> JSON:
             body: JSON = {"spec": {"schedule": "@daily", "jobTemplate": {"spec": {"template": template}}}}
         case "PodTemplate":
             body = {"template": template}
+        case "RayCluster":
+            body = {
+                "spec": {
+                    "headGroupSpec": {"template": template},
+                    "workerGroupSpecs": [{"template": template}],
+                }
+            }
+        case "PyTorchJob":
+            body = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}}}}
+        case "InferenceService":
+            body = {"spec": {"predictor": {**template["spec"], "model": template["spec"]["containers"][0]}}}
+        case "Workflow":
+            main = {"name": "main", "container": template["spec"]["containers"][0]}
+            body = {"spec": {"templates": [main], "tolerations": [{"key": "a", "operator": "Exists"}]}}
         case _:
             body = {"spec": {"replicas": 3, "template": template}}
     return {"kind": kind, "metadata": {"name": "w"}, **body}

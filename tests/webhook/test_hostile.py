@@ -97,6 +97,43 @@ def test_a_huge_object_is_answered_soon_and_shortly(endpoint: str, document: JSO
     assert max(seconds, template_seconds) < 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        pytest.param(
+            {"group": "ray.io", "kind": "RayCluster"},
+            {"workerGroupSpecs": [{"template": pod(gpu_container("0.5"))}] * MANY},
+            id="many-groups",
+        ),
+        pytest.param(
+            {"group": "kubeflow.org", "kind": "PyTorchJob"},
+            {
+                "pytorchReplicaSpecs": {
+                    str(number): {"template": pod(gpu_container("0.5"))} for number in range(MANY)
+                }
+            },
+            id="many-roles",
+        ),
+        pytest.param(
+            {"group": "argoproj.io", "kind": "Workflow"},
+            {"templates": [{"container": gpu_container("0.5")}] * MANY},
+            id="many-templates",
+        ),
+        pytest.param(
+            {"group": "argoproj.io", "kind": "Workflow"},
+            {"templates": [{"containerSet": {"containers": [gpu_container("0.5")] * MANY}}]},
+            id="many-containers-of-one",
+        ),
+    ],
+)
+def test_a_huge_workload_is_answered_soon_and_shortly(kind: JSON, spec: JSON) -> None:
+    seconds, advice = timed(app(), "/validate", review(kind["group"], kind["kind"], {"spec": spec}))
+
+    assert advice["allowed"]
+    assert advice["warnings"]
+    assert seconds < 2
+
+
 def app() -> FlaskClient:
     engine, metrics = Engine(load_directory(None)), Metrics(CollectorRegistry())
     return create_app(Admission(lambda: engine, None, metrics), metrics, lambda: (True, {})).test_client()

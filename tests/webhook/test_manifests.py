@@ -41,21 +41,21 @@ def test_a_pod(tmp_path: Path) -> None:
     assert manifest.is_pod
     assert manifest.line_of(("spec", "containers", 0, "name")) == 5
     (pod,) = manifest.pods
-    assert pod.prefix == ""
+    assert pod.path == ""
     assert [place.container.name for place in pod.pod.places] == ["main"]
 
 
 @pytest.mark.parametrize(
     ("api_version", "kind", "spec", "want"),
     [
-        pytest.param("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template.", id="deployment"),
-        pytest.param("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template.", id="any-version"),
-        pytest.param("batch/v1", "Job", "{template: TEMPLATE}", "spec.template.", id="job"),
+        pytest.param("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template", id="deployment"),
+        pytest.param("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template", id="any-version"),
+        pytest.param("batch/v1", "Job", "{template: TEMPLATE}", "spec.template", id="job"),
         pytest.param(
             "batch/v1",
             "CronJob",
             "{jobTemplate: {spec: {template: TEMPLATE}}}",
-            "spec.jobTemplate.spec.template.",
+            "spec.jobTemplate.spec.template",
             id="cronjob",
         ),
     ],
@@ -66,15 +66,37 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
 
     (pod,) = only(read(tmp_path, text)).pods
 
-    assert pod.prefix == want
+    assert pod.path == want
     assert pod.pod.labels == {"a": "b"}
+
+
+def test_what_is_wrong_in_a_list_of_templates_is_told_with_its_line(tmp_path: Path) -> None:
+    text = """\
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: x}
+spec:
+  headGroupSpec:
+    template: {spec: {containers: []}}
+  workerGroupSpecs:
+  - template: {spec: {containers: []}}
+  - template:
+      spec:
+        containers: none
+"""
+
+    found = read(tmp_path, text)
+
+    assert told(found, tmp_path) == [
+        'm.yaml:11: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"'
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "known"),
     [
         pytest.param("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n", False, id="service"),
-        pytest.param("apiVersion: batch.volcano.sh/v1\nkind: Job\nmetadata: {name: x}\n", False, id="job-of-another-group"),
+        pytest.param("apiVersion: batch.example.com/v1\nkind: Job\nmetadata: {name: x}\n", False, id="job-of-another-group"),
         pytest.param("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", True, id="deployment-without-spec"),
         pytest.param("apiVersion: v1\nkind: PodTemplate\nmetadata: {name: x}\ntemplate: null\n", True, id="null-template"),
     ],

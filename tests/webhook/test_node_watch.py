@@ -12,7 +12,8 @@ import pytest
 from policies.nodes import NodeFacts, NodePool
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.cluster.watch import METADATA, METADATA_LIST, Pace
+from webhook.cluster.api import METADATA, METADATA_LIST
+from webhook.cluster.watch import Pace
 from webhook.node_watch import NodeWatch
 
 KEYS = frozenset({"accelerator", "karpenter.k8s.aws/instance-gpu-name"})

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from cryptography import x509
 
-from certs.acceptance import Pair, Published, objections
+from certs.acceptance import Pair, Published, objections, observe
 from certs.check import expires_at, issued_by
 from certs.issue import issue_authority, issue_server
 from certs.rotation import pem
@@ -187,10 +187,7 @@ class SecretCertificate:
 
     def _published(self, seen: tuple[ConfigurationSeen, ...], now: dt.datetime) -> Published:
         bundles = frozenset(bundle for each in seen for bundle in each.configuration.bundles)
-        names = hosts(seen)
-        if self._view is not None and self._view.published.bundles == bundles:
-            return Published(bundles, names, self._view.published.changed)
-        return Published(bundles, names, now)
+        return observe(self._view.published if self._view else None, bundles, hosts(seen), now)
 
 
 def distrust(pair: Pair, seen: tuple[ConfigurationSeen, ...], now: dt.datetime) -> list[str]:

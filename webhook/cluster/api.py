@@ -29,6 +29,8 @@ RESTARTS = 3
 """How often a LIST is begun anew because its continue token expired; etcd is compacted every 5 minutes."""
 
 JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What to accept where only the metadata of the object matters: the API server then encodes, and we decode, nothing else."""
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -125,8 +127,8 @@ class ApiClient:
     def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
         return self._call("POST", path, body=body, timeout=timeout)
 
-    def put(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
-        return self._call("PUT", path, body=body, timeout=timeout)
+    def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes:
+        return self._call("PUT", path, body=body, timeout=timeout, accept=accept)
 
     def patch(
         self, path: str, body: bytes, *, content_type: str = MERGE_PATCH, timeout: float | None = None

@@ -11,6 +11,7 @@ still lag behind. Events that the list already contained are then passed over.
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
@@ -147,10 +148,13 @@ class Mirror(Generic[K]):
         self._begun = 0.0
         self._floors: dict[str, _Floor] = {}
         self._gone: dict[str, dict[str, float]] = {}
+        self._gone_in_order: deque[tuple[float, str, str]] = deque()
         self._heard = monotonic()
         self._synced = threading.Event()
         self.relists = 0
         self.failures = 0
+        self.is_missing = False
+        """Whether the API server said, when it was asked last, that there is no such kind."""
 
     @property
     def age(self) -> float:
@@ -221,6 +225,7 @@ class Mirror(Generic[K]):
                 log.info("%s: the watch is too far behind; listing again", self.resource.plural)
                 listed_at = None
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
+                self.is_missing = isinstance(error, errors.NotFound)
                 log.warning("%s: %s", self.resource.plural, error)
             except (
                 Exception
@@ -253,6 +258,7 @@ class Mirror(Generic[K]):
             self._floors = {name: floor for name, floor in self._floors.items() if floor.revision > revision}
             self._heard = monotonic()
         self.relists += 1
+        self.is_missing = False
         self._synced.set()
         self._tell(differences)
 
@@ -309,11 +315,14 @@ class Mirror(Generic[K]):
     def _remember_gone(self, namespace: str, uid: str) -> None:
         now = monotonic()
         self._gone.setdefault(namespace, {})[uid] = now
-        kept = {
-            name: {uid: at for uid, at in uids.items() if now - at <= GONE_SECONDS}
-            for name, uids in self._gone.items()
-        }
-        self._gone = {name: uids for name, uids in kept.items() if uids}
+        self._gone_in_order.append((now, namespace, uid))
+        while now - self._gone_in_order[0][0] > GONE_SECONDS:
+            at, name, old = self._gone_in_order.popleft()
+            uids = self._gone.get(name, {})
+            if uids.get(old) == at:  # it was not told of again since
+                del uids[old]
+                if not uids:
+                    del self._gone[name]
 
     def _tell(self, differences: list[tuple[K | None, K | None]]) -> None:
         for before, after in differences:

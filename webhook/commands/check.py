@@ -12,7 +12,7 @@ from webhook.commands.parameters import now as current_time
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.engine import Engine
 from webhook.manifests import read_manifests
-from webhook.offline import Verdict, answer
+from webhook.offline import Verdict, answer, labels_by_namespace
 
 REFUSED = 1
 BAD_INPUT = 2
@@ -68,7 +68,8 @@ def check(
         )
         context.exit(BAD_INPUT)
     found = read_manifests(sources, recursive=recursive, namespace=namespace)
-    answers = [answer(manifest, engine, now) for manifest in found.manifests]
+    labels = labels_by_namespace(found.manifests)
+    answers = [answer(manifest, engine, now, labels) for manifest in found.manifests]
     REPORTS[output](answers, found.problems)
     if found.problems:
         context.exit(BAD_INPUT)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from policies.label_selector import LabelSelector
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Binding, EffectivePolicy, Exemption, Policy, end_of
 from policies.registry import RULES
 from policies.rule import Mode
@@ -18,6 +19,7 @@ from webhook.commands.pause import pause, resume
 from webhook.commands.rules import told
 from webhook.configuration.loader import ConfigurationError, Origins, load_with_origins
 from webhook.configuration.snapshot import Configuration
+from webhook.offline import NAME_LABEL
 
 BAD_INPUT = 2
 EVERYTHING = "*"
@@ -44,7 +46,11 @@ config.add_command(resume)
 @config.command()
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
-    "-n", "--namespace", "namespaces", multiple=True, help="Show what holds in this namespace; repeatable."
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="Show what holds in this namespace, taken to have no labels of its own; repeatable.",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--now", type=Moment(), default=current_time, help="Show what holds at this time.")
@@ -109,7 +115,7 @@ def _policies(configuration: Configuration, origins: Origins, now: datetime) -> 
     for policy in configuration.policies.policies:
         place = origins.places["GPUPolicy", policy.name]
         yield {**_policy(configuration, policy, now), "from": place, "neverReachedBecauseOf": hidden_by}
-        if EVERYTHING in policy.spec.match.namespaces:
+        if EVERYTHING in policy.spec.match.namespaces and policy.spec.match.namespace_selector is None:
             hidden_by = hidden_by or policy.name
     if hidden_by is None:
         yield {
@@ -126,6 +132,7 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
         "version": policy.version,
         "priority": spec.priority,
         "namespaces": list(spec.match.namespaces),
+        "namespaceSelector": _selector(spec.match.namespace_selector),
         "pausedUntil": spec.paused_until,
         "paused": spec.paused_until is not None and now < spec.paused_until,
         "templates": spec.templates.value,
@@ -137,11 +144,16 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
 def _exemption(exemption: Exemption, now: datetime) -> dict[str, Any]:
     return {
         "namespaces": list(exemption.namespaces),
+        "namespaceSelector": _selector(exemption.namespace_selector),
         "rules": exemption.rules and list(exemption.rules),
         "reason": exemption.reason,
         "until": exemption.until,
         "expired": exemption.until is not None and now >= end_of(exemption.until),
     }
+
+
+def _selector(selector: LabelSelector | None) -> str | None:
+    return None if selector is None else str(selector)
 
 
 def _rule(binding: Binding) -> dict[str, Any]:
@@ -157,7 +169,7 @@ def _rule(binding: Binding) -> dict[str, Any]:
 
 
 def _namespace(configuration: Configuration, namespace: str, now: datetime) -> dict[str, Any]:
-    effective = configuration.policies.for_namespace(namespace)
+    effective = configuration.policies.for_namespace(namespace, ((NAME_LABEL, namespace),))
     bindings = {binding.rule.id: binding for binding in effective.bindings}
     return {
         "namespace": namespace,
@@ -215,7 +227,7 @@ def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
     if policy["neverReachedBecauseOf"]:
         message = f"never reached: {policy['neverReachedBecauseOf']} comes first and matches every namespace"
         screen.paragraph(message, indent=2, style="yellow")
-    where = "every namespace that no policy matches" if built_in else ", ".join(policy["namespaces"])
+    where = "every namespace that no policy matches" if built_in else _where(policy)
     screen.paragraph(
         f"governs {where}" + ("" if built_in else f" with priority {policy['priority']}"), indent=2
     )
@@ -231,10 +243,15 @@ def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
     screen.table([(rule["id"], _rule_text(rule)) for rule in policy["rules"]], indent=2)
 
 
+def _where(shown: dict[str, Any]) -> str:
+    labelled = f" labelled {shown['namespaceSelector']}" if shown["namespaceSelector"] is not None else ""
+    return ", ".join(shown["namespaces"]) + labelled
+
+
 def _exemption_text(exemption: dict[str, Any]) -> str:
     rules = ", ".join(exemption["rules"]) if exemption["rules"] else "all rules"
     until = f" until the end of {exemption['until'].isoformat()}" if exemption["until"] else ""
-    text = f"exempt {', '.join(exemption['namespaces'])} from {rules}{until}: {exemption['reason']}"
+    text = f"exempt {_where(exemption)} from {rules}{until}: {exemption['reason']}"
     return f"EXPIRED: {text}" if exemption["expired"] else text
 
 

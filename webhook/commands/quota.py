@@ -12,6 +12,7 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.quota_report import HolderOfQuota, QuotaReport, print_json, print_text
+from webhook.configuration.cluster_source import load_cluster
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.snapshot import Configuration
 from webhook.controller.claims import ClaimReader, claims_resource
@@ -31,7 +32,7 @@ NO_QUOTA = "there is no GPUQuota"
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUClass and GPUVocabulary documents, to charge pods as the webhook does.",
+    help="Directory of GPUClass and GPUVocabulary documents, to charge pods as the webhook does; left out: the cluster's.",
 )
 @click.option("--kubeconfig", help="Left out: what kubectl would use.")
 @click.option("--context", "context_name", help="Context of the kubeconfig.")
@@ -40,8 +41,8 @@ def quota(
 ) -> None:
     """Show used, reserved and granted GPUs per namespace."""
     try:
-        configuration = load_directory(config)
         api = ApiClient(load_access(kubeconfig, context_name))
+        configuration = load_directory(config) if config else load_cluster(api)
         reports = list(_reports(api, configuration, namespace))
     except (ConfigurationError, AccessError, errors.ApiError) as error:
         click.echo(f"error: {error}", err=True)

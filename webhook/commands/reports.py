@@ -43,8 +43,8 @@ def print_text(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -
 def _object_text(screen: Screen, answer: Answer) -> None:
     manifest, verdict = answer.manifest, answer.verdict
     screen.line(f"{verdict.value:<{COLUMN}}{place(manifest)}  {title(manifest)}", STYLES[verdict])
-    for pod, judged in answer.findings():
-        line = f"{place(manifest, pod, judged)}: {PREFIXES[judged.outcome]}{judged.finding.sentence(pod.source.prefix)}"
+    for judged in answer.findings():
+        line = f"{place(manifest, judged)}: {PREFIXES[judged.outcome]}{judged.finding.sentence()}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[judged.outcome])
     for warning in answer.warnings:
         line = (
@@ -58,7 +58,7 @@ def _object_text(screen: Screen, answer: Answer) -> None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
         if pod.changes and not pod.refused:
             if not manifest.is_pod:
-                screen.line(" " * COLUMN + f"pods of {pod.source.prefix.removesuffix('.')} would get:")
+                screen.line(" " * COLUMN + f"pods of {pod.source.path} would get:")
             for rule, whats in changes_by_rule(pod).items():
                 screen.paragraph(f"{rule}: {'; '.join(whats)}", indent=COLUMN + 2)
 
@@ -141,10 +141,10 @@ def _tell_refused(answers: Sequence[Answer]) -> None:
     for answer in answers:
         if answer.verdict is Verdict.REFUSED:
             screen.line(f"refused: {place(answer.manifest)} {title(answer.manifest)}", "red")
-            for pod, judged in answer.findings():
+            for judged in answer.findings():
                 if judged.outcome is Outcome.DENIED:
-                    sentence = judged.finding.sentence(pod.source.prefix)
-                    screen.paragraph(f"{place(answer.manifest, pod, judged)}: {sentence}", indent=2)
+                    sentence = judged.finding.sentence()
+                    screen.paragraph(f"{place(answer.manifest, judged)}: {sentence}", indent=2)
 
 
 def print_json(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -> None:
@@ -155,7 +155,8 @@ def document(answers: Sequence[Answer], problems: Sequence[ManifestProblem]) -> 
     """Return what `-o json` prints.
 
     - `objects[]`: file, line, apiVersion, kind, namespace, name, verdict (refused, changed, ok, skipped), `findings[]`
-      about the object itself (a ResourceQuota's keys), and `pods[]`, one for a Pod and one per pod template of a workload;
+      about the object itself (a ResourceQuota's keys, a ResourceClaimTemplate that never fits), and `pods[]`, one for a Pod and
+      one per pod template of a workload;
     - a pod: path ("" or "spec.template"), policy, exemption, `findings[]` (outcome denied, warned or logged; rule, path
       from the object, line, container, value, message, remedy), `changes[]` (rule, what, operations as in RFC 6902,
       relative to the pod);
@@ -204,7 +205,7 @@ def _object_document(answer: Answer) -> dict[str, Any]:
 def _pod_document(manifest: Manifest, pod: PodAnswer) -> dict[str, Any]:
     policy = pod.policy
     return {
-        "path": pod.source.prefix.removesuffix("."),
+        "path": pod.source.path,
         "policy": {
             "name": policy.name,
             "version": policy.version,
@@ -216,8 +217,8 @@ def _pod_document(manifest: Manifest, pod: PodAnswer) -> dict[str, Any]:
             {
                 "outcome": judged.outcome.value,
                 "rule": judged.finding.rule,
-                "path": f"{pod.source.prefix}{judged.finding.path}".removesuffix("."),
-                "line": line_of(manifest, pod, judged),
+                "path": judged.finding.path,
+                "line": _line_in(manifest, judged.finding),
                 "container": judged.finding.container,
                 "value": judged.finding.value,
                 "message": judged.finding.message,
@@ -240,12 +241,8 @@ def _line_in(manifest: Manifest, finding: Finding) -> int:
     return manifest.line_of(parts_of(finding.path))
 
 
-def line_of(manifest: Manifest, pod: PodAnswer, judged: Judged) -> int:
-    return manifest.line_of((*pod.source.at, *parts_of(judged.finding.path)))
-
-
-def place(manifest: Manifest, pod: PodAnswer | None = None, judged: Judged | None = None) -> str:
-    line = manifest.line_of() if pod is None or judged is None else line_of(manifest, pod, judged)
+def place(manifest: Manifest, judged: Judged | None = None) -> str:
+    line = manifest.line_of() if judged is None else _line_in(manifest, judged.finding)
     return f"{manifest.file}:{line}"
 
 

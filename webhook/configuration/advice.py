@@ -70,7 +70,7 @@ def _overlap(one: Match, other: Match) -> bool:
 
 def _covers(wide: Match, narrow: Match) -> bool:
     """Whether `wide` surely matches every namespace that `narrow` matches."""
-    if wide.namespace_selector not in {None, narrow.namespace_selector}:
+    if wide.namespace_selector is not None and wide.namespace_selector != narrow.namespace_selector:
         return False
     return all(any(glob_contains(w, n) for w in wide.namespaces) for n in narrow.namespaces)
 

@@ -5,6 +5,7 @@ stays as well while the API server is away; `unconfirmed_seconds` says for how l
 were read for the first time the built-in ones hold.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from webhook.configuration.choice import Chosen, choose
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.records import RESOURCES, Record, reader
+from webhook.configuration.snapshot import Configuration
 from webhook.configuration.source import State
 from webhook.engine import Engine
 
@@ -38,6 +40,18 @@ class Judged(msgspec.Struct, frozen=True):
 
     records: tuple[Record, ...]
     chosen: Chosen
+
+
+def load_cluster(api: ApiClient) -> Configuration:
+    """Return what is in force by the documents of the cluster now.
+
+    Without their kinds, or for somebody who may not see them, the built-in one. Raises `errors.ApiError`.
+    """
+    records: list[Record] = []
+    for kind, resource in RESOURCES.items():
+        with contextlib.suppress(errors.NotFound, errors.Forbidden):
+            records += api.list(resource.path(), reader(kind)).items
+    return choose(records, None).configuration
 
 
 class ClusterSource:
@@ -72,9 +86,10 @@ class ClusterSource:
     def stop(self) -> None:
         self._stopping.set()
 
-    def wait(self, seconds: float = START_SECONDS) -> bool:
-        """Return whether the documents were read within that time."""
-        return self._read.wait(seconds)
+    def wait(self) -> None:
+        """Return once the documents were read, or it is no use to wait for them."""
+        while self.waits:
+            self._read.wait(FIRST_LOOK_SECONDS)
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -97,11 +112,16 @@ class ClusterSource:
     @property
     def waits(self) -> bool:
         """Whether the documents may still be read any moment, so that the built-in ones should not answer yet."""
-        return not self._read.is_set() and monotonic() - self._made < START_SECONDS
+        is_early = monotonic() - self._made < START_SECONDS
+        return not self._read.is_set() and is_early and not any(mirror.is_missing for mirror in self._mirrors)
 
     def _follow(self) -> None:
+        waited = True
         while not self._stopping.is_set():
             if not all(mirror.synced for mirror in self._mirrors):
+                if waited and not self.waits:
+                    log.warning("no documents could be read yet: the built-in ones are in force")
+                waited = self.waits
                 self._stopping.wait(FIRST_LOOK_SECONDS)
                 continue
             if self.judged is not None:

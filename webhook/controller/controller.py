@@ -26,8 +26,11 @@ from webhook.quota.store import LedgerError
 log = logging.getLogger("gpu_admission.controller")
 
 WORKERS = 2
-DEBOUNCE_SECONDS = 0.2
-"""Changes of a namespace that come together are counted together; each count is a write that creations contend with."""
+FREED_SECONDS = 0.2
+"""From when something ended or was deleted to the count that gives it back: somebody may wait for the room."""
+STORED_SECONDS = 1.0
+"""From any other change to the count that shows it: what was stored has its room already, as an entry. Each count is a write
+that creations contend with, one conflict in three counts where they come one by one; a second's entries add little to theirs."""
 LOOK_SECONDS = 0.5
 FAILED_SECONDS = (1.0, 60.0)
 """First and longest pause of a namespace that could not be settled."""
@@ -130,9 +133,9 @@ class Controller:
         else:
             self._queue.add(after.namespace)
 
-    def _count_changed(self, namespace: str) -> None:
+    def _count_changed(self, namespace: str, gives_back: bool) -> None:
         if self.quotas.view(namespace).items:
-            self._queue.add(namespace, DEBOUNCE_SECONDS)
+            self._queue.add(namespace, FREED_SECONDS if gives_back else STORED_SECONDS)
 
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():

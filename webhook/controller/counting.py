@@ -35,13 +35,16 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Counting:
-    """Mirrors of all that is counted under one configuration. `changed` is told every namespace whose count may differ."""
+    """Mirrors of all that is counted under one configuration.
+
+    `changed` is told every namespace whose count may differ, and whether that gives something back.
+    """
 
     def __init__(
         self,
         api: ApiClient,
         configuration: Configuration,
-        changed: Callable[[str], object],
+        changed: Callable[[str, bool], object],
         *,
         pace: Pace | None = None,
     ) -> None:
@@ -136,13 +139,17 @@ class Counting:
     ) -> None:
         record = after or before
         if record is not None:
-            self._changed(record.namespace)
+            self._changed(record.namespace, _counts(before) and not _counts(after))
 
     def _node_changed(self, before: NodeRecord | None, after: NodeRecord | None) -> None:
         node = after or before
         if node is not None:
             for namespace in {pod.namespace for pod in self.pods.all() if pod.node_name == node.name}:
-                self._changed(namespace)
+                self._changed(namespace, False)
+
+
+def _counts(record: PodRecord | ClaimRecord | None) -> bool:
+    return record is not None and not (isinstance(record, PodRecord) and record.is_terminal)
 
 
 def catalogue_of(configuration: Configuration) -> str:

@@ -108,6 +108,13 @@ class Batches:
         (verdict,) = decide(before.row, [reservation], limit=self._store.entries_limit).verdicts
         return Answer(before.row, verdict)
 
+    def look(self, namespace: str, deadline: float) -> Row | None:
+        """Return the row as it is, None if there is no quota. Raises LedgerError."""
+        if self.has_no_quota(namespace):
+            return None
+        found = self._store.read(namespace, self._seconds_until(deadline))
+        return found.row if found else None
+
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
         begun = self._without_quota.get(namespace)

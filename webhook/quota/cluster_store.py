@@ -5,10 +5,21 @@ Made for many threads and processes: whoever writes first wins, everybody else r
 
 from typing import Protocol
 
+import msgspec
+
 from policies.ledger.entries import LIMIT
 from policies.ledger.row import Row
 from webhook.cluster import errors
-from webhook.quota.documents import GROUP, PLURAL, DocumentError, decode_quota, encode_status, quota_path
+from webhook.cluster.api import JSON, METADATA
+from webhook.quota.documents import (
+    GROUP,
+    PLURAL,
+    DocumentError,
+    decode_quota,
+    decode_version,
+    encode_status,
+    quota_path,
+)
 from webhook.quota.store import Conflict, Gone, LedgerError, Versioned
 
 _NAMED = f'{PLURAL}.{GROUP} "'
@@ -20,7 +31,7 @@ class Api(Protocol):
 
     def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
 
-    def put(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes: ...
+    def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes: ...
 
 
 class ClusterStore:
@@ -46,15 +57,24 @@ class ClusterStore:
             raise _ledger_error("read", error) from None
 
     def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+        """Write all of the status. The spec that is stored then is that of `before`: any other one has another version."""
         path = f"{quota_path(namespace)}/status"
+        body = encode_status(namespace, before, row)
         try:
-            return _decoded(self._api.put(path, encode_status(namespace, before, row), timeout=seconds))
+            version = decode_version(self._api.put(path, body, timeout=seconds, accept=METADATA))
+        except DocumentError as error:
+            raise LedgerError(str(error), transient=False) from None
         except errors.Conflict as error:
             raise Conflict(str(error)) from None
         except errors.NotFound as error:
             raise Gone(str(error)) from None
         except errors.ApiError as error:
             raise _ledger_error("written", error) from None
+        spec = before.row
+        written = msgspec.structs.replace(
+            row, quota_uid=spec.quota_uid, generation=spec.generation, hard=spec.hard, unpinned=spec.unpinned
+        )
+        return Versioned(written, version)
 
 
 def _decoded(document: bytes) -> Versioned:

@@ -62,7 +62,12 @@ class _Object(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
+class _Identity(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
 _OBJECT = msgspec.json.Decoder(_Object)
+_IDENTITY = msgspec.json.Decoder(_Identity)
 _SPEC = msgspec.json.Decoder(QuotaSpec)
 
 
@@ -87,6 +92,14 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaObject:
     except ValueError as error:  # of msgspec, amounts, entries and numbers alike
         raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
     return QuotaObject(metadata.namespace, Versioned(row, metadata.resource_version))
+
+
+def decode_version(document: bytes) -> str:
+    """Return the resourceVersion of a quota, of which no more than the metadata need be there. Raises DocumentError."""
+    try:
+        return _IDENTITY.decode(document).metadata.resource_version
+    except ValueError as error:
+        raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
 
 
 def encode_status(namespace: str, before: Versioned, row: Row) -> bytes:

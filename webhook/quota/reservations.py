@@ -130,6 +130,13 @@ class Reservations:
         charge = bill.after(unpinned)
         return list(answers.quota_findings(request.namespace, answer.row, answer.verdict, charge, now))
 
+    def look(self, namespace: str, deadline: float) -> Row | None:
+        """Return the row of a namespace, for advice: None as well where it cannot be asked in time."""
+        try:
+            return self._batches.look(namespace, deadline)
+        except LedgerError:
+            return None
+
     def release(self, request: AdmissionRequest) -> None:
         """Take note that an object is being deleted. With a cluster the controller sees that for itself."""
         if self._release is not None and not request.dry_run:

@@ -36,7 +36,8 @@ def remove(plane: ControlPlane) -> None:
     for kind in CONFIGURATIONS:
         plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")
     plane.kubectl("delete", "gpupolicy", "--all", "--ignore-not-found")
-    plane.kubectl("delete", "deployment", "--all", "-n", NAMESPACE, "--ignore-not-found")
+    plane.kubectl("delete", "deployment", "--all", "-n", NAMESPACE)
+    plane.kubectl("delete", "service", "--all", "-n", NAMESPACE)  # a clusterIP cannot change
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:

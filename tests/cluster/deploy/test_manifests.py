@@ -107,6 +107,7 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     assert not left
     assert "default" in plane.kubectl("get", "gpuquota", "-n", "default").stdout
     plane.kubectl("delete", "gpuquota", "default", "-n", "default")
+    plane.kubectl("wait", "--for=delete", "namespace/gpu-admission-canary", "--timeout=60s")
 
 
 def made(plane: ControlPlane) -> dict[str, int]:

@@ -12,6 +12,7 @@ import urllib3
 
 from tests.builders import JSON
 from tests.cluster.quota.referee import GPU, SLICE, Cost, cost
+from tests.controlplane import claims_api
 from tests.controlplane.client import Client
 
 CLIENTS = 32
@@ -21,7 +22,7 @@ UNDECIDED_AFTER = 120.0
 PAUSE = 0.1
 
 A100, H100, T4 = "nvidia-a100-80gb", "nvidia-h100-80gb", "nvidia-t4"
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
+CLAIMS = claims_api() + "/namespaces/{}/resourceclaims"
 PODS = "/api/v1/namespaces/{}/pods"
 MIX = {"1": 35, "2": 20, "8": 15, "slices": 20, "claim": 10}
 """Kinds of requests and their shares in a hundred."""

@@ -30,7 +30,8 @@ def cost(kind: Mapping[str, Any]) -> Cost:
     """Return what a pod or a claim costs, by the dimensions of a quota; nothing once a pod has ended."""
     spec = kind["spec"]
     if "devices" in spec:
-        return {"gpus": Fraction(sum(request["exactly"]["count"] for request in spec["devices"]["requests"]))}
+        requests = spec["devices"]["requests"]  # until 1.33 stored as v1beta1, which has no `exactly`
+        return {"gpus": Fraction(sum(request.get("exactly", request)["count"] for request in requests))}
     if kind.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
         return {}
     asked: Counter[str] = Counter()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, minor_version
 from webhook.quota.documents import decode_quota, quota_path
 
 NAMESPACE = "crd"
@@ -53,6 +53,8 @@ def test_the_api_server_refuses_a_bad_spec(quota_plane: ControlPlane, spec: JSON
     document = {**gpu_quota(NAMESPACE), "spec": spec}
     status, answer = quota_plane.client().post(QUOTAS.format(NAMESPACE), document, STRICT)
     assert status in {400, 422}, answer
+    if minor_version() < 34 and want.endswith(AMOUNT):  # it told the type in place of the value
+        want = f'"string": {AMOUNT}'
     assert want in answer["message"]
 
 

@@ -137,15 +137,34 @@ def test_covers_equal(existing: Toleration, want: bool) -> None:
             Toleration(key="a", operator="In", effect="Never", toleration_seconds=3),
             [
                 ("tolerations[0].operator", '"In" is neither Exists nor Equal'),
-                ("tolerations[0].effect", '"Never" is none of NoExecute, NoSchedule, PreferNoSchedule'),
-                ("tolerations[0].tolerationSeconds", "is only allowed with effect NoExecute"),
+                ("tolerations[0].effect", '"Never" is none of NoSchedule, PreferNoSchedule, NoExecute'),
+                ("tolerations[0].tolerationSeconds", "is allowed only with effect NoExecute"),
             ],
             id="all-at-once",
         ),
         pytest.param(
             Toleration(key="a", operator="Exists", value="x"),
-            [("tolerations[0].value", "must be left out when the operator is Exists")],
+            [("tolerations[0].value", "must be left out with operator Exists")],
             id="exists-with-a-value",
+        ),
+        pytest.param(
+            Toleration(key="gpu nodes", value="a b"),
+            [
+                ("tolerations[0].key", '"gpu nodes" is not a taint key'),
+                ("tolerations[0].value", '"a b" is not a taint value'),
+            ],
+            id="what-no-taint-can-be",
+        ),
+        pytest.param(
+            Toleration(value="x", operator="Exists"),
+            [
+                (
+                    "tolerations[0].key",
+                    "is missing: a toleration without a key would tolerate every taint there is",
+                ),
+                ("tolerations[0].value", "must be left out with operator Exists"),
+            ],
+            id="no-key-and-more",
         ),
     ],
 )

@@ -35,7 +35,7 @@ def marks(response: Any) -> list[Mark]:
 
 
 def test_the_mutating_answer_tells_who_answered_and_proves_the_patch(admission: Admission) -> None:
-    response = admission.mutate(request(canary(), dryRun=True))
+    response = admission.mutate(request(canary(), dryRun=True), deadline_of(None))
     (mark,) = marks(response)
     patch = msgspec.json.decode(response.patch or b"[]")
 
@@ -52,7 +52,7 @@ def test_the_mutating_answer_tells_who_answered_and_proves_the_patch(admission: 
 def test_a_second_call_patches_nothing_more(admission: Admission) -> None:
     tolerated = canary(**{CANARY_ANSWER: NONCE})
     tolerated["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    response = admission.mutate(request(tolerated, dryRun=True))
+    response = admission.mutate(request(tolerated, dryRun=True), deadline_of(None))
 
     assert response.patch is None
     assert [mark.patched for mark in marks(response)] == [True]
@@ -68,7 +68,7 @@ def test_the_validating_answer_says_whether_the_patch_came_through(admission: Ad
 
 
 def test_a_refusal_is_marked_and_stays_one(admission: Admission) -> None:
-    response = admission.mutate(request(canary("500m"), dryRun=True))
+    response = admission.mutate(request(canary("500m"), dryRun=True), deadline_of(None))
 
     assert (response.allowed, response.patch) == (False, None)
     assert response.status is not None
@@ -89,7 +89,7 @@ def test_a_refusal_is_marked_and_stays_one(admission: Admission) -> None:
     ],
 )
 def test_nothing_else_is_marked(admission: Admission, document: JSON, dry_run: bool | None) -> None:
-    response = admission.mutate(request(document, dryRun=dry_run))
+    response = admission.mutate(request(document, dryRun=dry_run), deadline_of(None))
 
     assert not any(warning.startswith(PREFIX) for warning in response.warnings or ())
     assert b"canary-answer" not in (response.patch or b"")

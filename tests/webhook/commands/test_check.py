@@ -439,3 +439,20 @@ def test_unknown_command() -> None:
 
     assert result.exit_code == 2
     assert "No such command 'chekc'" in result.stderr
+
+
+def test_labels_are_those_of_the_namespaces_that_are_checked(tmp_path: Path) -> None:
+    spec = "{match: {namespaceSelector: {matchLabels: {gpus: none}}}, rules: {gpu-requests: {maxPerPod: 0}}}"
+    (tmp_path / "policy.yaml").write_text(f"{HEAD.replace('default', 'none')}spec: {spec}\n")
+    config = str(tmp_path)
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {gpus: VALUE}}\n"
+
+    labelled = check(
+        "-f", "-", "--config", config, "-n", "team", stdin=stream(namespace.replace("VALUE", "none"), GOOD)
+    )
+    other = check(
+        "-f", "-", "--config", config, "-n", "team", stdin=stream(namespace.replace("VALUE", "all"), GOOD)
+    )
+    alone = check("-f", "-", "--config", config, "-n", "team", stdin=GOOD)
+
+    assert (labelled.exit_code, other.exit_code, alone.exit_code) == (1, 0, 0)

@@ -145,6 +145,16 @@ def test_namespaces_in_text(directory: str) -> None:
     assert shown[start + 2].split() == ["gpu-requests", "disabled", "(exempted:", "migration)"]
 
 
+def test_labels_are_shown_and_a_namespace_is_taken_to_have_none(tmp_path: Path) -> None:
+    spec = "{match: {namespaces: [ml-*], namespaceSelector: {matchLabels: {team: ml}}}}"
+    (tmp_path / "p.yaml").write_text(f"{HEAD}kind: GPUPolicy\nmetadata: {{name: ml}}\nspec: {spec}\n")
+
+    shown = lines(str(tmp_path), "-n", "ml-a")
+
+    assert "  governs ml-* labelled team=ml with priority 0" in shown
+    assert "  policy built-in: no policy matches this namespace" in shown
+
+
 def test_json(directory: str) -> None:
     shown = document(directory, *BEFORE)
 
@@ -166,6 +176,7 @@ def test_json(directory: str) -> None:
     assert rules["gpu-isolation"]["from"] == "training"
     assert shown["policies"][1]["exemptions"][1] == {
         "namespaces": ["legacy"],
+        "namespaceSelector": None,
         "rules": ["gpu-requests"],
         "reason": "migration",
         "until": "2027-01-31",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.policy import TemplateMode
+from policies.policy import Labels, TemplateMode
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.configuration.loader import ConfigurationError, load_directory, load_with_origins
@@ -389,3 +389,58 @@ def test_quotas_are_by_namespace(tmp_path: Path) -> None:
 )
 def test_a_bad_quota_is_told_with_its_place(tmp_path: Path, text: str, want: str) -> None:
     assert want in "\n".join(problems_of(write(tmp_path, p=text)))
+
+
+def test_a_selector_needs_somebody_who_knows_labels(tmp_path: Path) -> None:
+    selector = "namespaceSelector: {matchLabels: {team: ml}}"
+    exemption = f"{{namespaces: ['*'], reason: ours, {selector}}}"
+    write(tmp_path, p=policy(f"\n  match: {{{selector}}}\n  exemptions: [{exemption}]"))
+
+    assert load_with_origins(tmp_path)[0].policies.has_selectors
+    with pytest.raises(ConfigurationError) as caught:
+        load_with_origins(tmp_path, labels_known=False)
+
+    why = "needs a cluster to read the labels of namespaces from: --kubeconfig or --in-cluster"
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"p.yaml:5: GPUPolicy/default spec.match.namespaceSelector: {why}",
+        f"p.yaml:6: GPUPolicy/default spec.exemptions[0].namespaceSelector: {why}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "labels", "asks", "want"),
+    [
+        pytest.param("ml-a", (("team", "ml"),), True, "labelled", id="name-and-label"),
+        pytest.param("ml-a", (("team", "web"),), True, "default", id="name-alone"),
+        pytest.param("web", (("team", "ml"),), False, "default", id="label-alone"),
+        pytest.param("exempt", (), True, "exempting", id="exemptions-ask-too"),
+        pytest.param("first", (), False, "first", id="decided-before-any-label-matters"),
+    ],
+)
+def test_labels_and_names_choose_together(
+    tmp_path: Path, namespace: str, labels: Labels, asks: bool, want: str
+) -> None:
+    selector = "namespaceSelector: {matchLabels: {team: ml}}"
+    write(
+        tmp_path,
+        a=policy(f'{{priority: 1, match: {{namespaces: ["ml-*", first], {selector}}}}}', name="labelled"),
+        b=policy("{}"),
+        c=policy("{priority: 2, match: {namespaces: [first]}}", name="first"),
+        d=policy(
+            f"{{priority: 2, match: {{namespaces: [exempt]}}, exemptions: [{{namespaces: ['*'], reason: x, {selector}}}]}}",
+            name="exempting",
+        ),
+    )
+    policies = load_directory(tmp_path).policies
+
+    assert policies.asks_labels(namespace) is asks
+    assert policies.for_namespace(namespace, labels).name == want
+
+
+def test_an_exemption_by_label(tmp_path: Path) -> None:
+    exemption = "{namespaces: ['*'], reason: ours, namespaceSelector: {matchLabels: {team: ml}}}"
+    write(tmp_path, p=policy(f"{{exemptions: [{exemption}]}}"))
+    policies, now = load_directory(tmp_path).policies, datetime(2026, 11, 21, tzinfo=UTC)
+
+    assert policies.for_namespace("a", (("team", "ml"),)).mode_of("gpu-requests", now) is Mode.DISABLED
+    assert policies.for_namespace("a", (("team", "web"),)).mode_of("gpu-requests", now) is Mode.ENFORCE

@@ -61,13 +61,13 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
             change = self.world.change(live[which % len(live)], **demand)
             return change if self.world.admit(change) else multiple()
 
-        @rule(which=st.integers(0, 9), finishes=st.booleans())
-        def a_pod_goes(self, which: int, finishes: bool) -> None:
+        @rule(which=st.integers(0, 9), finishes=st.booleans(), told=st.booleans())
+        def a_pod_goes(self, which: int, finishes: bool, told: bool) -> None:
             live = sorted(self.world.pods)
             if live and finishes:
                 self.world.finish(live[which % len(live)])
             elif live:
-                self.world.delete(live[which % len(live)])
+                self.world.delete(live[which % len(live)], told=told)
 
         @rule(demand=demands)
         def a_pod_comes_in(self, demand: dict[str, int | str]) -> None:
@@ -171,6 +171,8 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
             """Whether the API server would still call: within its bound, for a pod that is as it was."""
             world = self.world
             if world.now - request.begun > CREATION_SECONDS or request.id in world.pods:
+                return False
+            if request.id in world.gone:  # it was stored, and no object is stored twice
                 return False
             if request.before is None:
                 return request.promised

@@ -17,6 +17,7 @@ from policies.ledger.row import Revisions
 from policies.ledger.settle import Settled, Stored
 from policies.vector import NOTHING
 from tests.webhook.quota.world import Controller, Held, PlainLedger, World, vector
+from webhook.controller.counting import GONE
 from webhook.quota.store import Versioned
 
 
@@ -194,6 +195,33 @@ def a_create_fails_after_it_was_allowed(*, rule: bool) -> World:
     around.fail(flight)
     with patch.object(settling, "_given_up", settling._given_up if rule else lambda *_: ()):
         around.come_to_rest()
+    return around
+
+
+def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
+    """Gone is what a watch told was deleted, not what a list lacks."""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    held = around.list(Controller())
+    if not rule:
+        listing = msgspec.structs.replace(held.listing, objects={flight.uid: GONE, **held.listing.objects})
+        held = Held(listing, held.matured, held.waited)
+    around.settle(held)
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_pod_is_deleted_before_it_is_counted(*, rule: bool) -> World:
+    """Give back at once what a watch told was deleted: its entry need not expire."""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    around.be_stored(flight)
+    around.delete(flight.uid, told=rule)
+    around.settle(around.list(Controller()))
+    if not around.admit(around.request(gpus=1)):
+        around.broken.append("what was deleted holds its room")
     return around
 
 
@@ -417,6 +445,8 @@ HISTORIES = (
     a_foreign_clock_says_expired,
     a_list_from_before_the_bound,
     a_create_fails_after_it_was_allowed,
+    a_list_lacks_what_is_being_created,
+    a_pod_is_deleted_before_it_is_counted,
     a_quota_for_what_runs_already,
     a_list_from_before_the_quota,
     a_replica_still_believes_in_no_quota,

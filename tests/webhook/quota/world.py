@@ -21,6 +21,7 @@ from policies.ledger.entries import LIMIT
 from policies.ledger.row import Revisions, Row
 from policies.ledger.settle import Listing, Refused, Settled, Stored, initialise, settle
 from policies.vector import NOTHING, Vector, add, positive_difference, total
+from webhook.controller.counting import GONE
 from webhook.quota.store import Conflict, Gone, Store, Versioned
 
 NAMESPACE = "ledgers"
@@ -153,6 +154,8 @@ class World:
         self.now = 0.0
         self.pods: dict[str, Stored] = {}
         self.claims: dict[str, Stored] = {}
+        self.gone: set[str] = set()
+        """Of which a watch told that they were deleted; what a list merely lacks is not among them."""
         self.revisions = Revisions(pods=1, resource_claims=1, nodes=1)
         self.flights: dict[str, Flight] = {}
         self.lost: dict[
@@ -204,8 +207,10 @@ class World:
     def finish(self, uid: str) -> None:
         self._write(uid, Stored(self.pods[uid].demand, terminal=True))
 
-    def delete(self, uid: str) -> None:
+    def delete(self, uid: str, *, told: bool = False) -> None:
         self._write(uid, None)
+        if told:
+            self.gone.add(uid)
 
     def grant(self, hard: Vector) -> None:
         """Change what the quota grants; what came in before stays."""
@@ -273,7 +278,7 @@ class World:
         controller.observe(row, self.now)
         waited = self.now - controller.quotas[row.quota_uid] >= NO_QUOTA_SECONDS
         listing = Listing.of(
-            {**self.pods, **self.claims},
+            {**dict.fromkeys(self.gone, GONE), **self.pods, **self.claims},
             self.revisions,
             quota_uid=row.quota_uid,
             generation=row.generation,

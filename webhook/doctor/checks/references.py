@@ -9,12 +9,12 @@ from policies.annotations import MODEL_CACHE_CLAIM, MODEL_URI
 from policies.pod import Pod
 from policies.rules import model_warming
 from policies.warming.options import Options
-from webhook import workloads
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA
 from webhook.doctor.check import Check, Finding, Told
 from webhook.doctor.cluster import Cluster
 from webhook.doctor.rights import Right
+from webhook.workloads.places import workload_pods
 
 KINDS = {
     "Deployment": ("apps", "deployments"),
@@ -67,7 +67,7 @@ def _workloads(cluster: Cluster) -> Iterator[Workload]:
 
 
 def _reader(cluster: Cluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
-    vocabulary = cluster.documents.configuration.vocabulary
+    vocabulary = cluster.vocabulary
 
     def read(raw: msgspec.Raw) -> Workload | None:
         stored = _OBJECT.decode(raw)
@@ -76,9 +76,9 @@ def _reader(cluster: Cluster, group: str, kind: str) -> Callable[[msgspec.Raw], 
             for each in stored.status.conditions or ()
         ):
             return None
-        for template in workloads.pod_templates(group, kind, raw):
-            if vocabulary.pod_asks(template.pod):
-                return Workload(kind, stored.metadata.namespace, stored.metadata.name, template.pod)
+        for _place, pod in workload_pods(group, kind, raw):
+            if vocabulary.pod_asks(pod):
+                return Workload(kind, stored.metadata.namespace, stored.metadata.name, pod)
         return None
 
     return read
@@ -140,7 +140,7 @@ def _secret(cluster: Cluster, workload: Workload) -> str | None:
     """Return the Secret that the policy of the workload's namespace has for the source of its model."""
     if MODEL_URI not in workload.pod.annotations:
         return None
-    options = cluster.configuration.policies.for_namespace(workload.namespace).options_of(model_warming.ID)
+    options = cluster.policy_of(workload.namespace).options_of(model_warming.ID)
     if not isinstance(options, Options):
         return None
     request = model_warming.read_request(workload.pod, options)

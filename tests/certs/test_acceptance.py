@@ -1,0 +1,101 @@
+"""Which pair a server may present, and which one it keeps instead."""
+
+import datetime as dt
+
+import pytest
+
+from certs.acceptance import Pair, Published, objections, observe
+from certs.issue import KeyPair, issue_authority, issue_server
+
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
+NAME = "hook.ns.svc"
+OLD = issue_authority(common_name="ours", now=NOW, lifetime=9 * DAY)
+NEW = issue_authority(common_name="ours", now=NOW, lifetime=9 * DAY)
+BOTH = OLD.certificate_pem() + NEW.certificate_pem()
+
+
+def pair(authority: KeyPair, name: str = NAME) -> Pair:
+    issued = issue_server(authority, names=[name], now=NOW, lifetime=DAY)
+    return Pair(issued.certificate_pem(), issued.key_pem(), authority.certificate_pem())
+
+
+def published(*bundles: bytes, seconds: int = 60) -> Published:
+    return observe(None, frozenset(bundles), (NAME,), NOW - seconds * SECOND)
+
+
+HELD = pair(OLD)
+NOT_YET = ["certificate: the published caBundle does not verify it yet"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "held", "seen", "want"),
+    [
+        pytest.param(HELD, None, None, [], id="the-first"),
+        pytest.param(
+            pair(NEW), None, published(OLD.certificate_pem()), [], id="the-first-though-not-published"
+        ),
+        pytest.param(pair(OLD), HELD, published(OLD.certificate_pem()), [], id="renewed"),
+        pytest.param(pair(NEW), HELD, published(BOTH), [], id="new-authority-published-before"),
+        pytest.param(
+            pair(NEW), HELD, published(OLD.certificate_pem()), NOT_YET, id="new-authority-not-published"
+        ),
+        pytest.param(
+            pair(NEW), HELD, published(BOTH, OLD.certificate_pem()), NOT_YET, id="published-in-one-of-two"
+        ),
+        pytest.param(
+            pair(NEW),
+            HELD,
+            published(BOTH, seconds=4),
+            ["certificate: its authority was published only a moment ago"],
+            id="published-just-now",
+        ),
+        pytest.param(
+            pair(NEW),
+            HELD,
+            published(NEW.certificate_pem(), seconds=0),
+            [],
+            id="the-one-in-use-is-refused-anyway",
+        ),
+        pytest.param(pair(NEW), HELD, published(b""), [], id="no-bundle-yet"),
+        pytest.param(pair(NEW), HELD, published(), [], id="no-configurations"),
+        pytest.param(
+            pair(OLD, name="other"),
+            None,
+            published(OLD.certificate_pem()),
+            ["certificate: does not carry the name hook.ns.svc"],
+            id="other-name",
+        ),
+        pytest.param(
+            Pair(HELD.certificate, pair(OLD).key, HELD.authorities),
+            HELD,
+            None,
+            ["key: is not the key of the certificate"],
+            id="key-of-another",
+        ),
+        pytest.param(
+            Pair(HELD.certificate, HELD.key, NEW.certificate_pem()),
+            HELD,
+            published(OLD.certificate_pem()),
+            ["certificate: was not issued by the authority"],
+            id="authority-of-another",
+        ),
+    ],
+)
+def test_a_pair_takes_the_place_of_another(
+    offered: Pair, held: Pair | None, seen: Published | None, want: list[str]
+) -> None:
+    assert objections(offered, held, seen, NOW) == want
+
+
+def test_an_authority_is_known_since_it_stood_in_every_bundle() -> None:
+    first = observe(None, frozenset([OLD.certificate_pem()]), (), NOW)
+    one_of_two = observe(first, frozenset([OLD.certificate_pem(), BOTH]), (), NOW + SECOND)
+    both = observe(one_of_two, frozenset([BOTH]), (), NOW + 2 * SECOND)
+    assert first.carried == one_of_two.carried == {OLD.certificate: NOW}
+    assert both.carried == {OLD.certificate: NOW, NEW.certificate: NOW + 2 * SECOND}
+    assert observe(both, frozenset([BOTH, b"x"]), (), NOW).carried == {}
+
+
+def test_a_key_is_not_shown() -> None:
+    assert "PRIVATE" not in repr(HELD)

@@ -1,0 +1,187 @@
+"""One step of a rotation after the other, and what is no step."""
+
+import dataclasses
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from certs.check import carried_names
+from certs.issue import issue_authority, issue_server
+from certs.rotation import Rotation, State, Step, Terms, adopt, advance, found, left
+
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
+NAME = "gpu-admission.gpu-admission.svc"
+TERMS = Terms(
+    names=(NAME,),
+    authority_lifetime=300 * DAY,
+    leaf_lifetime=90 * DAY,
+    propagation=60 * SECOND,
+    retirement=600 * SECOND,
+)
+FOUNDED = found(TERMS, NOW)
+OTHER = issue_authority(common_name="other", now=NOW, lifetime=300 * DAY)
+
+
+def changed(**fields: Any) -> State:
+    return dataclasses.replace(FOUNDED, **fields)
+
+
+def advanced(state: State, *, carried: bool = True, after: dt.timedelta = dt.timedelta(0)) -> State:
+    return advance(state, [state.bundle(), state.bundle() if carried else b""], NOW + after, TERMS)
+
+
+def test_a_whole_rotation() -> None:
+    state = changed(requested=Rotation.CA)
+    assert state.leaf is not None
+
+    published = advanced(state)
+    assert (published.step, published.requested, published.leaf) == (Step.PUBLISHING, None, state.leaf)
+    assert published.authorities[0] == state.authority.certificate
+    assert advanced(published, carried=False) is published, "one caBundle lacks it: that is waited for"
+
+    settling = advanced(published)
+    assert (settling.step, settling.since) == (Step.SETTLING, NOW)
+    assert advanced(settling, after=59 * SECOND) is settling
+    assert left(settling, TERMS, NOW + 59 * SECOND) == SECOND
+
+    switched = advanced(settling, after=60 * SECOND)
+    assert switched.step is Step.RETIRING
+    assert switched.authorities == (published.authorities[1], published.authorities[0])
+    assert switched.leaf is not None
+    switched.leaf.certificate.verify_directly_issued_by(switched.authority.certificate)
+
+    retiring = advanced(switched, after=61 * SECOND)
+    assert retiring.since == NOW + 61 * SECOND
+    assert advanced(retiring, after=660 * SECOND) is retiring
+    done = advanced(retiring, after=661 * SECOND)
+    assert (done.step, done.authorities, done.leaf) == (
+        Step.STEADY,
+        (switched.authority.certificate,),
+        switched.leaf,
+    )
+    assert advanced(done, after=661 * SECOND) is done
+
+
+@pytest.mark.parametrize(
+    ("state", "after", "want"),
+    [
+        pytest.param(FOUNDED, 0 * DAY, [], id="nothing-is-due"),
+        pytest.param(FOUNDED, 59 * DAY, [], id="before-two-thirds"),
+        pytest.param(FOUNDED, 61 * DAY, ["leaf"], id="leaf-after-two-thirds"),
+        pytest.param(
+            changed(
+                leaf=issue_server(FOUNDED.authority, names=[NAME], now=NOW + 190 * DAY, lifetime=90 * DAY)
+            ),
+            201 * DAY,
+            ["upcoming"],
+            id="authority-after-two-thirds",
+        ),
+        pytest.param(FOUNDED, 301 * DAY, ["authority", "leaf"], id="authority-expired"),
+        pytest.param(changed(requested=Rotation.LEAF), 0 * DAY, ["leaf", "requested"], id="leaf-asked-for"),
+        pytest.param(
+            changed(requested=Rotation.CA), 0 * DAY, ["upcoming", "requested"], id="authority-asked-for"
+        ),
+        pytest.param(changed(leaf=None), 0 * DAY, ["leaf"], id="leaf-lost"),
+        pytest.param(
+            changed(leaf=issue_server(OTHER, names=[NAME], now=NOW, lifetime=DAY)),
+            0 * DAY,
+            ["leaf"],
+            id="leaf-of-another-authority",
+        ),
+        pytest.param(
+            changed(leaf=issue_server(FOUNDED.authority, names=["other"], now=NOW, lifetime=90 * DAY)),
+            0 * DAY,
+            ["leaf"],
+            id="leaf-for-other-names",
+        ),
+        pytest.param(
+            changed(
+                leaf=issue_server(FOUNDED.authority, names=[NAME], now=NOW + 190 * DAY, lifetime=200 * DAY)
+            ),
+            199 * DAY,
+            [],
+            id="leaf-that-lives-as-long-as-its-authority",
+        ),
+        pytest.param(
+            changed(upcoming=OTHER, since=NOW, requested=Rotation.CA),
+            59 * SECOND,
+            [],
+            id="authority-asked-for-during-a-rotation-waits",
+        ),
+        pytest.param(
+            changed(upcoming=OTHER, since=NOW, requested=Rotation.LEAF),
+            0 * DAY,
+            ["leaf", "requested"],
+            id="leaf-asked-for-during-a-rotation",
+        ),
+        pytest.param(
+            changed(upcoming=OTHER, since=NOW + DAY), 0 * DAY, ["since"], id="begun-by-a-clock-that-was-wrong"
+        ),
+        pytest.param(
+            changed(retired=(OTHER.certificate,), since=NOW, leaf=None),
+            600 * SECOND,
+            ["leaf", "since"],
+            id="nothing-to-load-while-another-retired",
+        ),
+        pytest.param(
+            changed(retired=(OTHER.certificate,), since=NOW),
+            600 * SECOND,
+            ["retired", "since"],
+            id="retired-long-enough",
+        ),
+    ],
+)
+def test_what_is_due(state: State, after: dt.timedelta, want: list[str]) -> None:
+    result = advanced(state, after=after)
+    names = [field.name for field in dataclasses.fields(State)]
+    differing = [name for name in names if getattr(result, name) != getattr(state, name)]
+    assert sorted(differing) == sorted(want)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"upcoming": OTHER}, {"retired": (OTHER.certificate,)}], ids=["upcoming", "retired"]
+)
+def test_a_bundle_that_goes_missing_begins_the_wait_anew(fields: dict[str, Any]) -> None:
+    waiting = changed(**fields, since=NOW)
+    missed = advanced(waiting, carried=False, after=3600 * SECOND)
+    assert missed.since is None
+    assert advanced(missed, after=3601 * SECOND).since == NOW + 3601 * SECOND
+
+
+def test_an_authority_that_expires_while_its_successor_is_published_gives_way_at_once() -> None:
+    successor = issue_authority(common_name="next", now=NOW, lifetime=400 * DAY)
+    result = advanced(changed(upcoming=successor), carried=False, after=300 * DAY)
+    assert result.authority == successor
+    assert result.leaf is not None
+    result.leaf.certificate.verify_directly_issued_by(successor.certificate)
+
+
+def test_without_configurations_a_rotation_goes_on() -> None:
+    assert advance(changed(upcoming=OTHER), [], NOW, TERMS).step is Step.SETTLING
+
+
+def test_controllers_that_want_different_names_do_not_take_turns() -> None:
+    others = dataclasses.replace(TERMS, names=("another", "more"))
+    merged = advance(FOUNDED, [FOUNDED.bundle()], NOW, others)
+    assert merged.leaf is not None
+    assert carried_names(merged.leaf.certificate) == ["another", "more", NAME]
+    assert advanced(merged) is merged
+    renewed = advanced(merged, after=61 * DAY)
+    assert renewed.leaf is not None
+    assert carried_names(renewed.leaf.certificate) == [NAME], "what nobody wants goes with the next renewal"
+
+
+@pytest.mark.parametrize(
+    ("authorities", "want"),
+    [
+        pytest.param([OTHER.certificate, OTHER.certificate], [OTHER.certificate], id="unknown-once"),
+        pytest.param([FOUNDED.authority.certificate], [], id="known"),
+        pytest.param(
+            [issue_authority(common_name="x", now=NOW - 9 * DAY, lifetime=DAY).certificate], [], id="expired"
+        ),
+    ],
+)
+def test_adopted_authorities_retire(authorities: list[Any], want: list[Any]) -> None:
+    assert list(adopt(FOUNDED, authorities, NOW).retired) == want

@@ -1,0 +1,58 @@
+"""A whole control plane with our webhook and controller installed, beside which others do what they do."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.controllers import Running
+from tests.cluster.neighbours.team import Team
+from tests.cluster.other_webhook import OtherWebhook
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import install_quota_kind
+from tests.controlplane.webhook import Webhook
+from webhook.configuration.loader import load_directory
+
+POLICIES = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec:
+  rules:
+    gpu-isolation: {mode: enforce}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: only-t4}
+spec:
+  priority: 1
+  match: {namespaces: ["only-t4*"]}
+  rules:
+    gpu-class: {allowed: [nvidia-t4]}
+"""
+
+
+@pytest.fixture(scope="package")
+def installed(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    config: Path = tmp_path_factory.mktemp("config")
+    (config / "policies.yaml").write_text(POLICIES)
+    install_quota_kind(full_plane.client())
+    arguments = ("--kubeconfig", full_plane.kubeconfig())
+    with Webhook(full_plane, config=config, host=16, arguments=arguments) as webhook:
+        webhook.register()
+        with Running(full_plane, configuration=load_directory(config), expiry=2.0):
+            yield full_plane
+        webhook.unregister()
+
+
+@pytest.fixture
+def team(installed: ControlPlane) -> Team:
+    return Team(installed)
+
+
+@pytest.fixture
+def other(installed: ControlPlane, team: Team, tmp_path: Path) -> Iterator[OtherWebhook]:
+    """Serve somebody else's webhook for the pods of the team; it is not registered yet."""
+    other = OtherWebhook(installed, tmp_path, team.name)
+    yield other
+    other.close()

@@ -1,0 +1,45 @@
+"""A namespace whose pods are created as users and controllers create them."""
+
+from typing import Any
+
+from tests.builders import JSON
+from tests.cluster.controllers import eventually
+from tests.controlplane import ControlPlane
+from tests.controlplane.client import JSON_PATCH
+from tests.controlplane.gpuquota import Namespace
+
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+class Team(Namespace):
+    """A namespace in which pods can be created: its default ServiceAccount is there."""
+
+    def __init__(self, plane: ControlPlane, name: str = "") -> None:
+        super().__init__(plane, name)
+        account = f"/api/v1/namespaces/{self.name}/serviceaccounts/default"
+        assert eventually(lambda: self.client.get(account)[0] == 200)
+
+    def counted_quota(self, hard: JSON) -> None:
+        self.quota(hard)
+        assert eventually(lambda: self.used() is not None)
+
+    def create(self, body: JSON) -> tuple[int, Any]:
+        return self.client.post(self.path("pods"), body)
+
+    def stored(self, name: str) -> JSON:
+        status, answer = self.client.get(self.path("pods", name))
+        assert status == 200, answer
+        stored: JSON = answer
+        return stored
+
+    def json_patch(self, name: str, *operations: JSON) -> tuple[int, Any]:
+        return self.client.patch(self.path("pods", name), list(operations), content_type=JSON_PATCH)
+
+
+def body(name: str, *containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:
+    return {"metadata": {"name": name, **(metadata or {})}, "spec": {"containers": list(containers), **spec}}
+
+
+def ours(tolerations: list[JSON]) -> list[JSON]:
+    """Return the tolerations without those that the API server adds to every pod."""
+    return [each for each in tolerations if not each["key"].startswith("node.kubernetes.io/")]

@@ -1,0 +1,89 @@
+"""Kyverno and Gatekeeper beside us: what they set is respected, what they break is told, and when they are down they say so.
+
+Reproduced, not the real ones. What is added or taken out after us, with and without reinvocation, stands in
+test_other_webhooks.py; what a validating webhook refuses after we reserved, in quota/test_leak.py.
+"""
+
+import pytest
+
+from tests.builders import JSON, gpu_container
+from tests.cluster.controllers import uses
+from tests.cluster.neighbours.team import TOLERATION, Team, body, ours
+from tests.cluster.other_webhook import OtherWebhook
+
+KYVERNO = "kyverno-resource-mutating-webhook-cfg"
+T4 = {"accelerator": "nvidia-t4"}
+
+
+def changes_nothing(_document: JSON) -> None:
+    pass
+
+
+def pins_to_t4(document: JSON) -> None:
+    document["spec"]["nodeSelector"] = {**document["spec"].get("nodeSelector", {}), **T4}
+
+
+def test_a_class_that_a_policy_engine_chose_before_us_is_kept_and_charged(
+    team: Team, other: OtherWebhook
+) -> None:
+    team.counted_quota({"gpus": "4", "classes": {"nvidia-t4": "1"}})
+    with other.registered(pins_to_t4, name=KYVERNO):
+        status, answer = team.create(body("first", gpu_container()))
+        second = team.create(body("second", gpu_container()))
+
+    assert status == 201, answer
+    assert answer["spec"]["nodeSelector"] == T4
+    assert second[0] == 403
+    assert "asked for 1 nvidia-t4, free 0 of 1" in second[1]["message"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(KYVERNO, id="before-us"), pytest.param("zzz-kyverno", id="after-us")]
+)
+def test_a_class_that_contradicts_the_annotation_is_refused(
+    team: Team, other: OtherWebhook, name: str
+) -> None:
+    asked = {"annotations": {"gpu-admission.dev/gpu-class": "nvidia-a100-80gb"}}
+    with other.registered(pins_to_t4, name=name):
+        status, answer = team.create(body("torn", gpu_container(), metadata=asked))
+
+    assert status == 403
+    assert "[gpu-class]" in answer["message"]
+    assert "nvidia-t4" in answer["message"]
+
+
+def test_a_toleration_that_a_policy_engine_adds_before_us_is_not_added_twice(
+    team: Team, other: OtherWebhook
+) -> None:
+    def tolerates(document: JSON) -> None:
+        document["spec"].setdefault("tolerations", []).append({"key": "nvidia.com/gpu", "operator": "Exists"})
+
+    with other.registered(tolerates, name=KYVERNO):
+        status, answer = team.create(body("tolerant", gpu_container()))
+
+    assert status == 201, answer
+    assert ours(answer["spec"]["tolerations"]) == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+
+def test_one_that_is_down_refuses_in_its_own_name_and_nothing_is_reserved(
+    team: Team, other: OtherWebhook
+) -> None:
+    team.counted_quota({"gpus": "4"})
+    with other.registered(changes_nothing, name=KYVERNO):
+        other.close()
+        status, answer = team.create(body("refused", gpu_container()))
+
+    assert status == 500
+    assert 'failed calling webhook "pods.another.example.com"' in answer["message"]
+    assert not team.row().entries
+
+
+def test_one_that_is_down_and_ignored_leaves_us_to_work(team: Team, other: OtherWebhook) -> None:
+    team.counted_quota({"gpus": "4"})
+    with other.registered(changes_nothing, name=KYVERNO, failure_policy="Ignore"):
+        other.close()
+        status, answer = team.create(body("goes-on", gpu_container()))
+
+    assert status == 201, answer
+    assert ours(answer["spec"]["tolerations"]) == [TOLERATION]
+    assert uses(team, 1)

@@ -1,0 +1,185 @@
+"""What a server takes from the Secret, what it refuses, and when it is ready; a clock and a cluster in memory."""
+
+import datetime as dt
+import stat
+
+import pytest
+from cryptography import x509
+
+from certs.check import issued_by
+from certs.issue import issue_authority, issue_server
+from certs.keeper import Configuration, Stored
+from certs.rotation import Terms, found
+from certs.secret import CERTIFICATE, Content, encode
+from webhook.certificates.directory import PrivateDirectory
+from webhook.certificates.objects import KINDS, ConfigurationSeen, SecretName, Target
+from webhook.certificates.serving import SecretCertificate
+from webhook.server.tls import ServingCertificate
+
+SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
+BEGIN = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+HOST = "gpu-admission.gpu-admission.svc"
+TERMS = Terms(names=(HOST,))
+OURS = found(TERMS, BEGIN)
+OTHERS = found(TERMS, BEGIN)
+NAME = SecretName("gpu-admission", "gpu-admission-certificates")
+
+
+class Cluster:
+    """Answers as `ClusterSecret` and `ClusterConfigurations` do."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN
+        self.content: Content | None = None
+        self.bundles: dict[str, bytes] = {}
+        self.server = SecretCertificate(NAME, clock=lambda: self.now)
+
+    def read(self) -> Stored | None:
+        return Stored("1", self.content) if self.content else None
+
+    def seen(self) -> list[ConfigurationSeen]:
+        return [
+            ConfigurationSeen(Configuration(kind, "1", (bundle, bundle)), (Target(HOST),))
+            for kind, bundle in self.bundles.items()
+        ]
+
+    def publish(self, bundle: bytes) -> None:
+        self.bundles = dict.fromkeys(KINDS, bundle)
+
+    def look(self, after: dt.timedelta = 0 * SECOND) -> list[str]:
+        self.now += after
+        self.server.look(self, self)  # type: ignore[arg-type] # answers as they do
+        return self.server.unready()
+
+    def served(self) -> bytes:
+        return self.server.certificate.read_bytes()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def ready(cluster: Cluster) -> Cluster:
+    cluster.content = encode(OURS)
+    cluster.publish(OURS.bundle())
+    assert cluster.look() == []
+    return cluster
+
+
+def test_what_is_waited_for_is_said_one_after_the_other(cluster: Cluster) -> None:
+    assert cluster.look() == [f"waiting for the Secret {NAME}"]
+    assert cluster.server.state is None
+    ServingCertificate(
+        cluster.server.certificate, cluster.server.key
+    )  # something to answer liveness probes with
+
+    cluster.content = encode(OURS)
+    assert cluster.look() == [f"there is no {kind} zz-gpu-admission" for kind in KINDS]
+    assert OURS.leaf is not None
+    assert cluster.served() == OURS.leaf.certificate_pem()
+
+    cluster.publish(b"")
+    assert cluster.look() == [
+        f"the caBundle of the {kind} zz-gpu-admission does not verify the certificate" for kind in KINDS
+    ]
+    cluster.bundles["MutatingWebhookConfiguration"] = OURS.bundle()
+    assert cluster.look() == [
+        "the caBundle of the ValidatingWebhookConfiguration zz-gpu-admission does not verify the certificate"
+    ]
+    cluster.publish(OURS.bundle())
+    assert cluster.look() == []
+
+
+def test_a_pair_with_a_fault_is_refused_and_the_one_before_kept(ready: Cluster) -> None:
+    before = ready.served()
+    ready.content = Content({**encode(OURS).data, CERTIFICATE: b"nothing"}, {})
+    assert ready.look() == []
+    assert ready.served() == before
+    state = ready.server.state
+    assert state is not None
+    assert (state.last_error, state.failures) == (
+        f"the Secret {NAME}: certificate: is not a certificate in PEM",
+        1,
+    )
+    ready.look()
+    assert ready.server.state is not None
+    assert ready.server.state.failures == 1, "one fault is counted once"
+    ready.content = encode(OURS)
+    ready.look()
+    assert ready.server.state.last_error is None
+
+
+def test_a_leaf_of_an_authority_that_is_not_published_waits(ready: Cluster) -> None:
+    assert OTHERS.leaf is not None
+    before = ready.served()
+    ready.content = encode(OTHERS)
+    ready.look(3600 * SECOND)
+    assert ready.served() == before
+    ready.publish(OURS.bundle() + OTHERS.bundle())
+    ready.look()
+    assert ready.served() == before, "API servers may not have heard yet"
+    ready.look(6 * SECOND)
+    assert ready.served() == OTHERS.leaf.certificate_pem()
+    assert ready.server.unready() == []
+    assert ready.server.authority_not_after == OTHERS.authority.certificate.not_valid_after_utc.timestamp()
+
+
+def test_a_bundle_that_refuses_us_takes_readiness_only_after_a_while(ready: Cluster) -> None:
+    ready.publish(OTHERS.bundle())
+    assert ready.look() == []
+    assert ready.look(29 * SECOND) == []
+    assert len(ready.look(2 * SECOND)) == len(KINDS)
+    ready.publish(OURS.bundle())
+    assert ready.look() == []
+
+
+@pytest.mark.parametrize("gone", ["secret", "configurations"])
+def test_what_is_deleted_takes_no_readiness(ready: Cluster, gone: str) -> None:
+    before = ready.served()
+    if gone == "secret":
+        ready.content = None
+    else:
+        ready.bundles = {}
+    assert ready.look(3600 * SECOND) == []
+    assert ready.served() == before
+
+
+def test_time_alone_takes_readiness_only_by_expiry(ready: Cluster) -> None:
+    ready.now += 89 * DAY
+    assert ready.server.unready() == [], "nothing was heard from the API server for 89 days"
+    ready.now += DAY
+    assert ready.server.unready() == ["the certificate expired at 2026-05-30 12:00 UTC"]
+
+
+def test_the_directory_is_for_its_owner_and_swaps_both_files_at_once() -> None:
+    directory = PrivateDirectory()
+    authority = issue_authority(common_name="ours", now=BEGIN, lifetime=DAY)
+    pairs = [issue_server(authority, names=[HOST], now=BEGIN, lifetime=DAY) for _ in range(4)]
+    for pair in pairs:
+        directory.write(pair.certificate_pem(), pair.key_pem())
+        ServingCertificate(directory.certificate, directory.key)
+    root = directory.certificate.parents[1]
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    assert stat.S_IMODE(directory.key.stat().st_mode) == 0o600
+    assert len(list(root.iterdir())) == 3, "the pair, the one before, and the link"
+
+
+def test_the_files_are_swapped_behind_the_servers_back(ready: Cluster) -> None:
+    """As ServingCertificate sees it: new files behind the same paths."""
+    serving = ServingCertificate(ready.server.certificate, ready.server.key)
+    first = serving.context()
+    renewed = issue_server(OURS.authority, names=[HOST], now=BEGIN, lifetime=DAY)
+    ready.content = Content(
+        {**encode(OURS).data, CERTIFICATE: renewed.certificate_pem(), "tls.key": renewed.key_pem()}, {}
+    )
+    ready.look(6 * SECOND)
+    assert serving.context() is not first
+    assert serving.state.not_after == renewed.certificate.not_valid_after_utc
+
+
+def test_the_throw_away_certificate_is_nobodys(cluster: Cluster) -> None:
+    served = x509.load_pem_x509_certificate(cluster.served())
+    assert served.not_valid_after_utc <= BEGIN + DAY
+    assert not issued_by(cluster.served(), OURS.bundle(), BEGIN)

@@ -1,0 +1,98 @@
+"""`gpu-admission certs`, as far as it needs no cluster; the rest is in tests/cluster/certificates/."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from certs.files import ensure_self_signed
+from certs.issue import issue_authority
+from webhook.commands import main
+
+NOW = dt.datetime.now(dt.UTC)
+
+
+def certs(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["certs", *map(str, arguments)])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    ensure_self_signed(tmp_path, ["hook.ns.svc"], NOW)
+    return tmp_path
+
+
+def test_good_files(directory: Path) -> None:
+    result = certs("check", "--dir", directory, "--name", "hook.ns.svc")
+    assert (result.exit_code, result.output) == (0, "the certificates are good\n")
+
+
+def test_all_that_is_wrong_with_files_is_told_at_once(directory: Path) -> None:
+    other = issue_authority(common_name="other", now=NOW, lifetime=dt.timedelta(days=1))
+    (directory / "ca.crt").write_bytes(other.certificate_pem())
+    (directory / "tls.key").write_bytes(other.key_pem())
+    result = certs("check", "--dir", directory, "--name", "another.ns.svc", "-o", "json")
+    assert result.exit_code == 1
+    assert [finding["problem"] for finding in json.loads(result.output)["findings"]] == [
+        f"{directory}: key: is not the key of the certificate",
+        f"{directory}: certificate: does not carry the name another.ns.svc",
+        f"{directory}: certificate: was not issued by the authority",
+    ]
+    text = certs("check", "--dir", directory).output
+    assert "2 findings" in text
+    assert "→ whoever makes these files must make them anew" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(["check", "--name", "x"], "--name goes with --dir", id="name-without-files"),
+        pytest.param(["check", "--dir", "/nowhere"], "does not exist", id="no-directory"),
+        pytest.param(["show", "--kubeconfig", "/nowhere"], "error: ", id="no-kubeconfig"),
+        pytest.param(["rotate", "--timeout-seconds", "0"], "--timeout-seconds", id="no-time"),
+        pytest.param(["rotate", "--leaf"], "--leaf", id="unknown-option"),
+    ],
+)
+def test_bad_use(arguments: list[str], want: str) -> None:
+    result = certs(*arguments)
+    assert result.exit_code == 2
+    assert want in result.output
+
+
+def test_a_directory_without_certificates(tmp_path: Path) -> None:
+    result = certs("check", "--dir", tmp_path)
+    assert result.exit_code == 2
+    assert result.output == f"error: {tmp_path / 'tls.crt'}: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(
+            ["--certificate-secret", "x", "--self-signed", "y", "--in-cluster"],
+            "--certificate-secret says where the certificate is",
+            id="two-certificates",
+        ),
+        pytest.param(["--certificate-secret", "x"], "--certificate-secret needs a cluster", id="no-cluster"),
+    ],
+)
+def test_serve_refuses_what_does_not_go_together(arguments: list[str], want: str) -> None:
+    result = CliRunner().invoke(main, ["serve", *arguments])
+    assert result.exit_code == 2
+    assert want in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(["--certificate-name", "no name"], '"no name" is no DNS name', id="name"),
+        pytest.param(["--leaf-days", "0.1"], "--leaf-days", id="leaf-too-short"),
+        pytest.param(["--ca-days", "1"], "--ca-days", id="authority-too-short"),
+    ],
+)
+def test_controller_refuses_what_cannot_work(arguments: list[str], want: str) -> None:
+    result = CliRunner().invoke(main, ["controller", *arguments])
+    assert result.exit_code == 2
+    assert want in result.output

@@ -1,0 +1,133 @@
+"""Which documents of a cluster are in force, for a process that has run for a while and for one that has just started."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from webhook.configuration.choice import choose, is_pause
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_directory
+from webhook.configuration.records import Record, Status
+
+GOOD = {"rules": {"gpu-requests": {"maxPerPod": 1}}}
+BAD = {"rules": {"gpu-requests": {"maxPerPod": -1}}}
+UNTIL = "2027-01-31T18:00:00Z"
+
+
+def policy(name: str, spec: dict[str, Any]) -> Document:
+    return Document("GPUPolicy", name, spec)
+
+
+def record(document: Document, accepted: dict[str, Any] | None = None) -> Record:
+    return Record(document.title, 1, document, Status(accepted=accepted))
+
+
+def in_force(records: list[Record], last_good: tuple[Document, ...] | None = None) -> dict[str, Any]:
+    """Return the specs in force by name."""
+    return {document.name: document.spec for document in choose(records, last_good).documents}
+
+
+def test_what_is_stored_holds_if_all_of_it_is_good() -> None:
+    chosen = choose([record(policy("b", GOOD)), record(policy("a", {}))], (policy("old", {}),))
+
+    assert [each.name for each in chosen.configuration.policies.policies] == ["a", "b"]
+    assert chosen.problems == ()
+
+
+def test_nothing_stored_is_the_built_in_configuration() -> None:
+    assert choose([], None).configuration.version == load_directory(None).version
+
+
+def test_one_bad_document_holds_everything_back() -> None:
+    last_good = (policy("a", GOOD), policy("gone", {}))
+
+    chosen = choose([record(policy("a", BAD)), record(policy("new", {}))], last_good)
+
+    assert chosen.documents == last_good
+    assert [str(problem) for problem in chosen.problems] == [
+        "GPUPolicy/a spec.rules.gpu-requests.maxPerPod: is -1; it must be 0 or more, or null for no limit"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "want"),
+    [
+        pytest.param(
+            [record(policy("a", BAD), accepted=GOOD), record(policy("b", {}), accepted={})],
+            {"a": GOOD, "b": {}},
+            id="what-the-controller-wrote-down",
+        ),
+        pytest.param(
+            [record(policy("a", BAD), accepted=GOOD), record(policy("new", {}))],
+            {"a": GOOD},
+            id="not-what-was-never-in-force",
+        ),
+        pytest.param(
+            [record(policy("a", BAD)), record(policy("b", GOOD))],
+            {"b": GOOD},
+            id="without-a-controller-what-is-good",
+        ),
+        pytest.param(
+            [record(policy("a", BAD), accepted=BAD), record(policy("b", {}), accepted=GOOD)],
+            {"b": GOOD},
+            id="what-was-written-down-has-to-be-good-too",
+        ),
+        pytest.param(
+            [
+                record(policy("a", {"rules": {"gpu-class": {"default": "card"}}})),
+                record(Document("GPUClass", "card", {"memoryGiB": 0})),
+            ],
+            {},
+            id="what-hangs-on-a-bad-one-goes-with-it",
+        ),
+    ],
+)
+def test_a_process_that_has_just_started(records: list[Record], want: dict[str, Any]) -> None:
+    assert in_force(records) == want
+
+
+def test_old_and_new_processes_come_to_the_same_version() -> None:
+    records = [record(policy("a", BAD), accepted=GOOD), record(policy("b", GOOD), accepted={})]
+
+    started = choose(records, None)
+    running = choose(records, (policy("b", {}), policy("a", GOOD)))
+
+    assert started.configuration.version == running.configuration.version
+
+
+@pytest.mark.parametrize(
+    ("stored", "want"),
+    [
+        pytest.param({**BAD, "pausedUntil": UNTIL}, {**GOOD, "pausedUntil": UNTIL}, id="paused"),
+        pytest.param(BAD, GOOD, id="resumed"),
+        pytest.param({**BAD, "pausedUntil": "soon"}, {**GOOD, "pausedUntil": "2026-01-01T00:00:00Z"}, id="no-moment"),
+    ],
+)  # fmt: skip
+def test_a_pause_holds_whatever_else_is_wrong(stored: dict[str, Any], want: dict[str, Any]) -> None:
+    last_good = (policy("a", {**GOOD, "pausedUntil": "2026-01-01T00:00:00Z"}),)
+
+    assert in_force([record(policy("a", stored))], last_good) == {"a": want}
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [
+        pytest.param(None, True, id="none"),
+        pytest.param(UNTIL, True, id="moment"),
+        pytest.param("2027-01-31T18:00:00", False, id="no-time-zone"),
+        pytest.param(5, False, id="number"),
+    ],
+)
+def test_what_a_pause_may_be(value: Any, want: bool) -> None:
+    assert is_pause(value) is want
+
+
+def test_the_version_does_not_depend_on_the_order() -> None:
+    first, second = record(policy("a", {})), record(Document("GPUClass", "card", {"memoryGiB": 8}))
+
+    versions = {choose(records, None).configuration.version for records in ([first, second], [second, first])}
+    changed = msgspec.structs.replace(first, document=policy("a", GOOD))
+
+    assert len(versions) == 1
+    assert choose([changed, second], None).configuration.version not in versions

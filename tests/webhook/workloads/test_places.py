@@ -1,0 +1,297 @@
+"""Where the pods of each kind are, and where in the object each part of them stands."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import JSON, gpu_container
+from webhook.configuration.decoding import Problem, parts_of
+from webhook.workloads.kinds import WORKLOADS, Whole
+from webhook.workloads.places import MOST_PLACES, PodPlace, pod_places, workload_pods
+
+SPEC: JSON = {"containers": [gpu_container()]}
+TEMPLATE: JSON = {"metadata": {"labels": {"a": "b"}}, "spec": SPEC}
+GPU = "resources.limits[nvidia.com/gpu]"
+
+
+def at(path: str, value: Any) -> JSON:
+    """Return an object with the value at the path, in which `*` is the key `worker` and `[]` the second item of a list."""
+    step, _, rest = path.partition(".")
+    inner = at(rest, value) if rest else value
+    name, bracket, _ = step.partition("[")
+    return {name.replace("*", "worker"): [None, inner] if bracket else inner}
+
+
+def found(group: str, kind: str, data: JSON) -> list[PodPlace]:
+    places = pod_places(group, kind, data)
+    assert not any(isinstance(place, Problem) for place in places), places
+    return [place for place in places if isinstance(place, PodPlace)]
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "data", "want"),
+    [
+        pytest.param(
+            "apps",
+            "Deployment",
+            at("spec.template", TEMPLATE),
+            [f"spec.template.spec.containers[0].{GPU}"],
+            id="deployment",
+        ),
+        pytest.param(
+            "kubeflow.org",
+            "PyTorchJob",
+            {
+                "spec": {
+                    "pytorchReplicaSpecs": {
+                        "Master": {"template": TEMPLATE},
+                        "Worker": {"replicas": 2, "template": TEMPLATE},
+                    }
+                }
+            },
+            [
+                f"spec.pytorchReplicaSpecs.{role}.template.spec.containers[0].{GPU}"
+                for role in ("Master", "Worker")
+            ],
+            id="every-role-of-a-training-job",
+        ),
+        pytest.param(
+            "kubeflow.org",
+            "PyTorchJob",
+            at("spec.pytorchReplicaSpecs", {"a/b": {"template": TEMPLATE}}),
+            [f"spec.pytorchReplicaSpecs[a/b].template.spec.containers[0].{GPU}"],
+            id="a-key-with-a-slash",
+        ),
+        pytest.param(
+            "ray.io",
+            "RayCluster",
+            {
+                "spec": {
+                    "headGroupSpec": {"template": TEMPLATE},
+                    "workerGroupSpecs": [{"template": TEMPLATE}, {"template": TEMPLATE}],
+                }
+            },
+            [
+                f"spec.{place}.template.spec.containers[0].{GPU}"
+                for place in ("headGroupSpec", "workerGroupSpecs[0]", "workerGroupSpecs[1]")
+            ],
+            id="head-and-worker-groups",
+        ),
+        pytest.param(
+            "kubeflow.org",
+            "MPIJob",
+            at("spec.template", TEMPLATE),
+            [f"spec.template.spec.containers[0].{GPU}"],
+            id="an-old-version",
+        ),
+        pytest.param(
+            "serving.kserve.io",
+            "InferenceService",
+            {
+                "spec": {
+                    "predictor": {
+                        "tolerations": [],
+                        "model": {"resources": SPEC["containers"][0]["resources"]},
+                    }
+                }
+            },
+            [f"spec.predictor.model.{GPU}"],
+            id="a-container-outside-of-containers",
+        ),
+        pytest.param(
+            "serving.kserve.io",
+            "InferenceService",
+            {"spec": {"predictor": {**SPEC, "model": gpu_container()}}},
+            [f"spec.predictor.containers[0].{GPU}", f"spec.predictor.model.{GPU}"],
+            id="and-one-inside",
+        ),
+        pytest.param(
+            "serving.kserve.io",
+            "LLMInferenceService",
+            at("spec.prefill.worker", SPEC),
+            [f"spec.prefill.worker.containers[0].{GPU}"],
+            id="a-pod-spec-itself",
+        ),
+        pytest.param(
+            "serving.kserve.io",
+            "ServingRuntime",
+            {"metadata": {"name": "r"}, "spec": SPEC},
+            [f"spec.containers[0].{GPU}"],
+            id="the-spec-is-a-pod-spec",
+        ),
+        pytest.param(
+            "argoproj.io",
+            "Workflow",
+            at("spec.templates[].script", gpu_container()),
+            [f"spec.templates[1].script.{GPU}"],
+            id="argo-script",
+        ),
+        pytest.param(
+            "argoproj.io",
+            "Workflow",
+            at("spec.templates[].sidecars", [gpu_container()]),
+            [f"spec.templates[1].sidecars[0].{GPU}"],
+            id="argo-sidecar",
+        ),
+        pytest.param(
+            "argoproj.io",
+            "Workflow",
+            at("spec.templates[].containerSet", SPEC),
+            [f"spec.templates[1].containerSet.containers[0].{GPU}"],
+            id="argo-container-set",
+        ),
+        pytest.param(
+            "trainer.kubeflow.org",
+            "TrainJob",
+            at("spec.trainer.resourcesPerNode", {"limits": {"nvidia.com/gpu": "1"}}),
+            ["spec.trainer.resourcesPerNode.limits[nvidia.com/gpu]"],
+            id="resources-alone",
+        ),
+        pytest.param(
+            "workload.codeflare.dev",
+            "AppWrapper",
+            at(
+                "spec.components[].template",
+                {
+                    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                    "kind": "JobSet",
+                    **at("spec.replicatedJobs[].template.spec.template", TEMPLATE),
+                },
+            ),
+            [
+                f"spec.components[1].template.spec.replicatedJobs[1].template.spec.template.spec.containers[0].{GPU}"
+            ],
+            id="an-object-inside",
+        ),
+        pytest.param(
+            "workload.codeflare.dev",
+            "AppWrapper",
+            at("spec.components[].template", {"apiVersion": "v1", "kind": "Pod", "spec": SPEC}),
+            [f"spec.components[1].template.spec.containers[0].{GPU}"],
+            id="a-pod-inside",
+        ),
+        pytest.param(
+            "workload.codeflare.dev",
+            "AppWrapper",
+            at("spec.components[].template", {"kind": "AppWrapper"}),
+            [],
+            id="not-twice",
+        ),
+        pytest.param(
+            "example.com",
+            "PyTorchJob",
+            at("spec.pytorchReplicaSpecs.*.template", TEMPLATE),
+            [],
+            id="the-group-counts",
+        ),
+        pytest.param(
+            "ray.io",
+            "RayJob",
+            {"spec": {"rayClusterSpec": None, "clusterSelector": {}}},
+            [],
+            id="nothing-there",
+        ),
+    ],
+)
+def test_the_pods_and_their_paths(group: str, kind: str, data: JSON, want: list[str]) -> None:
+    places = found(group, kind, data)
+
+    told = []
+    for place in places:
+        for index, container in enumerate(place.data["spec"]["containers"]):
+            assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+            told.append(place.located(f"spec.containers[{index}].{GPU}"))
+    assert told == want
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "path"),
+    [
+        pytest.param(group, kind, form.path, id=f"{kind}.{group}-{form.path}")
+        for (group, kind), forms in WORKLOADS.items()
+        for form in forms
+        if not isinstance(form, Whole)
+    ],
+)
+def test_something_of_another_type_in_the_way_is_told(group: str, kind: str, path: str) -> None:
+    (problem,) = (each for each in pod_places(group, kind, at(path, "text")) if isinstance(each, Problem))
+
+    assert problem.path == path.replace("[]", "[1]").replace("*", "worker")
+    assert problem.message == "must be a map"
+
+
+def test_a_list_that_is_none() -> None:
+    (problem,) = pod_places("ray.io", "RayCluster", {"spec": {"workerGroupSpecs": {"template": TEMPLATE}}})
+
+    assert problem == Problem(("spec", "workerGroupSpecs"), "must be a list")
+
+
+def test_argo_takes_from_the_workflow_what_a_template_leaves_out() -> None:
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    spec = {
+        "tolerations": [toleration],
+        "nodeSelector": {"accelerator": "nvidia-t4"},
+        "templates": [{"container": gpu_container(), "nodeSelector": {"zone": "a"}}, {"dag": {"tasks": []}}],
+    }
+
+    (place,) = found("argoproj.io", "Workflow", {"spec": spec})
+
+    assert place.data["spec"]["tolerations"] == [toleration]
+    assert place.data["spec"]["nodeSelector"] == {"zone": "a"}
+    assert place.located("spec.tolerations[0].key") == "spec.tolerations[0].key"
+    assert place.located("spec.nodeSelector[zone]") == "spec.templates[0].nodeSelector.zone"
+
+
+def test_a_quantity_that_a_parameter_fills_in_is_not_known_yet() -> None:
+    asked = {"limits": {"nvidia.com/gpu": "{{inputs.parameters.gpus}}", "cpu": "1"}}
+
+    (place,) = found("argoproj.io", "Workflow", at("spec.templates[].container", {"resources": asked}))
+
+    assert place.data["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
+
+
+def test_errors_carry_the_path_in_the_object() -> None:
+    data = at("spec.predictor.model", {"resources": {"limits": "many"}})
+
+    with pytest.raises(msgspec.ValidationError) as error:
+        workload_pods("serving.kserve.io", "InferenceService", msgspec.json.encode(data))
+    assert (
+        str(error.value)
+        == "Expected `object | null`, got `str` - at `$.spec.predictor.model.resources.limits`"
+    )
+
+
+def test_an_object_with_endless_pods_is_looked_at_in_part() -> None:
+    groups = [{"template": TEMPLATE}] * 100_000
+
+    assert len(found("ray.io", "RayCluster", {"spec": {"workerGroupSpecs": groups}})) == MOST_PLACES
+
+
+def test_what_a_pod_becomes_is_put_in_its_place() -> None:
+    data = at("spec.workerGroupSpecs[].template", TEMPLATE)
+    (place,) = found("ray.io", "RayCluster", data)
+
+    replaced = place.replaced(data, {"spec": {}})
+
+    assert replaced == at("spec.workerGroupSpecs[].template", {"spec": {}})
+    assert data == at("spec.workerGroupSpecs[].template", TEMPLATE)
+
+
+def test_what_changes_in_a_pod_made_of_several_parts_is_put_where_each_is() -> None:
+    data = at("spec.predictor.model", {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}})
+    (place,) = found("serving.kserve.io", "InferenceService", data)
+    spec = place.data["spec"]
+
+    replaced = place.replaced(
+        data, {"spec": {**spec, "tolerations": [], "containers": [{**spec["containers"][0], "env": []}]}}
+    )
+
+    model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}, "env": []}
+    assert replaced == {"spec": {"predictor": {"model": model, "tolerations": []}}}
+
+
+def test_what_is_nowhere_in_the_object_is_told_of_the_whole() -> None:
+    (place,) = found("trainer.kubeflow.org", "TrainJob", at("spec.trainer.resourcesPerNode", {}))
+
+    assert place.parts(parts_of("spec.nodeSelector")) == parts_of("spec.trainer.resourcesPerNode")

@@ -1,0 +1,1 @@
+"""Where the pods of an object are."""
