@@ -55,8 +55,9 @@ format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .
 
 .PHONY: manifests
-manifests: $(READY) ## render deploy/static from the chart
+manifests: $(READY) ## render deploy/static from the chart, and what doctor expects of a cluster
 	$(BIN)/python -m tests.deploy.manifests
+	UPDATE_WANTED=1 $(BIN)/python -m pytest -q tests/webhook/doctor/test_wanted.py
 
 .PHONY: lock
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files
