@@ -55,7 +55,7 @@ format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .
 
 .PHONY: manifests
-manifests: $(READY) ## render deploy/static from the chart, and what doctor expects of a cluster
+manifests: $(READY) ## render deploy/static from the chart, and what doctor holds installations against
 	$(BIN)/python -m tests.deploy.manifests
 	UPDATE_WANTED=1 $(BIN)/python -m pytest -q tests/webhook/doctor/test_wanted.py
 

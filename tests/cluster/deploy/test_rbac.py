@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
 from tests.builders import gpu_container, pod
 from tests.cluster.deploy.install import eventually
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
 from tests.controlplane import ControlPlane
 from tests.deploy.manifests import NAMESPACE
+from webhook.commands.doctor import doctor
 
 TEAM = "paid-for"
 QUOTA = f"/apis/gpu-admission.dev/v1alpha1/namespaces/{TEAM}/gpuquotas"
@@ -57,6 +59,47 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     requests = asked(audit_log)
     assert {request.account for request in requests} == {WEBHOOK, CONTROLLER}
     assert not [request for request in requests if request.forbidden]
+
+
+POLICY = {
+    "apiVersion": "gpu-admission.dev/v1alpha1",
+    "kind": "GPUPolicy",
+    "metadata": {"name": "team"},
+    "spec": {
+        "priority": 5,
+        "match": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": TEAM}}},
+        "rules": {"gpu-toleration": {"tolerations": [{"key": "team", "operator": "Exists"}]}},
+    },
+}
+
+
+def test_policies_of_the_cluster_are_in_force(
+    plane: ControlPlane, running: Installed, audit_log: Path
+) -> None:
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(POLICY))
+
+    def tolerated() -> set[str]:
+        made = plane.client().post(
+            PODS, {**pod(gpu_container("1")), "metadata": {"name": "dry"}}, {"dryRun": "All"}
+        )
+        return {toleration.get("key", "") for toleration in made[1]["spec"]["tolerations"]}
+
+    assert eventually(lambda: "team" in tolerated()), plane.logs(WEBHOOK)
+    told = "jsonpath={.status.conditions[?(@.type=='InForce')].status}"
+    assert eventually(lambda: plane.kubectl("get", "gpupolicy", "team", "-o", told).stdout == "True"), running
+    plane.kubectl("delete", "gpupolicy", "team")
+    assert ("gpupolicies/status", "patch") in {
+        (request.resource, request.verb) for request in asked(audit_log)
+    }
+    assert not [request for request in asked(audit_log) if request.forbidden]
+
+
+def test_doctor_misses_nothing_but_pods(plane: ControlPlane, running: Installed) -> None:
+    del running
+    told = CliRunner().invoke(doctor, ["--kubeconfig", str(plane.kubeconfig()), "-o", "json"]).output
+
+    findings = {finding["id"] for check in json.loads(told)["checks"] for finding in check["findings"]}
+    assert findings == {"no-endpoints"}, told  # ours are processes, which no Service selects
 
 
 def test_a_damaged_secret_is_made_anew(plane: ControlPlane, running: Installed, audit_log: Path) -> None:
