@@ -1,7 +1,7 @@
 """What this version wants installed: both webhook configurations and the CRDs, as deploy/ has them.
 
-`wanted.json` is made from deploy/ by `UPDATE_WANTED=1 python -m pytest tests/webhook/doctor/test_wanted.py`; without the variable
-that test fails where the two differ. Names may differ between installations, so the namespace is put in when it is read.
+`make manifests` writes `wanted.json` from deploy/static; tests/webhook/doctor/test_wanted.py fails where the two
+differ. Names may differ between installations, so the namespace is put in when it is read.
 """
 
 import hashlib
