@@ -207,7 +207,9 @@ def _names_to_issue(state: State, terms: Terms, now: dt.datetime) -> tuple[str, 
 
 
 def _new_authority(terms: Terms, now: dt.datetime) -> KeyPair:
-    return issue_authority(common_name=COMMON_NAME, now=now, lifetime=terms.authority_lifetime)
+    # Authorities that stand side by side are told apart by name, by people and by who looks for an issuer.
+    name = f"{COMMON_NAME} {now:%Y-%m-%dT%H:%M:%SZ}"
+    return issue_authority(common_name=name, now=now, lifetime=terms.authority_lifetime)
 
 
 def _issue(authority: KeyPair, names: Iterable[str], terms: Terms, now: dt.datetime) -> KeyPair:

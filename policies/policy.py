@@ -69,6 +69,9 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
             return False
         if self.rules is not None and rule_id not in self.rules:
             return False
+        return self.is_in_force(now)
+
+    def is_in_force(self, now: datetime) -> bool:
         return self.until is None or now.astimezone(UTC) < end_of(self.until)
 
 

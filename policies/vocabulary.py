@@ -133,7 +133,7 @@ class Vocabulary:
 
     def __init__(self, specs: Iterable[VocabularySpec]) -> None:
         specs = tuple(specs)
-        self._patterns = tuple(pattern for spec in specs for pattern in spec.resources)
+        self.patterns = tuple(pattern for spec in specs for pattern in spec.resources)
         self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         # Tenants choose the names, so what is remembered is bounded.
@@ -143,7 +143,7 @@ class Vocabulary:
         """Return what `name` asks for, None where it asks for no GPU; called through the cache `resource`."""
         if name.startswith(IMPLICIT_DEVICE_CLASS):
             return GPUResource(name, Measure.DEVICES)
-        for candidate in self._patterns:
+        for candidate in self.patterns:
             found = _filling(candidate.pattern, name)
             if found is not None:
                 return _gpu_resource(name, candidate.measure, found or None)
@@ -156,7 +156,7 @@ class Vocabulary:
     @cached_property
     def digest(self) -> str:
         """Hex digest of the content, which is in an order: the first pattern that fits decides."""
-        content = (self._patterns, self.fraction_annotations, self._device_classes)
+        content = (self.patterns, self.fraction_annotations, self._device_classes)
         return sha256(msgspec.json.encode(content)).hexdigest()
 
     def named_resources(self, container: Container) -> Iterator[GPUResource]:

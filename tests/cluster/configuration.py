@@ -1,6 +1,5 @@
 """The kinds of our configuration on a test control plane, and their review by a running webhook."""
 
-import base64
 import time
 from pathlib import Path
 
@@ -37,25 +36,12 @@ def register_reviews(plane: ControlPlane, webhook: Webhook) -> None:
     service = {"metadata": {"name": NAME}, "spec": {"clusterIP": webhook.address, "ports": [{"port": 443}]}}
     status, answer = client.post(f"/api/v1/namespaces/{NAMESPACE}/services", service)
     assert status == 201, answer
-    entry = {
-        "name": "documents.validate.gpu-admission.dev",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": "Ignore",
-        "timeoutSeconds": 5,
-        "clientConfig": {
-            "service": {"namespace": NAMESPACE, "name": NAME, "path": "/validate", "port": 443},
-            "caBundle": base64.b64encode((webhook.folder / "certs" / "ca.crt").read_bytes()).decode(),
-        },
-        "rules": [
-            {
-                "apiGroups": ["gpu-admission.dev"],
-                "apiVersions": ["v1alpha1"],
-                "resources": [*KINDS.values(), "gpuquotas"],
-                "operations": ["CREATE", "UPDATE"],
-            }
-        ],
-    }
+    (entry,) = (
+        entry
+        for document in webhook.manifests()
+        for entry in document.get("webhooks", ())
+        if entry["name"] == "documents.validate.gpu-admission.dev"
+    )
     body = {"metadata": {"name": REVIEWS}, "webhooks": [entry]}
     status, answer = client.post(CONFIGURATIONS, body)
     assert status == 201, answer

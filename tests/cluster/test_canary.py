@@ -12,7 +12,6 @@ import yaml
 from tests.builders import JSON
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.other_webhook import OtherWebhook
-from tests.cluster.test_other_webhooks import NAMESPACE as SHARED
 from tests.controlplane import JSON_PATCH, Authority, ControlPlane
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import Webhook
@@ -21,6 +20,7 @@ from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 
 NAMESPACE = "gpu-admission-canary"
+SHARED = "canary-beside-another"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-admission"
 VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/zz-gpu-admission"
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -192,7 +191,16 @@ DOCUMENTS = st.sampled_from(list(SPECS)).flatmap(
 )
 @given(DOCUMENTS.filter(lambda document: not read(document).problems))
 def test_whatever_we_take_the_schema_takes_and_keeps(client: Client, document: JSON) -> None:
-    assert meaning(stored(client, document)) == meaning(msgspec.json.decode(msgspec.json.encode(document)))
+    assert meaning(stored(client, document)) == meaning(whole_numbers(document))
+
+
+def whole_numbers(value: Any) -> Any:
+    """Return plain data with 1 for 1.0, as the API server writes it."""
+    if isinstance(value, dict):
+        return {key: whole_numbers(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @pytest.mark.parametrize(

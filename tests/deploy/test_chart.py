@@ -175,7 +175,7 @@ def test_only_what_concerns_gpu_pods_and_claims_can_be_refused_while_we_are_away
         "pod-placement.validate.gpu-admission.dev",
         "resourceclaims.validate.gpu-admission.dev",
     }
-    assert len(policies) == 8
+    assert set(policies.values()) == {"Fail", "Ignore"}
 
 
 @pytest.mark.parametrize("namespace", ["gpu-admission", "ml-platform"])

@@ -16,25 +16,25 @@ class PrivateDirectory:
     def __init__(self) -> None:
         base = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
         self._path = Path(tempfile.mkdtemp(prefix="gpu-admission-", dir=base))  # mode 0700
-        self._generation = 0
         self.certificate = self._path / "..data" / "tls.crt"
         self.key = self._path / "..data" / "tls.key"
         atexit.register(self._remove, os.getpid())
 
     def write(self, certificate: bytes, key: bytes) -> None:
         """Put this pair in the place of the one before; who reads just then finds either, or a mixture that does not match."""
-        self._generation += 1
-        folder = self._path / f"..{self._generation}"
-        folder.mkdir(mode=0o700)
+        folder = Path(tempfile.mkdtemp(prefix="..pair-", dir=self._path))
         for name, content in (("tls.crt", certificate), ("tls.key", key)):
             path = folder / name
             path.touch(_OWNER_ONLY)
             path.write_bytes(content)
-        link = self._path / "..data_tmp"
+        published, link = self._path / "..data", self._path / "..data_tmp"
+        before = published.resolve().name  # may be being read
+        link.unlink(missing_ok=True)
         link.symlink_to(folder.name)
-        link.rename(self._path / "..data")
-        # The one just replaced may be being read.
-        shutil.rmtree(self._path / f"..{self._generation - 2}", ignore_errors=True)
+        link.rename(published)
+        for other in self._path.glob("..pair-*"):
+            if other.name not in (before, folder.name):
+                shutil.rmtree(other, ignore_errors=True)
 
     def _remove(self, owner: int) -> None:
         if os.getpid() == owner:

@@ -4,7 +4,18 @@ from importlib import import_module
 
 import click
 
-COMMANDS = ("certs", "check", "config", "controller", "doctor", "estimate", "quota", "rules", "serve")
+COMMANDS = (
+    "certs",
+    "check",
+    "config",
+    "controller",
+    "doctor",
+    "estimate",
+    "export",
+    "quota",
+    "rules",
+    "serve",
+)
 """Each is a module of this package with a command of the same name in it."""
 
 

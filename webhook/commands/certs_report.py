@@ -33,7 +33,7 @@ def described(
         "secret": str(name),
         "rotation": {
             "step": state.step.name.lower(),
-            "since": moment(state.since) if state.since else None,
+            "since": moment(state.since.replace(microsecond=0)) if state.since else None,
             "requested": state.requested.value if state.requested else None,
         },
         "certificate": _certificate(leaf, now, role="leaf") if leaf else None,
@@ -55,18 +55,21 @@ def described(
 def print_state(screen: Screen, report: dict[str, Any]) -> None:
     screen.line(f"Secret {report['secret']}")
     rotation = report["rotation"]
-    screen.paragraph(f"rotation  {STEPS[Step[rotation['step'].upper()]]}", indent=2)
-    if rotation["since"]:
-        screen.line(f"            since {rotation['since']}")
-    if rotation["requested"]:
-        screen.line(f"            asked for: {rotation['requested']}")
+    screen.table(
+        [
+            ("rotation", STEPS[Step[rotation["step"].upper()]]),
+            *([("since", rotation["since"])] if rotation["since"] else []),
+            *([("asked for", rotation["requested"])] if rotation["requested"] else []),
+        ],
+        indent=2,
+    )
     for certificate in [report["certificate"], *report["authorities"]]:
         if certificate is not None:
             _print_certificate(screen, certificate)
     screen.line()
     for each in report["configurations"]:
         mark = _carried(each)
-        screen.line(f"{each['kind']:<29} {CONFIGURATION}  {mark}")
+        screen.line(f"{each['kind']:<30} {CONFIGURATION}  {mark}")
 
 
 def print_findings(screen: Screen, findings: Sequence[Finding], notes: Iterable[str]) -> None:
@@ -106,6 +109,7 @@ def _print_certificate(screen: Screen, certificate: dict[str, Any]) -> None:
     spent = round(certificate["lifeSpent"] * BAR)
     rows = [
         ("subject", certificate["subject"]),
+        *([("issuer", certificate["issuer"])] if role == "leaf" else []),
         *([("names", ", ".join(certificate["names"]))] if certificate["names"] else []),
         ("valid", f"{certificate['notBefore']} to {certificate['notAfter']}"),
         ("", f"[{'#' * spent}{'.' * (BAR - spent)}] {certificate['daysLeft']:g} days left"),

@@ -74,14 +74,18 @@ class DocumentReviews:
             return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
         return found or list(self._advice(document, now))
 
+    def _known(self) -> list[Document]:
+        """Return what documents have to go together with: a quota is named by none."""
+        return [each for each in self._source.documents if each.kind != QUOTA]
+
     def _problems(self, document: Document) -> list[Finding]:
-        known = self._source.documents
+        known = self._known()
         others = [each for each in known if each.key != document.key]
         problems, already = problems_of([*others, document]), frozenset(problems_of(known))
         return [*_own(problems, document), *_caused(problems, document, already)]
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
-        others = [each for each in self._source.documents if each.key != document.key]
+        others = [each for each in self._known() if each.key != document.key]
         if document.kind != QUOTA and self._source.origin != "cluster":
             yield _warning("is not in force: gpu-admission reads its configuration from a directory")
         broken = problems_of(others)

@@ -1,7 +1,6 @@
 """What the checks look at, each thing read once. Only what a check asks for is read, and little of large objects is kept."""
 
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -10,17 +9,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from policies.pod import Toleration
+from policies.policy import EffectivePolicy
+from policies.vocabulary import Vocabulary
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.configuration.documents import API_VERSION
-from webhook.configuration.loader import ConfigurationError, Origins, load_directory, load_with_origins
+from webhook.configuration.choice import choose
+from webhook.configuration.documents import Document, LocatedProblem
+from webhook.configuration.loader import ConfigurationError, load_directory, load_with_origins
+from webhook.configuration.records import RESOURCES, reader
 from webhook.configuration.snapshot import Configuration
 from webhook.doctor.rights import Rights
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-OURS = "/apis/gpu-admission.dev/v1alpha1"
 CONFIGURATION = "zz-gpu-admission"
-DOCUMENT_KINDS = {"gpupolicies": "GPUPolicy", "gpuclasses": "GPUClass", "gpuvocabularies": "GPUVocabulary"}
 
 T = TypeVar("T")
 
@@ -73,13 +74,16 @@ class _Node(msgspec.Struct):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
-class Documents(msgspec.Struct, frozen=True):
-    """The configuration, where its documents came from, and what is wrong with them; then it is the built-in one."""
+class Documents(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration in force, the documents that it is made of besides the built-in ones, and what is wrong with the newest.
 
-    configuration: Configuration
-    origins: Origins
+    `configuration` is None where nothing tells what is in force: a directory with a mistake in it.
+    """
+
+    configuration: Configuration | None
+    own: tuple[Document, ...] = ()
     problems: tuple[str, ...] = ()
-    source: str = "built-in"
+    source: str
 
 
 class Cluster:
@@ -132,7 +136,7 @@ class Cluster:
     @cached_property
     def gpu_nodes(self) -> list[Node]:
         """Return the nodes that have what the vocabulary calls a GPU, or a part of one."""
-        vocabulary = self.documents.configuration.vocabulary
+        vocabulary = self.vocabulary
         return [
             node
             for node in self.nodes
@@ -144,42 +148,56 @@ class Cluster:
 
     @property
     def configuration(self) -> Configuration:
-        """Return the documents in force. Raises Unknown where they cannot be used."""
-        if self.documents.problems:
+        """Return what is in force. Raises Unknown where nothing tells."""
+        found = self.documents.configuration
+        if found is None:
             raise Unknown("the configuration cannot be used: see check `documents`")
-        return self.documents.configuration
+        return found
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Return the words for GPUs: the built-in ones where nothing tells others."""
+        return (self.documents.configuration or load_directory(None)).vocabulary
 
     @cached_property
     def documents(self) -> Documents:
         if self._config is not None:
-            return _loaded(self._config, str(self._config))
-        found = [
-            {
-                "apiVersion": API_VERSION,
-                "kind": kind,
-                "metadata": {"name": document["metadata"]["name"]},
-                "spec": document.get("spec"),
-            }
-            for plural, kind in DOCUMENT_KINDS.items()
-            for document in self.items(f"{OURS}/{plural}")
+            return _loaded(self._config)
+        stored = [
+            record
+            for kind, resource in RESOURCES.items()
+            for record in self.listed(resource.path(), reader(kind))
         ]
-        if not found:
-            return _loaded(None, "built-in")
-        with tempfile.TemporaryDirectory() as folder:
-            for number, document in enumerate(found):
-                (Path(folder) / f"{number:04}.json").write_bytes(msgspec.json.encode(document))
-            return _loaded(Path(folder), "the cluster")
-
-
-def _loaded(directory: Path | None, source: str) -> Documents:
-    try:
-        return Documents(*load_with_origins(directory), source=source)
-    except ConfigurationError as error:
-        problems = tuple(
-            f"{problem.document} {problem.path}: {problem.message}" for problem in error.problems
+        chosen = choose(sorted(stored, key=lambda record: record.document.key), None)
+        return Documents(
+            configuration=chosen.configuration,
+            own=chosen.documents,
+            problems=_told(chosen.problems),
+            source="the cluster",
         )
-        built_in = load_with_origins(None)
-        return Documents(load_directory(None), built_in[1], problems, source)
+
+    def policy_of(self, namespace: str) -> EffectivePolicy:
+        """Return what holds in the namespace."""
+        policies = self.configuration.policies
+        if not policies.asks_labels(namespace):
+            return policies.for_namespace(namespace)
+        labels = {
+            each["metadata"]["name"]: each["metadata"].get("labels") or {}
+            for each in self.items("/api/v1/namespaces")
+        }
+        return policies.for_namespace(namespace, tuple(sorted(labels.get(namespace, {}).items())))
+
+
+def _loaded(directory: Path) -> Documents:
+    try:
+        configuration, origins = load_with_origins(directory)
+    except ConfigurationError as error:
+        return Documents(configuration=None, problems=_told(error.problems), source=str(directory))
+    return Documents(configuration=configuration, own=origins.documents, source=str(directory))
+
+
+def _told(problems: Iterable[LocatedProblem]) -> tuple[str, ...]:
+    return tuple(str(problem) for problem in problems)
 
 
 def _decoded(raw: msgspec.Raw) -> dict[str, Any]:

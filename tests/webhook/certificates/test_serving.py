@@ -163,7 +163,7 @@ def test_the_directory_is_for_its_owner_and_swaps_both_files_at_once() -> None:
     root = directory.certificate.parents[1]
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
     assert stat.S_IMODE(directory.key.stat().st_mode) == 0o600
-    assert sorted(path.name for path in root.iterdir()) == ["..3", "..4", "..data"]
+    assert len(list(root.iterdir())) == 3, "the pair, the one before, and the link"
 
 
 def test_the_files_are_swapped_behind_the_servers_back(ready: Cluster) -> None:

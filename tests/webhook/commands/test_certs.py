@@ -1,4 +1,4 @@
-"""`gpu-admission certs`, as far as it needs no cluster; the rest is in tests/cluster/test_certificates.py."""
+"""`gpu-admission certs`, as far as it needs no cluster; the rest is in tests/cluster/certificates/."""
 
 import datetime as dt
 import json

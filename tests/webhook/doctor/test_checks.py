@@ -9,7 +9,7 @@ import pytest
 from policies.pod import Toleration
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.doctor.clusters import cluster_of
-from webhook.doctor.check import result_of
+from webhook.doctor.check import Result, result_of
 from webhook.doctor.checks.configurations import excluded_by_name
 from webhook.doctor.checks.neighbours import selects
 from webhook.doctor.checks.nodes import told, tolerates
@@ -70,6 +70,12 @@ def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
         "spec": {"hard": {"gpus": "4"}, **spec},
         "status": {"conditions": listed},
     }
+
+
+def stored(spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the GPUPolicy p as the API server has it, with the spec that was in force last."""
+    status = {} if accepted is None else {"status": {"accepted": accepted}}
+    return {"metadata": {"name": "p", "uid": "u", "generation": 2}, "spec": spec, **status}
 
 
 def other(name: str, **rule: list[str]) -> dict[str, Any]:
@@ -217,7 +223,7 @@ def service(*ports: int) -> dict[str, Any]:
         ),
         pytest.param(
             "documents",
-            {POLICIES: [{"metadata": {"name": "p"}, "spec": {"priorty": 1, "rules": {"gpu-clas": {}}}}]},
+            {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]},
             [
                 ("document-refused", "GPUPolicy/p spec.priorty"),
                 ("document-refused", "GPUPolicy/p spec.rules.gpu-clas"),
@@ -278,16 +284,6 @@ def test_a_check(check: str, objects: dict[str, Any], want: list[tuple[str, str]
             id="an-api-server-in-trouble",
         ),
         pytest.param(
-            "class-labels",
-            {
-                "/api/v1/nodes": [node("a", {"accelerator": "nvidia-t4"})],
-                POLICIES: [{"metadata": {"name": "p"}, "spec": {"priorty": 1}}],
-            },
-            [],
-            "the configuration cannot be used: see check `documents`",
-            id="documents-that-cannot-be-used",
-        ),
-        pytest.param(
             "kubernetes-version", {"/version": {"major": "x"}}, [], "tells no version", id="no-version"
         ),
         pytest.param("entries", {}, [], "there is no configuration of ours", id="nothing-to-compare"),
@@ -302,6 +298,35 @@ def test_what_cannot_be_looked_at_is_said(
     assert result.findings == ()
     (missed,) = result.not_checked
     assert why in missed.why
+
+
+def test_a_directory_with_a_mistake_leaves_open_what_depends_on_it(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "policy.yaml").write_text("{")
+    nodes = {"/api/v1/nodes": [node("a", {"accelerator": "nvidia-t4"})]}
+    with cluster_of(tmp_path, nodes, config=config) as cluster:
+        results = {
+            name: result_of(BY_ID[name], cluster) for name in ("documents", "taints", "untainted-nodes")
+        }
+
+    assert [finding.id for finding in results["documents"].findings] == ["document-refused"]
+    assert [each.why for each in results["taints"].not_checked] == [
+        "the configuration cannot be used: see check `documents`"
+    ]
+    assert results["untainted-nodes"] == Result(BY_ID["untainted-nodes"])
+
+
+def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -> None:
+    # The taint would be tolerated by the newest policy, which cannot be used, and not by the one in force.
+    tainted = node("a", {"accelerator": "nvidia-t4"}, [NVIDIA, {"key": "ml", "effect": "NoSchedule"}])
+    newest = {"rules": {"gpu-toleration": {"tolerations": [{"key": "ml", "operator": "Exists"}]}}, "x": 1}
+    objects = {"/api/v1/nodes": [tainted], POLICIES: [stored(newest, {"priority": 1})]}
+    with cluster_of(tmp_path, objects) as cluster:
+        found = result_of(BY_ID["taints"], cluster).findings
+
+    assert [finding.id for finding in found] == ["taint-not-tolerated"]
+    assert "has the taint ml:NoSchedule" in found[0].message
 
 
 @pytest.mark.parametrize(

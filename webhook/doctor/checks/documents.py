@@ -49,9 +49,9 @@ def _documents(cluster: Cluster) -> Iterator[Told]:
             id="document-refused",
             object=f"configuration of {documents.source}",
             message=problem,
-            remedy="correct it: until then no newer version of the configuration comes into force",
+            remedy="correct it: until then the last good version stays in force",
         )
-    for policy in documents.configuration.policies.policies:
+    for policy in documents.configuration.policies.policies if documents.configuration else ():
         where, spec = f"GPUPolicy/{policy.name}", policy.spec
         if spec.paused_until is not None and cluster.now < spec.paused_until:
             yield Finding(

@@ -54,7 +54,7 @@ def _unseen(cluster: Cluster) -> Iterator[Told]:
     entry = next((e for e in cluster.entries(MUTATING) if e["name"] == PODS_ENTRY), None)
     if entry is None:
         return
-    vocabulary = cluster.documents.configuration.vocabulary
+    vocabulary = cluster.vocabulary
     selector = entry.get("namespaceSelector") or {}
     meant = (
         wanted(cluster.names.namespace).configurations[MUTATING][PODS_ENTRY].get("namespaceSelector") or {}

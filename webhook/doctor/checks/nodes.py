@@ -15,6 +15,7 @@ from policies.pod import Container, Metadata, Pod, PodSpec, Resources, Toleratio
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Phase
 from policies.rules import gpu_class, gpu_toleration
+from webhook.configuration.documents import CLASS
 from webhook.doctor.check import Check, Finding, Severity, Told
 from webhook.doctor.cluster import Cluster, Node
 from webhook.doctor.rights import Right
@@ -213,9 +214,9 @@ def _named_classes(cluster: Cluster) -> Iterator[tuple[str, str, gpu_class.Optio
             words = {word for word in (options.default, *options.allowed) if word}
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
                 yield f"GPUPolicy/{policy.name}", word, unrestricted
-    for kind, name in cluster.documents.origins.places:
-        each = configuration.classes.get(name)
-        if kind == "GPUClass" and each is not None and not _is_known(cluster, each):
+    for document in cluster.documents.own:
+        name, each = document.name, configuration.classes.get(document.name)
+        if document.kind == CLASS and each is not None and not _is_known(cluster, each):
             yield f"GPUClass/{name}", name, gpu_class.Options(label_key=_class_options(cluster)[0].label_key)
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from webhook.configuration.records import PLURALS
 from webhook.doctor.check import Check, Finding, Told
 from webhook.doctor.checks.configurations import APPLY, GROUP, KINDS
-from webhook.doctor.cluster import CONFIGURATION, DOCUMENT_KINDS, Cluster, Names
+from webhook.doctor.cluster import CONFIGURATION, Cluster, Names
 from webhook.doctor.rights import Right
 from webhook.doctor.wanted import wanted
 
@@ -22,7 +23,13 @@ def _rights(
 def needed(names: Names, kinds: frozenset[str], *, karpenter: bool) -> dict[str, list[Right]]:
     """Return what each ServiceAccount needs, where these kinds of ours are installed."""
     documents = [
-        right for plural in DOCUMENT_KINDS if plural in kinds for right in _rights(READING, plural, OURS)
+        right for plural in PLURALS.values() if plural in kinds for right in _rights(READING, plural, OURS)
+    ]
+    statuses = [
+        right
+        for plural in PLURALS.values()
+        if plural in kinds
+        for right in _rights(("patch",), f"{plural}/status", OURS)
     ]
     quotas = [
         *_rights(READING, "gpuquotas", OURS),
@@ -44,6 +51,7 @@ def needed(names: Names, kinds: frozenset[str], *, karpenter: bool) -> dict[str,
         CONTROLLER: [
             *quotas,
             *documents,
+            *statuses,
             *_rights(READING, "pods"),
             *_rights(READING, "nodes"),
             *_rights(READING, "resourceclaims", "resource.k8s.io"),

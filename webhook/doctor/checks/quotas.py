@@ -11,7 +11,7 @@ from webhook.doctor.rights import Right
 
 
 def _resource_quotas(cluster: Cluster) -> Iterator[Told]:
-    vocabulary = cluster.documents.configuration.vocabulary
+    vocabulary = cluster.vocabulary
     for quota in cluster.items("/api/v1/resourcequotas"):
         metadata, hard = quota["metadata"], quota.get("spec", {}).get("hard") or {}
         for found in resource_quota_findings(hard, vocabulary):

@@ -67,7 +67,7 @@ def _workloads(cluster: Cluster) -> Iterator[Workload]:
 
 
 def _reader(cluster: Cluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
-    vocabulary = cluster.documents.configuration.vocabulary
+    vocabulary = cluster.vocabulary
 
     def read(raw: msgspec.Raw) -> Workload | None:
         stored = _OBJECT.decode(raw)
@@ -140,7 +140,7 @@ def _secret(cluster: Cluster, workload: Workload) -> str | None:
     """Return the Secret that the policy of the workload's namespace has for the source of its model."""
     if MODEL_URI not in workload.pod.annotations:
         return None
-    options = cluster.configuration.policies.for_namespace(workload.namespace).options_of(model_warming.ID)
+    options = cluster.policy_of(workload.namespace).options_of(model_warming.ID)
     if not isinstance(options, Options):
         return None
     request = model_warming.read_request(workload.pod, options)

@@ -1,0 +1,75 @@
+"""`gpu-admission certs` on a real API server."""
+
+import msgspec
+from click.testing import CliRunner, Result
+
+from tests.cluster.certificates.damage import bundles_set, damage_leaf, other_authority
+from tests.cluster.certificates.keepers import keeper
+from tests.controlplane.certificates import NAME, SECRET, Installation, within
+from tests.controlplane.gpuquota import api_client
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE
+from webhook.commands import main
+
+
+def certs(installation: Installation, *arguments: str) -> Result:
+    kubeconfig = str(installation.plane.kubeconfig())
+    return CliRunner().invoke(main, ["certs", *arguments, "--kubeconfig", kubeconfig])
+
+
+def test_show_check_and_rotate(running: Installation) -> None:
+    checked = certs(running, "check")
+    assert (checked.exit_code, checked.output) == (0, "the certificates are good\n")
+
+    shown = certs(running, "show")
+    assert shown.exit_code == 0
+    assert max(map(len, shown.output.splitlines())) <= 80
+    assert "no rotation under way" in shown.output
+    assert f"names    gpu-admission.{NAMESPACE}.svc, gpu-admission.{NAMESPACE}" in shown.output
+    assert shown.output.count("carries it") == 2
+    assert "PRIVATE" not in shown.output
+
+    before = running.state()
+    rotated = certs(running, "rotate", "--ca", "--wait", "--timeout-seconds", "60")
+    assert rotated.exit_code == 0, rotated.output
+    assert rotated.output.splitlines()[0] == "asked for a new certificate authority"
+    assert {"settling", "retiring", "steady"} <= set(rotated.output.splitlines())
+    within(20, running.serve_the_secrets)
+    report = msgspec.json.decode(certs(running, "show", "-o", "json").output)
+    assert [each["role"] for each in report["authorities"]] == ["issuing"]
+    assert before.authority.certificate != running.state().authority.certificate
+    assert certs(running, "rotate", "--wait", "--timeout-seconds", "60").exit_code == 0
+    metrics = running.servers[0].metrics()
+    assert metrics.count("gpu_admission_certificate_not_after_timestamp_seconds{") == 2
+    assert "gpu_admission_certificate_valid 1.0" in metrics
+
+
+def test_check_finds_everything_at_once(installation: Installation) -> None:
+    missing = certs(installation, "check", "-o", "json")
+    assert missing.exit_code == 1
+    assert problems_of(missing) == [
+        f"there is no Secret {NAMESPACE}/{SECRET}",
+    ]
+    assert "cannot be reached from here" in missing.output
+    assert certs(installation, "show").exit_code == 1
+    assert certs(installation, "rotate").exit_code == 1
+
+    own = keeper(api_client(installation.plane))
+    while own.keep().written:
+        pass
+    assert problems_of(certs(installation, "check", "-o", "json")) == []
+    bundles_set(installation, other_authority())
+    damage_leaf(installation)
+    installation.plane.kubectl("delete", CONFIGURATIONS[0], NAME)
+    assert problems_of(certs(installation, "check", "-o", "json")) == [
+        f"there is no MutatingWebhookConfiguration {NAME}",
+        f"Secret {NAMESPACE}/{SECRET}: certificate: is not a certificate in PEM",
+        f"the ValidatingWebhookConfiguration {NAME} has a caBundle that does not verify the certificate of the Secret",
+    ]
+    pending = certs(installation, "rotate", "--wait", "--timeout-seconds", "1")
+    assert pending.exit_code == 1
+    assert "waiting for a controller" in pending.output
+    assert "is a controller running with --certificate-secret?" in pending.output
+
+
+def problems_of(result: Result) -> list[str]:
+    return [finding["problem"] for finding in msgspec.json.decode(result.output)["findings"]]

@@ -1,0 +1,129 @@
+"""Certificates in a cluster: made once by many at a time, rotated without a failed call, repaired by whoever sees it first."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from certs.rotation import Step
+from tests.cluster.certificates.damage import (
+    damage_leaf,
+    delete_and_apply_configurations,
+    delete_secret,
+    empty_secret,
+    remove_bundles,
+    replace_bundles,
+)
+from tests.cluster.certificates.load import Load
+from tests.controlplane.certificates import SECRET, Installation, Process, within
+from tests.controlplane.webhook import NAMESPACE
+
+READY_SECONDS = 10.0
+REPAIR_SECONDS = 10.0
+
+
+def test_replicas_that_start_together_agree_on_one_authority(
+    installation: Installation, record_property: Callable[[str, object], None]
+) -> None:
+    begun = time.monotonic()
+    installation.start()
+    # Until then the test measures how fast five interpreters start on this machine.
+    within(60, installation.listening)
+    record_property("listening after", round(time.monotonic() - begun, 2))
+    within(READY_SECONDS, installation.ready)
+    record_property("ready after", round(time.monotonic() - begun, 2))
+
+    within(5, installation.serve_the_secrets)
+    assert len(installation.state().authorities) == 1
+    assert sum(each.log().count("making a certificate authority") for each in installation.keepers) >= 1
+
+
+def rotate_leaf(installation: Installation) -> None:
+    leaf = installation.state().leaf
+    installation.ask("leaf")
+    within(20, lambda: installation.state().leaf != leaf)
+    within(20, installation.serve_the_secrets)
+
+
+def rotate_authority(installation: Installation, dies: Process) -> None:
+    """One of the controllers dies in the middle of it, and is back afterwards."""
+    authority = installation.state().authority.certificate
+    installation.ask("ca")
+    within(20, lambda: installation.state().step is Step.SETTLING)
+    dies.kill()
+    within(60, lambda: installation.state().step is Step.STEADY and installation.state().requested is None)
+    assert installation.state().authority.certificate != authority
+    within(20, installation.serve_the_secrets)
+    starts = dies.log().count("metrics on port")
+    dies.start()
+    within(60, lambda: dies.log().count("metrics on port") > starts)
+
+
+@pytest.mark.slow
+def test_rotations_cost_no_call(
+    running: Installation, record_property: Callable[[str, object], None]
+) -> None:
+    with Load(running) as load:
+        for _ in range(10):
+            rotate_leaf(running)
+        for each in running.keepers:
+            rotate_authority(running, each)
+    record_property("pods", load.pods)
+    record_property("handshakes", load.handshakes)
+    assert load.failures == [], running.logs()
+    assert load.broken_calls() == {}
+    assert load.pods > 50
+    assert load.handshakes > 50
+    assert len(running.state().authorities) == 1, "every retired authority was dropped"
+
+
+@pytest.mark.parametrize(
+    ("damage", "calls_fail_meanwhile"),
+    [
+        pytest.param(delete_secret, False, id="secret-deleted"),
+        pytest.param(empty_secret, False, id="secret-damaged"),
+        pytest.param(damage_leaf, False, id="leaf-damaged"),
+        pytest.param(remove_bundles, True, id="bundles-removed"),
+        pytest.param(replace_bundles, True, id="bundles-of-another"),
+        pytest.param(delete_and_apply_configurations, True, id="configurations-installed-anew"),
+    ],
+)
+def test_what_is_broken_by_hand_is_repaired(
+    running: Installation,
+    damage: Callable[[Installation], None],
+    calls_fail_meanwhile: bool,
+    record_property: Callable[[str, object], None],
+) -> None:
+    authority = running.state().authority.certificate
+    with Load(running) as load:
+        damage(running)
+        record_property("published after", round(within(REPAIR_SECONDS, lambda: whole(running)), 2))
+        within(REPAIR_SECONDS, running.serve_the_secrets)
+        assert authority in running.state().authorities, "the authority is remembered"
+        within(READY_SECONDS, running.ready)
+    record_property("failed", len(load.failures))
+    if not calls_fail_meanwhile:
+        assert load.failures == []
+        assert load.broken_calls() == {}
+
+
+def whole(installation: Installation) -> bool:
+    return "tls.key" in installation.secret() and installation.published()
+
+
+def test_without_a_secret_servers_wait_alive_and_stop_when_asked(installation: Installation) -> None:
+    server = installation.servers[0]
+    server.start()
+    within(60, lambda: server.readyz()[0])
+    status, detail = server.readyz()
+    assert (status, detail["unready"]) == (503, [f"waiting for the Secret {NAMESPACE}/{SECRET}"])
+    assert server.terminate() == 0
+
+
+def test_an_api_server_that_is_away_costs_no_readiness(running: Installation) -> None:
+    running.plane.kill("kube-apiserver")
+    time.sleep(3)
+    try:
+        assert running.ready()
+    finally:
+        running.plane.restart("kube-apiserver")

@@ -1,0 +1,191 @@
+"""Every write to the API server: what it may meet, where a controller may die, what it leaves alone, what it needs."""
+
+import dataclasses
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from certs.check import issued_by
+from certs.keeper import Keeper, RacedError
+from certs.rotation import Step
+from tests.cluster.certificates.damage import bundles_set, delete_secret, other_authority, remove_bundles
+from tests.cluster.certificates.keepers import SECRET_NAME, TERMS, keeper
+from tests.controlplane import ControlPlane
+from tests.controlplane.certificates import NAME, REGISTRATION, SECRET, Installation, within
+from tests.controlplane.gpuquota import api_client
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE
+from webhook.certificates.loop import CertificateLoop
+from webhook.certificates.objects import ClusterConfigurations, ClusterSecret
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
+
+
+def test_a_write_upon_what_has_changed_is_a_race(installation: Installation, quotas: ControlPlane) -> None:
+    api = api_client(quotas)
+    own = keeper(api)
+    while own.keep().written:
+        pass
+    secret, configurations = ClusterSecret(api, SECRET_NAME), ClusterConfigurations(api)
+    stored, [mutating, _] = secret.read(), configurations.read()
+    assert stored is not None
+    installation.ask("leaf")
+    bundles_set(installation, other_authority())
+    with pytest.raises(RacedError):
+        secret.replace(stored, stored.content)
+    with pytest.raises(RacedError):
+        secret.create(stored.content)
+    with pytest.raises(RacedError):
+        configurations.publish(dataclasses.replace(mutating, bundles=(b"",)), b"ours")
+
+
+class Dying:
+    """An API client whose process ends at one of its writes, just before it or just after."""
+
+    def __init__(self, api: ApiClient, writes: int, *, after: bool) -> None:
+        self._api, self._left, self._after = api, writes, after
+        self.get = api.get
+        self.post = lambda *given, **options: self._write(lambda: api.post(*given, **options))
+        self.patch = lambda *given, **options: self._write(lambda: api.patch(*given, **options))
+
+    def _write(self, call: Callable[[], bytes]) -> bytes:
+        if self._left > 0:
+            self._left -= 1
+            return call()
+        if self._after:
+            call()
+        raise KeyboardInterrupt
+
+
+def work_on(dying: Keeper, installation: Installation) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        dying.keep()
+        assert_accepted(installation)
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("writes", range(11))
+def test_another_controller_goes_on_where_one_died(
+    installation: Installation, quotas: ControlPlane, writes: int, after: bool
+) -> None:
+    """The writes: new authority, two caBundles, observed, leaf, two caBundles, observed, old dropped, two caBundles."""
+    api = api_client(quotas)
+    survivor = keeper(api)
+    while survivor.keep().written:
+        pass
+    authority = installation.state().authority.certificate
+    installation.ask("ca")
+
+    dying = keeper(Dying(api, writes, after=after))  # type: ignore[arg-type] # the three methods that are called
+    with pytest.raises(KeyboardInterrupt):
+        work_on(dying, installation)
+    assert_accepted(installation)
+
+    def done() -> bool:
+        survivor.keep()
+        assert_accepted(installation)
+        state = installation.state()
+        return state.step is Step.STEADY and state.requested is None and installation.published()
+
+    within(30, done)
+    assert installation.state().authority.certificate != authority
+    assert len(installation.state().authorities) == 1
+
+
+def assert_accepted(installation: Installation) -> None:
+    leaf = installation.state().leaf
+    assert leaf is not None
+    now = dt.datetime.now(dt.UTC)
+    assert all(issued_by(leaf.certificate_pem(), bundle, now) for bundle in installation.bundles())
+
+
+def test_other_configurations_and_other_parts_are_left_alone(
+    installation: Installation, quotas: ControlPlane
+) -> None:
+    client = installation.client
+    path = f"{REGISTRATION}/{CONFIGURATIONS[0]}s"
+    ours = client.get(f"{path}/{NAME}")[1]
+    foreign = {"metadata": {"name": "zz-gpu-admission-other"}, "webhooks": ours["webhooks"][:1]}
+    assert client.post(path, foreign)[0] == 201
+    stored = client.get(f"{path}/zz-gpu-admission-other")[1]
+    try:
+        own = keeper(api_client(quotas))
+        while own.keep().written:
+            pass
+        assert client.get(f"{path}/zz-gpu-admission-other")[1] == stored
+        after = client.get(f"{path}/{NAME}")[1]
+        for webhook in after["webhooks"]:
+            assert webhook["clientConfig"].pop("caBundle")
+        assert after["webhooks"] == ours["webhooks"]
+        version = client.get(f"{path}/{NAME}")[1]["metadata"]["resourceVersion"]
+        own.keep()
+        assert client.get(f"{path}/{NAME}")[1]["metadata"]["resourceVersion"] == version, "nothing to do"
+        installation.apply()
+        assert installation.published(), "kubectl apply of manifests without caBundle leaves it"
+    finally:
+        client.delete(f"{path}/zz-gpu-admission-other")
+
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SECRET_RULES = [
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+    {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": [SECRET],
+        "verbs": ["get", "list", "watch", "patch"],
+    },
+]
+CONFIGURATION_RULES = [
+    {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": [f"{kind}s" for kind in CONFIGURATIONS],
+        "resourceNames": [NAME],
+        "verbs": ["get", "list", "watch", "patch"],
+    }
+]
+
+
+def test_a_controller_needs_to_be_allowed_no_more_than_this(
+    installation: Installation, quotas: ControlPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = installation.client
+    role, cluster = f"{RBAC}/namespaces/{NAMESPACE}", RBAC
+    for path, kind, rules in (
+        (role, "Role", SECRET_RULES),
+        (cluster, "ClusterRole", CONFIGURATION_RULES),
+    ):
+        body = {"metadata": {"name": "keeper"}, "rules": rules}
+        assert client.post(f"{path}/{kind.lower()}s", body)[0] in {201, 409}
+        binding = {
+            "metadata": {"name": "keeper"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "keeper"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "engineer"}],
+        }
+        assert client.post(f"{path}/{kind.lower()}bindings", binding)[0] in {201, 409}
+    stopping = threading.Event()
+    api = ApiClient(load_access(str(quotas.kubeconfig("engineer"))))
+    loop = CertificateLoop(api, SECRET_NAME, TERMS, CollectorRegistry())
+    thread = threading.Thread(target=loop.run, args=(stopping,))
+    thread.start()
+    try:
+        within(20, installation.published)
+        time.sleep(1)  # the watches
+        for damage in (delete_secret, remove_bundles):
+            damage(installation)
+            within(10, installation.published)  # sooner than the period: the watches are allowed, too
+        authority = installation.state().authority
+        installation.ask("ca")
+        within(20, lambda: installation.state().authority != authority)
+    finally:
+        stopping.set()
+        thread.join(10)
+        client.delete(f"{cluster}/clusterroles/keeper")
+        client.delete(f"{cluster}/clusterrolebindings/keeper")
+    assert not thread.is_alive()
+    assert "forbidden" not in caplog.text

@@ -1,0 +1,334 @@
+"""What `gpu-admission export` writes, on a real API server without our webhook: the rules hold all the same."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.builders import JSON, container, gpu_container, pod
+from tests.cluster.backstop import (
+    EXEMPTED,
+    LABELLED,
+    RESTRICTED,
+    TEAM,
+    WARNED,
+    configuration,
+    create,
+    installed,
+    mutations,
+)
+from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import ROOT
+from webhook.commands import main
+
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+
+
+@pytest.fixture(scope="module")
+def plane(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with installed(full_plane, configuration(tmp_path_factory.mktemp("config"))):
+        yield full_plane
+
+
+@pytest.fixture
+def mutating(plane: ControlPlane) -> ControlPlane:
+    if mutations(plane.client()) is None:
+        pytest.skip("this API server has no MutatingAdmissionPolicy")
+    return plane
+
+
+def test_every_expression_type_checks(plane: ControlPlane) -> None:
+    status, listed = plane.client().get("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies")
+    assert status == 200
+    ours = [each for each in listed["items"] if each["metadata"]["name"].startswith("gpu-admission.")]
+
+    assert len(ours) >= 13
+    for policy in ours:
+        done = plane.kubectl(
+            "wait",
+            "validatingadmissionpolicy",
+            policy["metadata"]["name"],
+            f"--for=jsonpath={{.status.observedGeneration}}={policy['metadata']['generation']}",
+            "--timeout=30s",
+            "-o",
+            "json",
+        )
+        assert json.loads(done.stdout)["status"].get("typeChecking", {}) == {}
+
+
+# ---- what is added
+
+
+def env_of(document: JSON) -> dict[str, list[JSON]]:
+    spec = document["spec"]
+    return {each["name"]: each.get("env", []) for each in spec["containers"] + spec.get("initContainers", [])}
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(pod(container("a"), container("b")), {"a": [VOID], "b": [VOID]}, id="cpu-pod"),
+        pytest.param(
+            pod(container("a", env=[{"name": "HOME", "value": "/"}]), initContainers=[container("b")]),
+            {"a": [{"name": "HOME", "value": "/"}, VOID], "b": [VOID]},
+            id="beside-other-variables-and-in-init-containers",
+        ),
+        pytest.param(pod(gpu_container(name="a"), container("b")), {"a": [], "b": [VOID]}, id="sidecar-of-a-gpu"),
+        pytest.param(pod(gpu_container("0", name="a")), {"a": [VOID]}, id="zero-gpus-are-none"),
+        pytest.param(pod(gpu_container(name="a", resource="rdma/hca")), {"a": [VOID]}, id="another-resource"),
+        pytest.param(
+            pod(gpu_container(name="a", resource="nvidia.com/mig-1g.10gb")), {"a": []}, id="a-slice-is-a-gpu"
+        ),
+        pytest.param(
+            pod(container("a", resources={"claims": [{"name": "gpu"}]}), container("b"),
+                resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]),
+            {"a": [], "b": [VOID]},
+            id="a-claim-is-a-gpu",
+        ),
+        pytest.param(
+            pod(container("a"), annotations={"gpu-fraction": "0.5"}), {"a": []}, id="pod-of-a-fraction-scheduler"
+        ),
+        pytest.param(
+            pod(container("a", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}])),
+            {"a": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]},
+            id="said-so-itself",
+        ),
+    ],
+)  # fmt: skip
+def test_containers_without_gpu_are_told_void(
+    mutating: ControlPlane, document: JSON, want: dict[str, list[JSON]]
+) -> None:
+    status, answer = create(mutating.client(), document)
+
+    assert status == 201, answer
+    assert env_of(answer) == want
+
+
+@pytest.mark.parametrize("namespace", [EXEMPTED, WARNED, "default"])
+def test_nothing_is_added_where_the_rule_does_not_say_so(mutating: ControlPlane, namespace: str) -> None:
+    status, answer = create(mutating.client(), pod(container("a"), gpu_container(name="b")), namespace)
+
+    assert status == 201, answer
+    assert env_of(answer) == {"a": [], "b": []}
+    assert all(each["key"].startswith("node.kubernetes.io/") for each in answer["spec"]["tolerations"])
+
+
+GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+DEDICATED = {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"}
+RESERVED = {"key": "reserved", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 600}
+T4 = {"key": "accelerator", "value": "t4", "effect": "NoSchedule"}
+ANY_DEDICATED = {"key": "dedicated", "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "spec", "want"),
+    [
+        pytest.param(TEAM, {}, [GPU_TAINT, DEDICATED, RESERVED], id="those-of-the-policy"),
+        pytest.param(
+            TEAM,
+            {"tolerations": [GPU_TAINT, ANY_DEDICATED]},
+            [GPU_TAINT, ANY_DEDICATED, RESERVED],
+            id="unless-tolerated",
+        ),
+        pytest.param(
+            TEAM,
+            {"tolerations": [{"operator": "Exists"}]},
+            [{"operator": "Exists"}],
+            id="everything-tolerated-already",
+        ),
+        pytest.param(
+            RESTRICTED,
+            {"nodeSelector": {"accelerator": "nvidia-t4"}},
+            [GPU_TAINT, DEDICATED, RESERVED, T4, ANY_DEDICATED],
+            id="and-those-of-the-class",
+        ),
+        pytest.param(
+            RESTRICTED,
+            {"nodeSelector": {"accelerator": "nvidia-a100"}},
+            [GPU_TAINT, DEDICATED, RESERVED],
+            id="not-of-another-class",
+        ),
+    ],
+)
+def test_gpu_pods_tolerate_the_taints_of_gpu_nodes(
+    mutating: ControlPlane, namespace: str, spec: dict[str, Any], want: list[JSON]
+) -> None:
+    status, answer = create(mutating.client(), pod(gpu_container(), **spec), namespace)
+
+    assert status == 201, answer
+    found = [
+        each for each in answer["spec"]["tolerations"] if "node.kubernetes.io" not in each.get("key", "")
+    ]
+    assert [{k: v for k, v in each.items() if (k, v) != ("operator", "Equal")} for each in found] == want
+
+
+def test_cpu_pods_get_no_tolerations(plane: ControlPlane) -> None:
+    _status, answer = create(plane.client(), pod())
+
+    assert all(each["key"].startswith("node.kubernetes.io/") for each in answer["spec"]["tolerations"])
+
+
+# ---- what is refused
+
+DEVICES: dict[str, Any] = {"volumes": [{"name": "dev", "hostPath": {"path": "/dev//nvidia0"}}]}
+MOUNTING = container(volumeMounts=[{"name": "dev", "mountPath": "/dev/nvidia0"}])
+SIDECARS = [
+    gpu_container("4", name="a", restartPolicy="Always"),
+    gpu_container("4", name="b"),
+    gpu_container("1", name="c", restartPolicy="Always"),
+]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "document", "told"),
+    [
+        pytest.param(
+            TEAM,
+            pod(gpu_container(name="a"), container("b", env=[ALL])),
+            ['spec.containers[1].env[0] (container "b") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs'],
+            id="variable",
+        ),
+        pytest.param(
+            TEAM,
+            pod(
+                container(
+                    "a",
+                    env=[{"name": ALL["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                )
+            ),
+            ['spec.containers[0].env[0] (container "a"): NVIDIA_VISIBLE_DEVICES shows GPUs'],
+            id="variable-from-elsewhere",
+        ),
+        pytest.param(
+            TEAM,
+            pod(MOUNTING, **DEVICES),
+            [
+                'spec.volumes[0].hostPath.path = "/dev//nvidia0": container "main" mounts the node\'s own GPU devices'
+            ],
+            id="devices-mounted",
+        ),
+        pytest.param(
+            TEAM,
+            pod(gpu_container("5")),
+            [
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows at most 4'
+            ],
+            id="more-than-a-container-may-have",
+        ),
+        pytest.param(
+            TEAM,
+            pod(*(gpu_container("3", name=name) for name in "abc")),
+            ["spec: the pod needs 9 nvidia.com/gpu at one time, and the policy allows at most 8 per pod"],
+            id="more-than-a-pod-may-have",
+        ),
+        pytest.param(
+            TEAM,
+            pod(gpu_container("4"), initContainers=SIDECARS),
+            ["spec: the pod needs 9 nvidia.com/gpu at one time"],
+            id="sidecars-count-for-the-whole-life",
+        ),
+        pytest.param(
+            TEAM,
+            pod(gpu_container("101", resource="nvidia.com/gpucores")),
+            ["this is more than 100 percent of a GPU"],
+            id="percentage",
+        ),
+        pytest.param(
+            RESTRICTED,
+            pod(gpu_container(), nodeSelector={"accelerator": "nvidia-h100-80gb"}),
+            [
+                "spec: nodeSelector accelerator=nvidia-h100-80gb means nvidia-h100-80gb, which may not be used in "
+                f"namespace {RESTRICTED}; allowed here: nvidia-t4, nvidia-a100* [gpu-class]"
+            ],
+            id="class-that-may-not-be-used",
+        ),
+        pytest.param(
+            LABELLED, pod(gpu_container("2")), ["allows at most 1 per pod; ask for 1"], id="policy-by-labels"
+        ),
+        pytest.param(
+            RESTRICTED,
+            pod(gpu_container()),
+            ["nothing pins the pod to a GPU class", "set nodeSelector accelerator"],
+            id="no-class",
+        ),
+        pytest.param(
+            RESTRICTED,
+            pod(gpu_container(), annotations={"gpu-admission.dev/gpu-class": "nvidia-h100"}),
+            [
+                'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-h100": may not be used in namespace'
+            ],
+            id="class-named-by-annotation",
+        ),
+        pytest.param(
+            RESTRICTED,
+            pod(
+                gpu_container(),
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {
+                                    "matchExpressions": [
+                                        {
+                                            "key": "accelerator",
+                                            "operator": "In",
+                                            "values": ["nvidia-t4", "nvidia-l4"],
+                                        }
+                                    ]
+                                }
+                            ]
+                        }
+                    }
+                },
+            ),
+            ["node affinity accelerator in (nvidia-t4, nvidia-l4) means nvidia-l4, which may not be used"],
+            id="class-by-affinity",
+        ),
+    ],
+)
+def test_refused(plane: ControlPlane, namespace: str, document: JSON, told: list[str]) -> None:
+    status, answer = create(plane.client(), document, namespace)
+
+    assert status == 403, answer
+    assert all(words in answer["message"] for words in told), answer["message"]
+
+
+def test_a_pod_that_is_placed_after_its_creation_is_looked_at_again(plane: ControlPlane) -> None:
+    client, gated = plane.client(), pod(gpu_container(), schedulingGates=[{"name": "example.com/queue"}])
+    gated["metadata"]["name"] = "gated"
+    path = f"/api/v1/namespaces/{RESTRICTED}/pods/gated"
+    assert create(client, gated, RESTRICTED, dry_run=False)[0] == 201
+
+    refused, answer = client.patch(path, {"spec": {"nodeSelector": {"accelerator": "nvidia-h100-80gb"}}})
+    placed, _ = client.patch(
+        path, {"spec": {"nodeSelector": {"accelerator": "nvidia-t4"}, "schedulingGates": None}}
+    )
+
+    assert (refused, placed) == (403, 200)
+    assert "means nvidia-h100-80gb, which may not be used" in answer["message"]
+
+
+def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
+    for path in sorted((ROOT / "deploy/chart/files/crds").glob("*.yaml")):
+        plane.kubectl("apply", "--server-side", "-f", path)
+    stored = {
+        "apiVersion": "gpu-admission.dev/v1alpha1",
+        "kind": "GPUPolicy",
+        "metadata": {"name": "stored"},
+        "spec": {"match": {"namespaces": ["backstop-stored"]}, "rules": {"gpu-requests": {"maxPerPod": 3}}},
+    }
+    plane.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpu-admission.dev", "--timeout=30s")
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(stored))
+    result = CliRunner().invoke(main, ["export", "--kubeconfig", str(plane.kubeconfig()), "-o", "json"])
+    plane.kubectl("delete", "gpupolicy", "stored")
+
+    assert result.exit_code == 0, result.stderr
+    names = {each["metadata"]["name"] for each in json.loads(result.stdout)["items"]}
+    assert {"gpu-admission.stored.gpu-requests", "gpu-admission.built-in.gpu-requests"} <= names
+    # kubectl takes the List with what is beside its items.
+    applied = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=result.stdout)
+    assert len(applied.stdout.splitlines()) == len(json.loads(result.stdout)["items"])

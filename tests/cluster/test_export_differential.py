@@ -1,0 +1,256 @@
+"""The exported policies against our own engine, over generated pods: the same verdict, the same additions.
+
+Of the engine only what is exported counts: all of gpu-isolation and gpu-toleration, how many GPUs (the API server itself has
+checked the numbers), and on which class.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+import jsonpatch
+import msgspec
+import pytest
+
+from policies.finding import Finding
+from tests.builders import JSON, container, view
+from tests.cluster.backstop import (
+    EXEMPTED,
+    NAMESPACES,
+    RESTRICTED,
+    TEAM,
+    configuration,
+    create,
+    installed,
+    labels,
+    mutations,
+)
+from tests.controlplane import ControlPlane
+from webhook.engine import Engine, Outcome, Subject
+from webhook.manifests import as_stored, with_requests
+
+SEED = 20261121
+PODS = 500
+THREADS = 6
+ADDED = frozenset({"gpu-isolation", "gpu-toleration"})
+COUNTED = ("the policy allows at most", "more than 100 percent")
+"""What is left to say about numbers once the API server has let a pod pass."""
+
+RESOURCES = [*["nvidia.com/gpu"] * 4, "nvidia.com/mig-1g.10gb", "nvidia.com/gpucores", "amd.com/gpu"]
+RESOURCES += [
+    "deviceclass.resource.kubernetes.io/big",
+    "gpu.intel.com/i915_monitoring",
+    "gpu.intel.com/i915",
+    "rdma/hca",
+]
+AMOUNTS = ["0", "1", "1", "1", "2", "3", "4", "5", "1k", "2000m", "150"]
+VALUES = ["void", "none", "", "all", "0", None, "x" * 130]
+PATHS = [
+    "/dev",
+    "/dev/",
+    "/dev/nvidia0",
+    "//dev/./nvidia-caps/c",
+    "/dev/dri/card0",
+    "/dev/drive",
+    "/dev/shm",  # noqa: S108  of the node, and only a text
+    "/",
+    "/devices",
+]
+PATHS += ["/dev/kfd", "/dev/kfd2", "/var/dev/nvidia0", "/dev/accel/accel0", "/./", "/dev/nvme0n1"]
+TOLERATIONS = [
+    {"operator": "Exists"},
+    {"key": "nvidia.com/gpu", "operator": "Exists"},
+    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+    {"key": "dedicated", "operator": "Equal", "value": "ml-workloads", "effect": "NoSchedule"},
+    {"key": "dedicated", "value": "others", "effect": "NoSchedule"},
+    {"key": "reserved", "operator": "Exists", "effect": "NoExecute"},
+    {"key": "reserved", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 600},
+    {"key": "accelerator", "operator": "Exists"},
+    {"key": "zone", "value": "a"},
+]
+LABELS = ["accelerator", "accelerator", "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "disk"]
+CLASSES = [
+    "nvidia-t4",
+    "nvidia-a100",
+    "nvidia-a100-80gb",
+    "nvidia-h100-80gb",
+    "nvidia-l4",
+    "Tesla-T4",
+    "nvidia-tesla-a100",
+    "x",
+]
+
+
+def some(choose: random.Random, chance: float, **fields: object) -> JSON:
+    """Return each of the fields with that chance."""
+    return {name: value for name, value in fields.items() if choose.random() < chance}
+
+
+def container_of(choose: random.Random, name: str) -> JSON:
+    made = container(name, **some(choose, 0.1, securityContext={"privileged": choose.random() < 0.7}))
+    if choose.random() < 0.5:
+        asked = {choose.choice(RESOURCES): choose.choice(AMOUNTS) for _ in range(choose.choice([1, 1, 2]))}
+        made["resources"] = {"limits": {"cpu": "1", **asked}, **some(choose, 0.3, requests=asked)}
+    if choose.random() < 0.3:
+        value = choose.choice(VALUES)
+        variable: JSON = {"name": "NVIDIA_VISIBLE_DEVICES", **({} if value is None else {"value": value})}
+        if choose.random() < 0.2:
+            variable = {
+                "name": "NVIDIA_VISIBLE_DEVICES",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+            }
+        made["env"] = [{"name": "HOME", "value": "/"}, variable]
+    if choose.random() < 0.2:
+        made["volumeMounts"] = [{"name": choose.choice(["v0", "v1"]), "mountPath": "/mnt"}]
+    if choose.random() < 0.1:
+        made.setdefault("resources", {})["claims"] = [{"name": "claim"}]
+    return made
+
+
+def term_of(choose: random.Random) -> JSON:
+    expressions = [
+        {
+            "key": choose.choice(LABELS),
+            "operator": choose.choice(["In", "In", "In", "NotIn"]),
+            "values": choose.sample(CLASSES, choose.choice([1, 1, 2])),
+        }
+        for _ in range(choose.choice([0, 1, 1, 2]))
+    ]
+    return {"matchExpressions": expressions} if expressions else {}
+
+
+def pods() -> Iterator[JSON]:
+    choose = random.Random(SEED)  # noqa: S311  the same pods in every run
+    for number in range(PODS):
+        spec: JSON = {
+            "containers": [container_of(choose, f"c{i}") for i in range(choose.choice([1, 1, 2, 3]))],
+            "volumes": [{"name": name, "hostPath": {"path": choose.choice(PATHS)}} for name in ("v0", "v1")],
+            "resourceClaims": [{"name": "claim", "resourceClaimName": "mine"}],
+            **some(choose, 0.15, schedulingGates=[{"name": "example.com/queue"}]),
+            **some(choose, 0.5, tolerations=choose.sample(TOLERATIONS, choose.choice([1, 2, 3]))),
+            **some(
+                choose, 0.4, nodeSelector={choose.choice(LABELS): choose.choice(CLASSES) for _ in range(2)}
+            ),
+        }
+        if not any("claims" in each.get("resources", {}) for each in spec["containers"]):
+            del spec["resourceClaims"]
+        if choose.random() < 0.4:
+            steps = [container_of(choose, f"i{i}") for i in range(choose.choice([1, 2, 3]))]
+            for step in steps:
+                step.get("resources", {}).pop("claims", None)
+            spec["initContainers"] = [{**step, **some(choose, 0.4, restartPolicy="Always")} for step in steps]
+        if choose.random() < 0.2:
+            terms = [term_of(choose) for _ in range(choose.choice([1, 2]))]
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            spec["affinity"] = {"nodeAffinity": required}
+        annotations = some(choose, 0.1, **{"gpu-fraction": "0.5"})
+        annotations |= some(
+            choose, 0.1, **{"gpu-admission.dev/gpu-class": choose.choice(["nvidia-h100", "gpu"])}
+        )
+        metadata = {"name": f"generated-{number}", "annotations": annotations}
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def without_claims(document: JSON) -> JSON:
+    """Return the pod as an API server stores it that does not know of claims (DRA is off before 1.34)."""
+    spec = {key: value for key, value in document["spec"].items() if key != "resourceClaims"}
+    for containers in (spec["containers"], spec.get("initContainers", [])):
+        for each in containers:
+            each.get("resources", {}).pop("claims", None)
+    return {**document, "spec": spec}
+
+
+# ---- what our engine says
+
+
+class Expected(msgspec.Struct):
+    denials: list[Finding]
+    pod: JSON
+
+
+def expected(engine: Engine, document: JSON, namespace: str, *, mutating: bool) -> Expected:
+    now = datetime.now(UTC)
+    document = with_requests(as_stored(deepcopy(document)))
+    decision = engine.mutate(Subject(pod=view(document), namespace=namespace, labels=labels(namespace)), now)
+    operations = [
+        msgspec.to_builtins(operation)
+        for change in decision.changes
+        if change.rule in ADDED and mutating
+        for operation in change.change.operations
+    ]
+    patched = jsonpatch.apply_patch(document, operations)
+    verdict = engine.validate(Subject(pod=view(patched), namespace=namespace, labels=labels(namespace)), now)
+    return Expected([each for each in verdict.findings(Outcome.DENIED) if is_exported(each)], patched)
+
+
+def is_exported(finding: Finding) -> bool:
+    if finding.rule == "gpu-requests":
+        return any(words in finding.message for words in COUNTED)
+    return finding.rule in {"gpu-isolation", "gpu-class"}
+
+
+# ---- the comparison
+
+
+def additions(document: JSON) -> JSON:
+    """Return what the two rules may have added to, without what the API server adds by itself."""
+    spec = document["spec"]
+    tolerations = [
+        each for each in spec.get("tolerations", []) if "node.kubernetes.io" not in each.get("key", "")
+    ]
+    containers = spec["containers"] + spec.get("initContainers", [])
+    # An empty value is left out in JSON of the API server.
+    env = {
+        c["name"]: [{k: v for k, v in e.items() if k != "valueFrom" and v} for e in c.get("env", [])]
+        for c in containers
+    }
+    return {"tolerations": tolerations, "env": env}
+
+
+@pytest.fixture(scope="module")
+def plane(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with installed(full_plane, configuration(tmp_path_factory.mktemp("config"))):
+        yield full_plane
+
+
+def test_exported_policies_and_engine_agree(
+    plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    engine = Engine(configuration(tmp_path_factory.mktemp("engine")))
+    client = plane.client()
+    mutating = mutations(client) is not None
+    choose = random.Random(SEED)  # noqa: S311  the same namespaces in every run
+    namespaces = [*NAMESPACES, TEAM, RESTRICTED, RESTRICTED]
+    knows_claims = client.get("/apis/resource.k8s.io")[0] == HTTPStatus.OK
+    documents = [document if knows_claims else without_claims(document) for document in pods()]
+    cases = [(document, choose.choice(namespaces)) for document in documents]
+    with ThreadPoolExecutor(THREADS) as pool:
+        answers = list(pool.map(lambda case: create(client, *case), cases))
+
+    seen: Counter[str] = Counter()
+    differences: list[tuple[object, ...]] = []
+    for (document, namespace), (status, answer) in zip(cases, answers, strict=True):
+        want = expected(engine, document, namespace, mutating=mutating)
+        if status == 422:
+            seen["invalid"] += 1
+            continue
+        told = answer.get("message", "")
+        isolation = [finding.sentence() for finding in want.denials if finding.rule == "gpu-isolation"]
+        if (status == 403) != bool(want.denials):
+            differences.append((namespace, document, told, want.denials))
+        elif status == 403 and "[gpu-isolation]" in told and not told.endswith("; ".join(isolation)):
+            differences.append((namespace, document, told, isolation))
+        elif status == 201 and additions(answer) != additions(want.pod):
+            differences.append((namespace, document, additions(answer), additions(want.pod)))
+        seen.update({finding.rule for finding in want.denials} or {"allowed"})
+        seen[f"{status} in {namespace}"] += 1
+    assert differences[:3] == [], f"{len(differences)} of {len(cases)} differ"
+    assert seen["invalid"] < PODS / 5, seen
+    assert all(seen[key] > 20 for key in ("gpu-requests", "gpu-class", "gpu-isolation", "allowed")), seen
+    assert seen[f"201 in {EXEMPTED}"] > 20, seen

@@ -1,0 +1,260 @@
+"""How far the exported policies reach: ephemeral containers, pod templates, modes, large pods; and that the webhook fits in."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.builders import JSON, container, gpu_container, pod
+from tests.cluster.backstop import (
+    EXEMPTED,
+    POLICY,
+    TEAM,
+    WARNED,
+    configuration,
+    create,
+    create_job,
+    deployment,
+    installed,
+    mutations,
+)
+from tests.controlplane import ControlPlane
+from tests.controlplane.client import STRATEGIC_PATCH
+from tests.controlplane.webhook import Webhook
+
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+
+
+@pytest.fixture(scope="module")
+def plane(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with installed(full_plane, configuration(tmp_path_factory.mktemp("config"))):
+        yield full_plane
+
+
+@pytest.fixture
+def mutating(plane: ControlPlane) -> ControlPlane:
+    if mutations(plane.client()) is None:
+        pytest.skip("this API server has no MutatingAdmissionPolicy")
+    return plane
+
+
+# ---- ephemeral containers
+
+
+def stored(plane: ControlPlane, name: str, document: JSON, namespace: str = TEAM) -> None:
+    document["metadata"]["name"] = name
+    status, answer = create(plane.client(), document, namespace, dry_run=False)
+    assert status == 201, answer
+
+
+def debug(plane: ControlPlane, name: str, debugger: JSON, namespace: str = TEAM) -> tuple[int, JSON]:
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/ephemeralcontainers"
+    patch = {"spec": {"ephemeralContainers": [debugger]}}
+    status, answer = plane.client().patch(path, patch, content_type=STRATEGIC_PATCH)
+    return status, answer
+
+
+def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
+    stored(plane, "debugged", pod(gpu_container(), volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]))
+    mounts = [{"name": "dev", "mountPath": "/dev"}]
+
+    shown, first = debug(plane, "debugged", container("peek", env=[ALL]))
+    mounted, second = debug(plane, "debugged", container("peek", volumeMounts=mounts))
+
+    assert (shown, mounted) == (403, 403)
+    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs'
+    assert want in first["message"]
+    assert 'container "peek" mounts the node\'s own GPU devices' in second["message"]
+
+
+def test_ephemeral_containers_are_told_void_once(mutating: ControlPlane) -> None:
+    stored(mutating, "helped", pod(gpu_container()))
+
+    first, _ = debug(mutating, "helped", container("one"))
+    second, answer = debug(mutating, "helped", container("two"))
+
+    assert (first, second) == (200, 200)
+    assert {each["name"]: each["env"] for each in answer["spec"]["ephemeralContainers"]} == {
+        "one": [VOID],
+        "two": [VOID],
+    }
+    assert "env" not in answer["spec"]["containers"][0]
+
+
+def test_what_an_ephemeral_container_was_before_is_left_alone(plane: ControlPlane) -> None:
+    stored(plane, "old", pod(container("main", env=[ALL])), EXEMPTED)
+    assert debug(plane, "old", container("one", env=[ALL]), EXEMPTED)[0] == 200
+
+
+# ---- templates
+
+
+def gpus(quantity: object) -> JSON:
+    return {"nvidia.com/gpu": quantity}
+
+
+HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        pytest.param(
+            {"limits": gpus("0.5")},
+            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": GPUs come whole',
+            id="half",
+        ),
+        pytest.param(
+            {"limits": gpus(0.5)},
+            'limits[nvidia.com/gpu] (container "pytorch") = "0.5"',
+            id="half-as-a-number",
+        ),
+        pytest.param({"limits": gpus("500m")}, '"500m": GPUs come whole', id="500m"),
+        pytest.param({"limits": gpus("-1")}, '"-1": nobody can ask for less than nothing', id="negative"),
+        pytest.param({"limits": gpus("many")}, '"many": this is no number', id="no-number"),
+        pytest.param(
+            {"limits": gpus("9223372036854775807")}, "this is more than Kubernetes can count", id="too-large"
+        ),
+        pytest.param(
+            {"limits": gpus("2"), "requests": gpus("1")},
+            HERE
+            + 'requests[nvidia.com/gpu] (container "pytorch") = "1": request and limit of a GPU must be equal',
+            id="request-below-limit",
+        ),
+        pytest.param({"requests": gpus("1")}, "this request has none", id="request-without-limit"),
+        pytest.param({"limits": None, "requests": gpus("1")}, "this request has none", id="limits-null"),
+        pytest.param({"limits": gpus(5)}, '"5": the policy allows at most 4 per container', id="too-many"),
+    ],
+)
+def test_templates_inside_custom_resources_are_checked_as_written(
+    plane: ControlPlane, resources: JSON, told: str
+) -> None:
+    status, answer = create_job(plane.client(), resources)
+
+    assert status == 403, answer
+    assert told in answer["message"]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        pytest.param({"limits": gpus("1")}, id="limit"),
+        pytest.param({"limits": gpus("1000m"), "requests": gpus(1)}, id="equal-in-other-words"),
+        pytest.param({"limits": gpus(None)}, id="null-is-zero"),
+        pytest.param({"limits": None, "requests": None}, id="nulls"),
+        pytest.param({}, id="nothing"),
+    ],
+)
+def test_templates_that_are_in_order(plane: ControlPlane, resources: JSON) -> None:
+    status, answer = create_job(plane.client(), resources)
+
+    assert status == 201, answer
+
+
+def test_a_template_is_refused_or_warned_of_as_the_policy_says(plane: ControlPlane) -> None:
+    refused = plane.kubectl(
+        "apply", "-n", TEAM, "-f", "-", stdin=yaml.safe_dump(deployment("served", "5")), check=False
+    )
+    warned = plane.kubectl("apply", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump(deployment("served", "5")))
+    # It was told when it was written; scaling it writes nothing new.
+    scaled = plane.kubectl("scale", "deployment", "served", "-n", WARNED, "--replicas=1")
+    patched = plane.kubectl(
+        "patch",
+        "deployment",
+        "served",
+        "-n",
+        WARNED,
+        "--type=merge",
+        "-p",
+        json.dumps({"spec": {"replicas": 0}}),
+    )
+
+    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows'
+    assert (refused.returncode, told in refused.stderr) == (1, True), refused.stderr
+    assert "spec.template.spec: the pod needs 5 nvidia.com/gpu at one time" in warned.stderr
+    assert (scaled.stderr, patched.stderr) == ("", "")
+
+
+# ---- modes
+
+
+def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
+    document = pod(
+        container("a", env=[ALL], securityContext={"privileged": True}), tolerations=[{"operator": "Exists"}]
+    )
+    document["metadata"] = {"name": "warned"}
+
+    done = plane.kubectl(
+        "create", "--dry-run=server", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump(document)
+    )
+
+    for told in (
+        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs',
+        'spec.containers[0].securityContext.privileged (container "a") = "true": a privileged container sees',
+        "spec.tolerations[0]: this lets the pod onto GPU nodes, and it asks for no GPU",
+    ):
+        assert told in done.stderr
+
+
+# ---- odd and large pods
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(pod(container(env=None, resources=None, volumeMounts=None, securityContext=None)), id="container"),
+        pytest.param(pod(container(resources={"limits": None, "requests": None, "claims": None})), id="resources"),
+        pytest.param(pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": None}])), id="variable"),
+        pytest.param(
+            pod(gpu_container(), initContainers=None, volumes=None, tolerations=None, nodeSelector=None, affinity=None,
+                schedulingGates=None, resourceClaims=None, nodeName=None, overhead=None),
+            id="spec",
+        ),
+        pytest.param(pod(gpu_container(), affinity={"nodeAffinity": None, "podAffinity": {}}), id="affinity"),
+        pytest.param(pod(gpu_container(), tolerations=[{"operator": "Exists", "key": None, "effect": None}]), id="toleration"),
+        pytest.param({**pod(gpu_container()), "metadata": {"name": "x", "annotations": None, "labels": None}}, id="metadata"),
+    ],
+)  # fmt: skip
+def test_nothing_is_in_the_way_of_a_pod_with_nulls(plane: ControlPlane, document: JSON) -> None:
+    status, answer = create(plane.client(), document)
+
+    assert status == 201, answer
+
+
+def test_a_pod_with_very_many_containers_is_within_the_budget(plane: ControlPlane) -> None:
+    variables = [{"name": f"VARIABLE_{number}", "value": "x" * 40} for number in range(20)]
+    many = [container(f"c-{number}", env=variables) for number in range(100)]
+    document = pod(gpu_container("4", name="gpu"), *many, initContainers=[gpu_container("1", name="init")])
+
+    status, answer = create(plane.client(), document)
+
+    assert status == 201, answer
+
+
+# ---- the webhook beside them
+
+
+@pytest.fixture
+def webhook(mutating: ControlPlane, tmp_path: Path) -> Iterator[Webhook]:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    arguments = ("--kubeconfig", mutating.kubeconfig())  # it reads the labels of namespaces
+    with Webhook(mutating, config=tmp_path, host=14, arguments=arguments) as running:
+        running.register()
+        yield running
+        running.unregister()
+
+
+def test_with_the_webhook_nothing_is_added_twice(mutating: ControlPlane, webhook: Webhook) -> None:
+    status, answer = create(mutating.client(), pod(gpu_container(name="gpu"), container("cpu")))
+
+    assert status == 201, answer
+    env = {each["name"]: each.get("env") for each in answer["spec"]["containers"]}
+    keys = [each["key"] for each in answer["spec"]["tolerations"] if "node.kubernetes.io" not in each["key"]]
+    assert env == {"gpu": None, "cpu": [VOID]}
+    assert keys == ["nvidia.com/gpu", "dedicated", "reserved"]
+    # What the webhook injects it notes on the pod: it had nothing to do.
+    assert "gpu-admission.dev/injected" not in answer["metadata"].get("annotations", {})
+    assert webhook.calls()["mutate"] > 0

@@ -1,0 +1,110 @@
+"""The source on an API server that answers as the tests say; what a real one does is in tests/cluster."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.controllers import eventually
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster.watch import Pace
+from webhook.configuration import cluster_source
+from webhook.configuration.cluster_source import ClusterSource
+from webhook.configuration.source import State, told
+
+QUICK = Pace(watch=60.0, pause_least=0.02, pause_most=0.1)
+POLICY = {
+    "metadata": {"name": "default", "uid": "1", "generation": 1, "resourceVersion": "4"},
+    "spec": {"rules": {"gpu-requests": {"maxPerPod": 1}}},
+}
+GONE = status(404, "the server could not find the requested resource")
+
+
+class Cluster:
+    """An API server with what `items` says by plural; None: there is no such kind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.items: dict[str, list[Any] | None] = {}
+        self.answer: Answer | None = None
+        self.ended = threading.Event()
+        self.server = ApiServer(folder, self._answer)
+
+    def _answer(self, request: Request) -> Answer:
+        plural = request.path.rpartition("/")[2]
+        found = self.items.get(plural, [])
+        if self.answer is not None or found is None:
+            return self.answer or GONE
+        if "watch" in request.query:
+            return Answer(stream=[], wait=self.ended)
+        return Answer(json.dumps({"metadata": {"resourceVersion": "5"}, "items": found}).encode())
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    with cluster.server:
+        yield cluster
+        cluster.ended.set()
+
+
+@pytest.fixture
+def states() -> list[State]:
+    return []
+
+
+@pytest.fixture
+def source(cluster: Cluster, states: list[State]) -> Iterator[ClusterSource]:
+    source = ClusterSource(cluster.server.client(), states.append, pace=QUICK)
+    yield source
+    source.stop()
+
+
+def test_documents_are_in_force_once_all_kinds_were_listed(
+    cluster: Cluster, source: ClusterSource, states: list[State]
+) -> None:
+    cluster.items["gpupolicies"] = [POLICY]
+    waited = source.waits
+
+    source.start()
+    source.wait()
+
+    assert waited
+    assert [policy.name for policy in source.engine.configuration.policies.policies] == ["default"]
+    assert not source.waits
+    assert states == [source.state]
+    assert told(source)["read"] is True
+
+
+def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Cluster, source: ClusterSource) -> None:
+    cluster.items["gpuclasses"] = None
+
+    source.start()
+    source.wait()
+
+    assert not source.state.read
+    assert told(source)["from"] == "cluster"
+    assert source.engine.configuration.policies.policies == ()
+    cluster.items["gpuclasses"] = []
+    assert eventually(lambda: source.state.read)
+
+
+def test_an_api_server_that_is_away_is_waited_for_but_not_for_ever(
+    cluster: Cluster, source: ClusterSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cluster_source, "START_SECONDS", 0.5)
+    cluster.answer = status(503, "starting")
+
+    source.start()
+    waited = source.waits
+    source.wait()
+
+    assert waited
+    assert not source.waits
+    assert eventually(
+        lambda: "no documents could be read yet: the built-in ones are in force" in caplog.messages
+    )
+    cluster.answer = None
+    assert eventually(lambda: source.state.read)

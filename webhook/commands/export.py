@@ -1,0 +1,182 @@
+"""`gpu-admission export`: the rules that the API server can hold by itself, as its own policies (CEL)."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from policies.registry import RULES_BY_ID
+from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.api import ApiClient
+from webhook.commands.output import counted
+from webhook.commands.parameters import Moment, moment
+from webhook.commands.parameters import now as current_time
+from webhook.configuration.cluster_source import ClusterSource
+from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.configuration.snapshot import Configuration
+from webhook.export.backstop import EXPRESSIBLE, Backstop, Wish, backstop
+from webhook.export.objects import Object
+from webhook.export.writing import as_json, as_yaml, header
+
+BAD_INPUT = 2
+OLDEST = (1, 33)
+"""Older API servers lack parts of CEL that are used here (comprehensions with two variables, 1.32, usable from 1.33 on)."""
+
+MUTATIONS = {(1, 36): "v1", (1, 34): "v1beta1"}
+"""The versions of Kubernetes from which on it has MutatingAdmissionPolicy, and of which version."""
+
+EXCLUDED = ("kube-system", "kube-node-lease", "gpu-admission", "gpu-operator")
+"""The namespaces that the webhook leaves alone as well."""
+
+
+class Version(click.ParamType[tuple[int, int]]):
+    """A version of Kubernetes, of which the first two numbers count."""
+
+    name = "VERSION"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        parts = str(value).removeprefix("v").split(".")[:2]
+        if len(parts) < len(OLDEST) or not all(part.isascii() and part.isdigit() for part in parts):
+            self.fail(f'"{value}" is no version of Kubernetes; write it as 1.36.', param, ctx)
+        version = int(parts[0]), int(parts[1])
+        if version < OLDEST:
+            oldest = ".".join(map(str, OLDEST))
+            self.fail(
+                f"the CEL of Kubernetes {value} lacks what this needs; {oldest} is the oldest.", param, ctx
+            )
+        return version
+
+
+def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Return the rules that are named, separated by commas; all that can be exported if none is."""
+    names = tuple(part.strip() for part in value.split(",")) if value is not None else EXPRESSIBLE
+    for name in names:
+        if name not in EXPRESSIBLE:
+            what = "cannot be exported" if name in RULES_BY_ID else "is no rule"
+            raise click.BadParameter(f'"{name}" {what}; these can: {", ".join(EXPRESSIBLE)}')
+    return names
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Directory of documents; left out, without a cluster: the built-in defaults.",
+)
+@click.option("--kubeconfig", help="Export the documents in the cluster that this file names.")
+@click.option("--in-cluster", is_flag=True, help="Export those in the cluster in which this runs.")
+@click.option("-o", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="Write a file per policy into this directory."
+)
+@click.option("--rules", callback=rule_ids, metavar="RULE,…", help="Export only these.")
+@click.option(
+    "--kubernetes", type=Version(), default="1.36", show_default=True, help="The version of the API server."
+)
+@click.option(
+    "--api-version",
+    type=click.Choice(["v1", "v1beta1"]),
+    help="Of MutatingAdmissionPolicy; left out: what that version of Kubernetes has switched on or can.",
+)
+@click.option(
+    "--exclude-namespace",
+    "excluded",
+    multiple=True,
+    default=EXCLUDED,
+    show_default=True,
+    help="Leave this namespace alone, whatever the policies say; repeatable.",
+)
+@click.option("--now", type=Moment(), default=current_time, help="What holds at this time is exported.")
+@click.pass_context
+def export(
+    context: click.Context,
+    *,
+    config: Path | None,
+    kubeconfig: str | None,
+    in_cluster: bool,
+    form: str,
+    output: Path | None,
+    rules: tuple[str, ...],
+    kubernetes: tuple[int, int],
+    api_version: str | None,
+    excluded: tuple[str, ...],
+    now: datetime,
+) -> None:
+    """Write what of the rules CEL can express as ValidatingAdmissionPolicy and MutatingAdmissionPolicy objects.
+
+    They hold inside the API server: while the webhook is away, for pods that never reach it, for ephemeral containers.
+    What is not in them, and why, is said on stderr. Exits with 2 if the documents are not valid.
+    """
+    try:
+        is_stored = config is None and (kubeconfig is not None or in_cluster)
+        configuration = stored(kubeconfig) if is_stored else load_directory(config)
+    except (AccessError, TimeoutError) as error:
+        click.echo(f"error: {error}", err=True)
+        context.exit(BAD_INPUT)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(f"error: {problem}", err=True)
+        context.exit(BAD_INPUT)
+    mutations = api_version or next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
+    wish = Wish(now=now, mutations=mutations, rules=rules, excluded=tuple(dict.fromkeys(excluded)))
+    made = backstop(configuration, wish)
+    if output is not None:
+        write(output, form, made, configuration, now)
+    elif form == "json":
+        click.echo(as_json(made, configuration.version, moment(now)), nl=False)
+    else:
+        click.echo(header(made, configuration.version, moment(now)) + as_yaml(made.objects), nl=False)
+    tell(made)
+
+
+def stored(kubeconfig: str | None) -> Configuration:
+    """Return the configuration in force in the cluster. Raises AccessError, TimeoutError."""
+    source = ClusterSource(ApiClient(load_access(kubeconfig)), lambda _state: None)
+    source.start()
+    try:
+        source.wait()
+        if not source.state.read:
+            raise TimeoutError("the documents in the cluster could not be read")
+        for problem in source.state.refused:
+            click.echo(f"warning: not in force, so not exported: {problem}", err=True)
+        return source.engine.configuration
+    finally:
+        source.stop()
+
+
+def write(directory: Path, form: str, made: Backstop, configuration: Configuration, now: datetime) -> None:
+    """Write each policy and its binding into a file of its name, and tell which files there are no longer part of it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    head = header(made, configuration.version, moment(now))
+    by_name: dict[str, list[Object]] = {}
+    for each in made.objects:
+        by_name.setdefault(each["metadata"]["name"], []).append(each)
+    for name, objects in by_name.items():
+        part = Backstop(objects=tuple(objects), gaps=made.gaps, ending=made.ending)
+        text = (
+            as_json(part, configuration.version, moment(now))
+            if form == "json"
+            else head + as_yaml(part.objects)
+        )
+        (directory / f"{name}.{form}").write_text(text, encoding="utf-8")
+    written = {f"{name}.{form}" for name in by_name}
+    stale = sorted(path.name for path in directory.glob("gpu-admission.*") if path.name not in written)
+    for name in stale:
+        click.echo(f"no longer part of it, remove: {directory / name}", err=True)
+
+
+def tell(made: Backstop) -> None:
+    """Say on stderr how much it is, what ends by itself, and what is not in it."""
+    policies = counted(sum("Binding" not in each["kind"] for each in made.objects), "policy", "policies")
+    click.echo(f"{policies} of the API server, each with its binding", err=True)
+    _list("ends by itself, but not in CEL, which has no clock; export again then:", made.ending)
+    _list("not exported:", map(str, made.gaps))
+
+
+def _list(title: str, items: Iterable[str]) -> None:
+    lines = [f"- {item}" for item in items]
+    if lines:
+        click.echo("\n".join([title, *lines]), err=True)
