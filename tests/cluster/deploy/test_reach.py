@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import JSON
 from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane
+from tests.controlplane.build import claims_api
 from tests.controlplane.webhook import Calls, Webhook
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
@@ -265,10 +266,10 @@ def test_changes_of_a_workload(webhook: Webhook, plane: ControlPlane) -> None:
 
 
 def test_claims(webhook: Webhook, plane: ControlPlane) -> None:
-    path = f"/apis/resource.k8s.io/v1/namespaces/{TEAM}/resourceclaims"
+    path = f"{claims_api()}/namespaces/{TEAM}/resourceclaims"
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     claim = {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": claims_api().removeprefix("/apis/"),
         "kind": "ResourceClaim",
         "metadata": {"name": "one"},
         "spec": {"devices": {"requests": [request]}},
