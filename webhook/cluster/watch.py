@@ -78,7 +78,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     silence: float = 80.0
     relist: float = 1800.0
     pause_least: float = 0.2
-    pause_most: float = 20.0
+    pause_most: float = 10.0
 
 
 class View(msgspec.Struct, Generic[K], frozen=True):

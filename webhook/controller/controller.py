@@ -32,8 +32,9 @@ STORED_SECONDS = 1.0
 """From any other change to the count that shows it: what was stored has its room already, as an entry. Each count is a write
 that creations contend with, one conflict in three counts where they come one by one; a second's entries add little to theirs."""
 LOOK_SECONDS = 0.5
-FAILED_SECONDS = (1.0, 60.0)
-"""First and longest pause of a namespace that could not be settled."""
+FAILED_SECONDS = (1.0, 10.0)
+"""First and longest pause of a namespace that could not be settled. What is left by an API server that was killed is first seen
+by the first look or watch after its return, and held for the whole bound from then."""
 HANGS_SECONDS = 120.0
 """A worker busy for longer with one namespace is not healthy; its calls alone end within some tens of seconds."""
 
