@@ -1,8 +1,8 @@
 """What a quota costs: pods created through a real API server with no quota, with its own ResourceQuota, and with a GPUQuota.
 
 The ResourceQuota is kept by its own controller and the GPUQuota by ours, both running all the time; their namespaces differ, so
-that only the webhooks have to come and go between samples. gpu-admission without a quota stands between: what it costs to
-correct and place a pod is no cost of the quota.
+that only the webhooks have to come and go between samples. Two hooks that do nothing, and gpu-admission without a quota, stand
+between: what it costs to be called, and to correct and place a pod, is no cost of the quota.
 """
 
 import json
@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tests.bench.admissions import FOLDER, NAMESPACE, Admission, Nothing, Ours
+from tests.bench.admissions import FOLDER, NAMESPACE, Admission, Noop, Nothing, Ours
 from tests.bench.clients import NUMBER, Plan
 from tests.bench.cluster import API_SERVER, CLIENTS, WEBHOOK
 from tests.bench.figures import Figures, Target, figures, percentile, ratio
 from tests.bench.measure import Sample, measure
+from tests.bench.noop_server import NoopServer
 from tests.bench.pods import GPU, model_server
 from tests.cluster.controllers import Command, eventually
 from tests.controlplane import ControlPlane
@@ -77,9 +78,11 @@ class Scene:
         self.team.quota({"gpus": str(ROOM), "classes": {"nvidia-a100-80gb": str(ROOM)}})
         _await(lambda: self.team.used() is not None, "the GPUQuota is not counted")
         nothing = Nothing(self.plane)
+        noop = Noop(self.plane, stack.enter_context(NoopServer(self.plane, host=20)))
         self.subjects = [
             Subject(NO_QUOTA, nothing, NAMESPACE),
             Subject(RESOURCE_QUOTA, nothing, NATIVE),
+            Subject(noop.name, noop, NAMESPACE),
             Subject(NO_GPU_QUOTA, ours, NAMESPACE),
             Subject(GPU_QUOTA, ours, OURS),
         ]
@@ -137,6 +140,8 @@ def compare(*, rounds: int, creates: int, progress: Callable[[str], None]) -> Qu
             registered: Admission | None = None
             for subject in scene.subjects:
                 if subject.admission is not registered:
+                    if registered is not None:
+                        registered.unregister()
                     subject.admission.register()
                     subject.admission.await_force()
                     registered = subject.admission

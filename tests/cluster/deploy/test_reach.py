@@ -262,7 +262,8 @@ def test_changes_of_a_workload(webhook: Webhook, plane: ControlPlane) -> None:
 
     assert calls(webhook, plane, "PATCH", path, {"spec": {"paused": True}}) == NEVER
     relabelled = {"spec": {"template": {"metadata": {"labels": {"app": "server", "version": "2"}}}}}
-    assert calls(webhook, plane, "PATCH", path, relabelled) == ONCE
+    # More often than once where a controller's write came between: the API server then applies the patch anew.
+    assert set(calls(webhook, plane, "PATCH", path, relabelled)) == {"validate"}
 
 
 def test_claims(webhook: Webhook, plane: ControlPlane) -> None:

@@ -4,6 +4,7 @@ Bound pods, shared claims and what is deleted while no controller runs stand in 
 test_controller_turns.py, too; here is what the webhook has a part in.
 """
 
+import json
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -107,6 +108,35 @@ def test_what_ends_makes_room_within_seconds(team: Namespace, end: str) -> None:
         team.set_phase("first", end)
 
     assert eventually(lambda: gpu_pods(team, "next") == [201], seconds=5)
+
+
+def test_a_claim_template_that_never_fits_is_warned_about(team_of: ControlPlane, team: Namespace) -> None:
+    in_force(team, {"gpus": "2"})
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    registered = team.client.get(f"{path}/zz-gpu-admission")[1]["webhooks"]
+    claims = next(each for each in registered if each["name"].startswith("resourceclaims."))
+    rule = {**claims["rules"][0], "resources": ["resourceclaimtemplates"]}
+    advice = {"failurePolicy": "Ignore", "timeoutSeconds": 2, "sideEffects": "None", "rules": [rule]}
+    entry = {**claims, **advice, "name": "resourceclaimtemplates.validate.gpu-admission.dev"}
+    configuration = {"metadata": {"name": "claim-templates"}, "webhooks": [entry]}
+    assert team.client.post(path, configuration)[0] == 201
+
+    def told(count: int) -> str:
+        document: JSON = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+        document |= {"metadata": {"name": f"cards-{count}"}, "spec": {"spec": claim("", count)["spec"]}}
+        dry = ("create", "--dry-run=server", "-n", team.name, "-f", "-")
+        return team_of.kubectl(*dry, stdin=json.dumps(document)).stderr
+
+    try:
+        assert eventually(
+            lambda: (
+                "no claim could ever be made from this template: gpus 3, of which the quota allows 2"
+                in told(3)
+            )
+        ), told(3)
+        assert "Warning" not in told(2)
+    finally:
+        team.client.delete(f"{path}/claim-templates")
 
 
 def test_nobody_comes_in_while_something_is_in_flight_that_another_unpinned_charged(team: Namespace) -> None:
