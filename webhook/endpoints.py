@@ -50,7 +50,11 @@ class Reply(NamedTuple):
 
 
 class AdmissionEndpoints:
-    """Answers /mutate and /validate, and leaves everything else to `app`."""
+    """Answers /mutate and /validate, and leaves everything else to `app`.
+
+    What follows in the path, as in /mutate/gpu-pods-are-refused-while…, is for people: of a webhook that cannot be reached
+    the API server's message shows no text of ours but this one.
+    """
 
     def __init__(self, app: WSGIApplication, admission: Admission, metrics: Metrics) -> None:
         self._app = app
@@ -58,8 +62,7 @@ class AdmissionEndpoints:
         self._metrics = metrics
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO")
-        answer = self._answers.get(path or "")
+        answer = self._answers.get(endpoint_of(environ.get("PATH_INFO", "")))
         if answer is None:
             return self._app(environ, start_response)
         deadline = deadline_of(_timeout(environ.get("QUERY_STRING", "")))
@@ -88,6 +91,12 @@ class AdmissionEndpoints:
     def _refused(self, code: int, message: str) -> Reply:
         self._metrics.bad_requests.labels(str(code)).inc()
         return Reply(f"{code} {REASONS[code]}", TEXT, f"{message}\n".encode(errors="replace"))
+
+
+def endpoint_of(path: str) -> str:
+    """Return the first step of a path: `/mutate` of `/mutate/for-people`."""
+    end = path.find("/", 1)
+    return path if end < 0 else path[:end]
 
 
 def _timeout(query: str) -> str | None:

@@ -52,6 +52,19 @@ def client(metrics: Metrics) -> FlaskClient:
     return create_app(Admission(lambda: engine, None, metrics), metrics, lambda: (True, {})).test_client()
 
 
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        pytest.param("/mutate/try-again-in-a-minute", 200, id="words-for-people-behind-the-endpoint"),
+        pytest.param("/mutate/", 200, id="no-words"),
+        pytest.param("/mutated", 404, id="another-word"),
+        pytest.param("/healthz/mutate", 404, id="not-in-front"),
+    ],
+)
+def test_the_first_step_of_the_path_is_the_endpoint(client: FlaskClient, path: str, code: int) -> None:
+    assert client.post(path, json=review(pod(gpu_container()))).status_code == code
+
+
 @pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
 @pytest.mark.parametrize(
     ("body", "content_type", "code", "told"),

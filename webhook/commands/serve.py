@@ -27,6 +27,7 @@ from webhook.configuration.metrics import ConfigurationCollector
 from webhook.configuration.reviews import DocumentReviews
 from webhook.configuration.source import Source, told
 from webhook.configuration.sources import source_of
+from webhook.endpoints import endpoint_of
 from webhook.metrics import Metrics
 from webhook.namespaces import Namespaces
 from webhook.node_watch import NodeWatch
@@ -161,11 +162,12 @@ class WithoutWaiting(Container[bytes]):
     """
 
     def __init__(self, *, in_cluster: bool) -> None:
-        self._paths = frozenset({b"/mutate"}) if in_cluster else frozenset({b"/mutate", b"/validate"})
+        self._endpoints = {"/mutate"} if in_cluster else {"/mutate", "/validate"}
         self.asks_labels: Callable[[], bool] = lambda: False
 
     def __contains__(self, path: object) -> bool:
-        return path in self._paths and not self.asks_labels()
+        named = isinstance(path, bytes) and endpoint_of(path.decode("latin-1")) in self._endpoints
+        return named and not self.asks_labels()
 
 
 class _Cluster(NamedTuple):

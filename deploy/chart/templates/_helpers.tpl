@@ -99,6 +99,11 @@ is guarded: an error would refuse the pod. The argument is where the pod stands.
   k == 'gpu-fraction' || k == 'gpu-memory' || k.startsWith('gpu-admission.dev/')))
 {{- end }}
 
+{{/* Ends the path that is called for GPU pods, which is all that the API server's message shows of ours while we are away. */}}
+{{- define "gpu-admission.whileAway" -}}
+gpu-pods-are-refused-while-this-webhook-is-away.try-again-in-a-minute.then-tell-your-cluster-administrators
+{{- end }}
+
 {{/* One webhook but for its rules. Arguments: the root, its name, `gpu` for what is refused while we are away or `look` for what
 is done without, the path, and whether it reserves (never on a dry run). */}}
 {{- define "gpu-admission.webhook" -}}
@@ -110,7 +115,7 @@ failurePolicy: {{ if $gpu }}{{ $webhooks.failurePolicy }}{{ else }}Ignore{{ end 
 matchPolicy: Equivalent
 timeoutSeconds: {{ if $gpu }}{{ $webhooks.timeoutSeconds }}{{ else }}2{{ end }}
 clientConfig:
-  service: {namespace: {{ $root.Release.Namespace }}, name: gpu-admission, path: {{ index . 3 }}, port: 443}
+  service: {namespace: {{ $root.Release.Namespace }}, name: gpu-admission, path: {{ index . 3 }}{{ if $gpu }}/{{ include "gpu-admission.whileAway" . }}{{ end }}, port: 443}
 namespaceSelector:
   matchExpressions:
   - key: kubernetes.io/metadata.name

@@ -130,14 +130,15 @@ WORDS = {
 }
 
 
-def test_gpu_pods_are_refused_by_a_message_that_names_the_service(plane: ControlPlane, outage: str) -> None:
+def test_gpu_pods_are_refused_by_a_message_that_says_what_to_do(plane: ControlPlane, outage: str) -> None:
     began = time.monotonic()
     status, answer = plane.client().post(PODS.format(NAMESPACE), pod(gpu=True))
     assert time.monotonic() - began < NO_LIMIT
     assert (status, answer["reason"]) == (500, "InternalError")
     assert answer["message"] == (
         'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
-        'Post "https://gpu-admission.gpu-admission.svc:443/mutate?timeout=5s": '
+        'Post "https://gpu-admission.gpu-admission.svc:443/mutate/gpu-pods-are-refused-while-this-webhook-is-away.'
+        'try-again-in-a-minute.then-tell-your-cluster-administrators?timeout=5s": '
         + WORDS[outage].format(plane.service_address(HOST))
     )
 
