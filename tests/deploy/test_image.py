@@ -191,7 +191,7 @@ def test_nothing_of_the_last_stage_needs_a_shell() -> None:
     instructions = dict(stage(1))
 
     assert "RUN" not in instructions
-    assert instructions["ENTRYPOINT"] == '["/usr/bin/python3", "-m", "webhook"]'
+    assert instructions["ENTRYPOINT"] == '["python3", "-m", "webhook"]'
     assert instructions["USER"] == f"{USER}:{USER}"
 
 

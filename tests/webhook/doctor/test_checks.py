@@ -259,6 +259,34 @@ def test_a_check(check: str, objects: dict[str, Any], want: list[tuple[str, str]
 
 
 @pytest.mark.parametrize(
+    ("annotations", "want"),
+    [
+        pytest.param(
+            {},
+            [
+                "ServiceAccount/gpu-admission-webhook in gpu-admission",
+                "ServiceAccount/gpu-admission-controller in gpu-admission",
+            ],
+            id="of-our-own",
+        ),
+        pytest.param(
+            {"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}, [], id="of-cert-manager"
+        ),
+    ],
+)
+def test_the_secret_is_needed_only_where_the_certificate_is_ours(
+    annotations: dict[str, str], want: list[str], tmp_path: Path
+) -> None:
+    configuration = {"metadata": {"annotations": annotations}}
+    objects = {f"{MUTATING}/zz-gpu-admission": configuration}
+    with cluster_of(tmp_path, objects, denied=["watch secrets"]) as cluster:
+        findings = result_of(BY_ID["service-accounts"], cluster).findings
+
+    assert [finding.object for finding in findings] == want
+    assert all("watch secrets" in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(
     ("check", "objects", "denied", "why"),
     [
         pytest.param("taints", {}, ["list nodes"], "you may not list nodes", id="a-right-is-missing"),

@@ -20,7 +20,9 @@ def _rights(
     return [Right(verb, resource, group, namespace, name) for verb in verbs]
 
 
-def needed(names: Names, kinds: frozenset[str], *, karpenter: bool) -> dict[str, list[Right]]:
+def needed(
+    names: Names, kinds: frozenset[str], *, karpenter: bool, cert_manager: bool
+) -> dict[str, list[Right]]:
     """Return what each ServiceAccount needs, where these kinds of ours are installed."""
     documents = [
         right for plural in PLURALS.values() if plural in kinds for right in _rights(READING, plural, OURS)
@@ -31,25 +33,31 @@ def needed(names: Names, kinds: frozenset[str], *, karpenter: bool) -> dict[str,
         if plural in kinds
         for right in _rights(("patch",), f"{plural}/status", OURS)
     ]
-    quotas = [
-        *_rights(READING, "gpuquotas", OURS),
-        *_rights(("update", "patch"), "gpuquotas/status", OURS),
-    ]
+    rows = _rights(("update",), "gpuquotas/status", OURS)
     own = names.namespace
     configurations = [right for kind in KINDS for right in _rights(READING, kind, GROUP, name=CONFIGURATION)]
     pools = _rights(("list",), "nodepools", "karpenter.sh") if karpenter else []
+    secret = [] if cert_manager else _rights(READING, "secrets", namespace=own, name=names.secret)
+    certificates = [
+        *_rights(("create",), "secrets", namespace=own),
+        *_rights(("patch",), "secrets", namespace=own, name=names.secret),
+        *configurations,
+        *(right for kind in KINDS for right in _rights(("patch",), kind, GROUP, name=CONFIGURATION)),
+    ]
     return {
         WEBHOOK: [
-            *quotas,
+            *_rights(("get",), "gpuquotas", OURS),
+            *rows,
             *documents,
             *_rights(READING, "namespaces"),
             *_rights(READING, "nodes"),
             *pools,
-            *_rights(READING, "secrets", namespace=own, name=names.secret),
+            *secret,
             *configurations,
         ],
         CONTROLLER: [
-            *quotas,
+            *_rights(READING, "gpuquotas", OURS),
+            *rows,
             *documents,
             *statuses,
             *_rights(READING, "pods"),
@@ -57,10 +65,8 @@ def needed(names: Names, kinds: frozenset[str], *, karpenter: bool) -> dict[str,
             *_rights(READING, "resourceclaims", "resource.k8s.io"),
             *_rights(("get", "update"), "leases", "coordination.k8s.io", own, names.lease),
             *_rights(("create",), "leases", "coordination.k8s.io", own),
-            *_rights(("create",), "secrets", namespace=own),
-            *_rights((*READING, "update"), "secrets", namespace=own, name=names.secret),
-            *configurations,
-            *(right for kind in KINDS for right in _rights(("update",), kind, GROUP, name=CONFIGURATION)),
+            *secret,
+            *([] if cert_manager else certificates),
             *_rights(("create",), "pods", namespace=names.canary_namespace),
         ],
     }
@@ -70,7 +76,8 @@ def _permissions(cluster: Cluster) -> Iterator[Told]:
     names = cluster.names
     kinds = frozenset(name.partition(".")[0] for name in wanted().custom_resources)
     karpenter = cluster.get("/apis/karpenter.sh") is not None
-    for account, rights in needed(names, kinds, karpenter=karpenter).items():
+    rights_of = needed(names, kinds, karpenter=karpenter, cert_manager=cluster.has_cert_manager)
+    for account, rights in rights_of.items():
         missing = [
             right
             for right in rights
