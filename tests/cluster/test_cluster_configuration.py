@@ -189,14 +189,14 @@ def test_what_is_worth_knowing_is_told(served: Served) -> None:
 
 
 def test_a_quota_names_what_exists(served: Served) -> None:
-    served.client.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    served.client.post("/api/v1/namespaces", {"metadata": {"name": "limited-by-name"}})
     hard = {
         "gpus": "8",
         "classes": {"nvidia-a10o": "2"},
         "resources": {"nvidia.com/gpus": "4", "nvidia.com/gpu": "4"},
     }
 
-    answer = served.apply(Document("GPUQuota", "default", {"hard": hard}, "team"), check=False)
+    answer = served.apply(Document("GPUQuota", "default", {"hard": hard}, "limited-by-name"), check=False)
 
     assert answer.returncode == 1
     assert (
