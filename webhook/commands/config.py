@@ -1,23 +1,44 @@
-"""`gpu-admission config`: whether a configuration directory is valid, and what it means for each namespace; break glass."""
+"""`gpu-admission config`: what a directory of documents, or those of a cluster, mean for each namespace; break glass."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import quote
 
 import click
 import msgspec
 
 from policies.label_selector import LabelSelector
-from policies.policy import BUILT_IN, BUILT_IN_POLICY, Binding, EffectivePolicy, Exemption, Policy, end_of
+from policies.policy import (
+    BUILT_IN,
+    BUILT_IN_POLICY,
+    Binding,
+    EffectivePolicy,
+    Exemption,
+    Labels,
+    Policy,
+    end_of,
+)
 from policies.registry import RULES
 from policies.rule import Mode
+from webhook.cluster import errors
+from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.api import ApiClient
 from webhook.commands.output import Screen, counted
 from webhook.commands.parameters import Moment, moment
 from webhook.commands.parameters import now as current_time
 from webhook.commands.pause import pause, resume
 from webhook.commands.rules import told
-from webhook.configuration.loader import ConfigurationError, Origins, load_with_origins
+from webhook.configuration.documents import LocatedProblem
+from webhook.configuration.loader import (
+    ConfigurationError,
+    Origins,
+    load_objects_with_origins,
+    load_with_origins,
+)
+from webhook.configuration.reading import read_chosen
 from webhook.configuration.snapshot import Configuration
 from webhook.offline import NAME_LABEL
 
@@ -36,64 +57,119 @@ class _ShowByDefault(click.Group):
 
 @click.group(cls=_ShowByDefault, subcommand_metavar="DIR | COMMAND [ARGS]...")
 def config() -> None:
-    """Validate a configuration directory and show what holds where; pause the policies of a cluster."""
+    """Validate documents and show what holds where, of a directory or of a cluster; pause the policies of a cluster."""
 
 
 config.add_command(pause)
 config.add_command(resume)
 
 
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration, the labels of the namespaces that were asked for, and why newer documents are not in force."""
+
+    configuration: Configuration
+    origins: Origins
+    labels: Mapping[str, Labels]
+    problems: tuple[LocatedProblem, ...] = ()
+
+
 @config.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--kubeconfig", help="Without DIRECTORY, the documents in force there. Left out: what kubectl would use."
+)
+@click.option("--context", "context_name", help="Context of the kubeconfig.")
 @click.option(
     "-n",
     "--namespace",
     "namespaces",
     multiple=True,
-    help="Show what holds in this namespace, taken to have no labels of its own; repeatable.",
+    help="Show what holds in this namespace, which has no labels of its own where there is no cluster; repeatable.",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--now", type=Moment(), default=current_time, help="Show what holds at this time.")
-@click.pass_context
 def show(
-    context: click.Context, *, directory: Path, namespaces: tuple[str, ...], output: str, now: datetime
+    *,
+    directory: Path | None,
+    kubeconfig: str | None,
+    context_name: str | None,
+    namespaces: tuple[str, ...],
+    output: str,
+    now: datetime,
 ) -> None:
-    """Validate the documents in DIRECTORY and show what holds in which namespace, and why.
+    """Validate the documents in DIRECTORY, or without it those of a cluster, and show what holds in which namespace, and why.
 
-    Exits with 2 if anything is wrong with them, and says all of it.
+    Exits with 2 if anything is wrong with them, and says all of it. Of a cluster it shows what is in force all the same.
     """
-    try:
-        configuration, origins = load_with_origins(directory)
-    except ConfigurationError as error:
-        for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
-        click.echo(
-            f"{counted(len(error.problems), 'problem')}; this configuration would be refused", err=True
-        )
-        context.exit(BAD_INPUT)
-    shown = document(configuration, origins, namespaces, now)
+    if directory is not None:
+        if kubeconfig is not None or context_name is not None:
+            raise click.UsageError(
+                "DIRECTORY needs no cluster: leave out either it or --kubeconfig and --context"
+            )
+        found = _of_directory(directory, namespaces)
+    else:
+        found = _of_cluster(kubeconfig, context_name, namespaces)
+    shown = document(found.configuration, found.origins, found.labels, now, found.problems)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
     else:
         _print(Screen(), shown)
+    if found.problems:
+        _end_with(found.problems, "this is not in force; what is shown was the last that could be used")
+
+
+def _of_directory(directory: Path, namespaces: Iterable[str]) -> _Shown:
+    try:
+        configuration, origins = load_with_origins(directory)
+    except ConfigurationError as error:
+        _end_with(error.problems, "this configuration would be refused")
+    labels = {name: ((NAME_LABEL, name),) for name in namespaces}
+    return _Shown(configuration=configuration, origins=origins, labels=labels)
+
+
+def _of_cluster(kubeconfig: str | None, context_name: str | None, namespaces: Iterable[str]) -> _Shown:
+    try:
+        api = ApiClient(load_access(kubeconfig, context_name))
+        chosen = read_chosen(api)
+        labels = {name: _labels(api, name) for name in namespaces}
+    except (AccessError, errors.ApiError) as error:
+        _end_with([str(error)], "nothing is shown")
+    configuration, origins = load_objects_with_origins(chosen.documents)
+    return _Shown(configuration=configuration, origins=origins, labels=labels, problems=chosen.problems)
+
+
+def _labels(api: ApiClient, namespace: str) -> Labels:
+    found = msgspec.json.decode(api.get(f"/api/v1/namespaces/{quote(namespace, safe='')}"))
+    return tuple(sorted((found["metadata"].get("labels") or {}).items()))
+
+
+def _end_with(problems: Sequence[LocatedProblem | str], consequence: str) -> NoReturn:
+    for problem in problems:
+        click.echo(f"error: {problem}", err=True)
+    click.echo(f"{counted(len(problems), 'problem')}; {consequence}", err=True)
+    sys.exit(BAD_INPUT)
 
 
 # ---- what is shown, as plain data; the text is made from it
 
 
 def document(
-    configuration: Configuration, origins: Origins, namespaces: tuple[str, ...], now: datetime
+    configuration: Configuration,
+    origins: Origins,
+    labels: Mapping[str, Labels],
+    now: datetime,
+    problems: Iterable[LocatedProblem] = (),
 ) -> dict[str, Any]:
     """Return what `-o json` prints.
 
     `policies[]` in the order in which they are asked, the built-in one last where some namespace is left to it;
     `namespaces[]` for each that was asked for, with the mode of each rule at `now`; `classes[]` and `vocabulary[]`:
-    what documents add or replace.
+    what documents add or replace; `problems[]`: why newer documents of a cluster are not in force.
     """
     return {
         "version": configuration.version,
         "policies": list(_policies(configuration, origins, now)),
-        "namespaces": [_namespace(configuration, namespace, now) for namespace in namespaces],
+        "namespaces": [_namespace(configuration, name, found, now) for name, found in labels.items()],
         "classes": [
             {
                 "name": name,
@@ -107,6 +183,7 @@ def document(
             {"name": name, "from": origins.places["GPUVocabulary", name], **msgspec.to_builtins(spec)}
             for name, spec in origins.vocabularies.items()
         ],
+        "problems": [str(problem) for problem in problems],
     }
 
 
@@ -168,8 +245,8 @@ def _rule(binding: Binding) -> dict[str, Any]:
     }
 
 
-def _namespace(configuration: Configuration, namespace: str, now: datetime) -> dict[str, Any]:
-    effective = configuration.policies.for_namespace(namespace, ((NAME_LABEL, namespace),))
+def _namespace(configuration: Configuration, namespace: str, labels: Labels, now: datetime) -> dict[str, Any]:
+    effective = configuration.policies.for_namespace(namespace, labels)
     bindings = {binding.rule.id: binding for binding in effective.bindings}
     return {
         "namespace": namespace,
@@ -217,7 +294,10 @@ def _print(screen: Screen, shown: dict[str, Any]) -> None:
         names += [f"annotation {a['key']} ({a['measure']})" for a in vocabulary["fractionAnnotations"]]
         names += [f"device class {d['pattern']}" for d in vocabulary["deviceClasses"]]
         screen.paragraph(f"vocabulary {vocabulary['name']} ({vocabulary['from']}) adds {', '.join(names)}")
-    screen.line(f"valid, version {shown['version']}", "green")
+    if shown["problems"]:
+        screen.line(f"in force: version {shown['version']}", "yellow")
+    else:
+        screen.line(f"valid, version {shown['version']}", "green")
 
 
 def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ class Origins(msgspec.Struct, frozen=True, kw_only=True):
     """What documents of one's own added to the built-in ones: where each stands, and which classes they replace."""
 
     places: dict[tuple[str, str], str]
-    """(kind, name; of a GPUQuota its namespace) → `file:line`."""
+    """(kind, name; of a GPUQuota its namespace) → `file:line`, or of an object of the cluster `Kind/name`."""
     replaced_classes: frozenset[str]
     vocabularies: dict[str, VocabularySpec]
     documents: tuple[Document, ...]
@@ -79,12 +79,17 @@ def load_objects(documents: Iterable[Document]) -> Configuration:
 
     Raises `ConfigurationError` with every problem of every document.
     """
+    return load_objects_with_origins(documents)[0]
+
+
+def load_objects_with_origins(documents: Iterable[Document]) -> tuple[Configuration, Origins]:
+    """Return the same, and which document everything in it came from."""
     ordered = sorted(documents, key=lambda document: document.key)
     own = Collected()
     for document in ordered:
         read_document(Place("", document.data), own)
     texts = (msgspec.json.encode(document.data, order="sorted").decode() for document in ordered)
-    return _assembled(own, digest(*texts))[0]
+    return _assembled(own, digest(*texts))
 
 
 def _assembled(own: Collected, version: str) -> tuple[Configuration, Origins]:

@@ -13,10 +13,9 @@ from policies.policy import EffectivePolicy
 from policies.vocabulary import Vocabulary
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.configuration.choice import choose
 from webhook.configuration.documents import Document, LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory, load_with_origins
-from webhook.configuration.records import RESOURCES, reader
+from webhook.configuration.reading import read_chosen
 from webhook.configuration.snapshot import Configuration
 from webhook.doctor.rights import Rights
 
@@ -174,12 +173,7 @@ class Cluster:
     def documents(self) -> Documents:
         if self._config is not None:
             return _loaded(self._config)
-        stored = [
-            record
-            for kind, resource in RESOURCES.items()
-            for record in self.listed(resource.path(), reader(kind))
-        ]
-        chosen = choose(sorted(stored, key=lambda record: record.document.key), None)
+        chosen = read_chosen(self.api)
         return Documents(
             configuration=chosen.configuration,
             own=chosen.documents,

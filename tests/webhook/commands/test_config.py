@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from policies.registry import RULES
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.commands import main
 
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
@@ -264,7 +265,7 @@ def test_a_directory_called_like_a_command(tmp_path: Path, monkeypatch: pytest.M
     ("arguments", "want"),
     [
         pytest.param(["a", "b"], "unexpected extra argument", id="two-directories"),
-        pytest.param(["show"], "Missing argument 'DIRECTORY'", id="no-directory"),
+        pytest.param(["show", "--kubeconfig", "nowhere"], "nowhere", id="no-kubeconfig"),
     ],
 )
 def test_usage_errors(arguments: list[str], want: str) -> None:
@@ -279,3 +280,74 @@ def test_help_names_the_commands() -> None:
 
     assert "DIR | COMMAND [ARGS]..." in shown
     assert "\n  show " in shown
+
+
+KINDS = "/apis/gpu-admission.dev/v1alpha1"
+
+
+def stored(name: str, spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": name, "generation": 2},
+        "spec": spec,
+        "status": {} if accepted is None else {"accepted": accepted},
+    }
+
+
+def of_cluster(folder: Path, policies: list[dict[str, Any]], *arguments: str) -> Result:
+    """Run `config show` on a cluster of these policies, without the kind GPUVocabulary, and with one namespace."""
+    objects = {
+        f"{KINDS}/gpupolicies": {"metadata": {"resourceVersion": "1"}, "items": policies},
+        f"{KINDS}/gpuclasses": {"metadata": {"resourceVersion": "1"}, "items": []},
+        "/api/v1/namespaces/ml-serving": {"metadata": {"name": "ml-serving", "labels": {"tier": "gold"}}},
+    }
+
+    def answer(request: Request) -> Answer:
+        found = objects.get(request.path)
+        return Answer(json.dumps(found).encode()) if found else status(404, f"no {request.path}", "NotFound")
+
+    with ApiServer(folder, answer) as server:
+        return config("show", "--kubeconfig", str(server.kubeconfig()), *arguments)
+
+
+GOLD = {"match": {"namespaceSelector": {"matchLabels": {"tier": "gold"}}}}
+
+
+def test_what_a_cluster_has_in_force_is_shown_by_the_labels_of_its_namespaces(tmp_path: Path) -> None:
+    result = of_cluster(tmp_path, [stored("gold", GOLD)], "-n", "ml-serving", "-o", "json")
+
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert shown["namespaces"][0]["policy"] == "gold"
+    assert [(policy["name"], policy["from"]) for policy in shown["policies"]] == [
+        ("gold", "GPUPolicy/gold"),
+        ("built-in", "built-in"),
+    ]
+    assert shown["problems"] == []
+
+
+def test_what_was_in_force_before_a_mistake_is_shown_with_the_mistake(tmp_path: Path) -> None:
+    result = of_cluster(tmp_path, [stored("gold", {**GOLD, "priorty": 1}, accepted=GOLD)])
+
+    assert result.exit_code == 2
+    assert "policy gold (GPUPolicy/gold)\n  governs * labelled tier=gold with priority 0\n" in result.stdout
+    assert "\nin force: version " in result.stdout
+    assert "valid" not in result.stdout
+    assert result.stderr == (
+        "error: GPUPolicy/gold spec.priorty: is not known here; did you mean priority?\n"
+        "1 problem; this is not in force; what is shown was the last that could be used\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(("-n", "elsewhere"), "error: no /api/v1/namespaces/elsewhere\n", id="no-such-namespace"),
+        pytest.param(("some-directory",), "DIRECTORY needs no cluster", id="a-directory-as-well"),
+    ],
+)
+def test_what_cannot_be_shown_of_a_cluster(arguments: tuple[str, ...], want: str, tmp_path: Path) -> None:
+    result = of_cluster(tmp_path, [], *arguments)
+
+    assert result.exit_code == 2
+    assert want in result.stderr
+    assert result.stdout == ""
