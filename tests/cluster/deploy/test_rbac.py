@@ -236,7 +236,7 @@ def test_they_may_not(running: Installed, account: str, what: dict[str, str]) ->
 @pytest.mark.parametrize(
     ("account", "what"),
     [
-        pytest.param(CONTROLLER, attributes("update", "secrets", **OURS), id="certificate"),
+        pytest.param(CONTROLLER, attributes("patch", "secrets", **OURS), id="certificate"),
         pytest.param(WEBHOOK, attributes("watch", "secrets", **OURS), id="certificate-watched"),
         pytest.param(CONTROLLER, attributes("create", "pods", namespace="gpu-admission-canary"), id="canary"),
         pytest.param(
