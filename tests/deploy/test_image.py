@@ -169,9 +169,11 @@ class started:  # noqa: N801 - reads as a verb
         )
         return self._process, self._url()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._process.terminate()
-        self._process.communicate(timeout=30)
+        said, _ = self._process.communicate(timeout=30)
+        if error is not None:
+            error.add_note(f"it ended with {self._process.returncode} and said:\n{said}")
 
     def _url(self) -> str:
         said = []
