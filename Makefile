@@ -22,7 +22,7 @@ run: $(READY) ## serve the webhook over TLS on this machine and say how to try i
 
 .PHONY: test
 test: $(READY) control-plane ## run all tests, on a real API server where one can be had
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 .PHONY: test-unit
 test-unit: $(READY) ## run the tests that need no API server, in well under a minute

@@ -162,9 +162,12 @@ class Installation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         running = self.plane.pids
-        for process in [*self.keepers, *self.servers]:
-            if process.name in running:
-                process.terminate()
+        for server in self.servers:
+            if server.name in running:
+                server.kill()
+        for keeper in self.keepers:
+            if keeper.name in running:
+                keeper.terminate()  # in order: a killed one would leave its lease to the next test
         if SERVICE in running:
             self.plane.processes.kill(SERVICE)
         for kind_name in CONFIGURATIONS:
