@@ -35,9 +35,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: str | None = None
     remedy: str = ""
 
-    def sentence(self, prefix: str = "") -> str:
+    def sentence(self) -> str:
         """All of it as one line, e.g. `spec.containers[0].… (container "main") = "500m": …; … [gpu-requests]`."""
-        subject = f"{prefix}{self.path}".rstrip(".")
+        subject = self.path
         if self.container is not None:
             subject += f' (container "{self.container}")'
         if self.value is not None:

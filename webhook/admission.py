@@ -38,10 +38,10 @@ VERDICTS = {review.FORBIDDEN: "denied", review.INVALID: "denied", review.UNAVAIL
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What is sent, and the decisions behind it with the prefix of their field paths."""
+    """What is sent, and the decisions behind it."""
 
     response: AdmissionResponse
-    decisions: list[tuple[str, Decision]]
+    decisions: list[Decision]
 
 
 class Admission:
@@ -83,9 +83,8 @@ class Admission:
         except NamespaceUnknown as unknown:
             answer = Answer(review.labels_unknown(request.uid, request.namespace, str(unknown)), [])
         seconds = perf_counter() - clock
-        decisions = [decision for _prefix, decision in answer.decisions]
         verdict = _verdict(answer.response)
-        self._metrics.record(phase, verdict, seconds, decisions)
+        self._metrics.record(phase, verdict, seconds, answer.decisions)
         if self._audit is not None:
             self._audit.write(
                 audit_record(
@@ -142,7 +141,7 @@ class Admission:
         policy = self._engine().configuration.policies.for_namespace(request.namespace)
         judged = tuple(Judged(finding, outcome_of(finding.severity, Mode.ENFORCE)) for finding in found)
         decision = Decision(policy=policy, judged=judged)
-        decisions = [("", decision)]
+        decisions = [decision]
         if decision.allowed:
             return Answer(review.advised(request.uid, decisions), decisions)
         causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
@@ -174,7 +173,7 @@ class Admission:
             bill = bill_of_pod(request, pod, before, engine.configuration)
             decision = self._reserved(request, bill, decision, now, deadline)
         name = f"pod {request.namespace}/{request.name or _name_of(pod)}"
-        decisions = [("", decision)]
+        decisions = [decision]
         response = review.decided(request.uid, decisions, subject=name, patch=patch)
         return Answer(marked(response, request, pod, decision, now, patch=patch), decisions)
 
@@ -189,7 +188,7 @@ class Admission:
         decided = Decision(policy=policy, paused_until=policy.paused(now))
         decision = self._reserved(request, bill, decided, now, deadline)
         name = f"resourceclaim {request.namespace}/{request.name or _generated_name(request)}"
-        decisions = [("", decision)]
+        decisions = [decision]
         return Answer(review.decided(request.uid, decisions, subject=name, patch=False), decisions)
 
     def _reserved(
@@ -219,7 +218,7 @@ class Admission:
         else:
             return Answer(review.allowed(request.uid), [])
         judged = tuple(Judged(finding, Outcome.WARNED) for finding in found)
-        decisions = [("", Decision(policy=policy, judged=judged))]
+        decisions = [Decision(policy=policy, judged=judged)]
         return Answer(review.advised(request.uid, decisions), decisions)
 
     def _claim_template(
@@ -248,7 +247,7 @@ class Admission:
             return Answer(review.allowed(request.uid, warnings=warnings), [])
         engine = self._engine()
         labels = self._labels(request, engine.configuration, deadline)
-        decisions: list[tuple[str, Decision]] = []
+        decisions: list[Decision] = []
         for place, pod in pods:
             subject = Subject(
                 pod=pod,
@@ -257,10 +256,10 @@ class Admission:
                 made_by_daemonset=kind.kind == "DaemonSet",
                 nodes=self._nodes(),
             )
-            decisions.append(("", engine.check_template(subject, now).located(place.located)))
-            if sum(len(decision.judged) for _, decision in decisions) >= MOST_FINDINGS:
+            decisions.append(engine.check_template(subject, now).located(place.located))
+            if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
                 break
-        if any(decision.policy.templates is TemplateMode.ENFORCE for _, decision in decisions):
+        if any(decision.policy.templates is TemplateMode.ENFORCE for decision in decisions):
             name = f"{kind.kind} {request.namespace}/{request.name}"
             return Answer(review.decided(request.uid, decisions, subject=name, patch=False), decisions)
         return Answer(review.advised(request.uid, decisions), decisions)

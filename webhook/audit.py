@@ -97,9 +97,9 @@ def audit_record(
     started: datetime,
     seconds: float,
     name: str,
-    decisions: list[tuple[str, Decision]],
+    decisions: list[Decision],
 ) -> dict[str, Any]:
-    """Return what the audit log says of one answered request. `decisions` are (prefix of field paths, decision)."""
+    """Return what the audit log says of one answered request."""
     record: dict[str, Any] = {
         "time": started.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "uid": request.uid,
@@ -113,10 +113,10 @@ def audit_record(
         "verdict": verdict,
         "durationMs": round(seconds * 1000, 3),
     }
-    findings = [_finding(judged, prefix) for prefix, decision in decisions for judged in decision.judged]
+    findings = [_finding(judged) for decision in decisions for judged in decision.judged]
     if findings:
         record["findings"] = findings
-    for _prefix, decision in decisions[:1]:
+    for decision in decisions[:1]:
         record["policy"] = {"name": decision.policy.name, "version": decision.policy.version}
         if decision.paused_until is not None:
             record["policy"]["pausedUntil"] = decision.paused_until
@@ -128,12 +128,12 @@ def audit_record(
     return record
 
 
-def _finding(judged: Judged, prefix: str) -> dict[str, Any]:
+def _finding(judged: Judged) -> dict[str, Any]:
     finding = judged.finding
     told = {
         "rule": finding.rule,
         "outcome": judged.outcome.value,
-        "path": f"{prefix}{finding.path}",
+        "path": finding.path,
         "container": finding.container,
         "value": None if finding.value is None else shown(finding.value),
         "message": finding.message,

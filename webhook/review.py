@@ -177,13 +177,13 @@ def internal_error(uid: str) -> AdmissionResponse:
     return AdmissionResponse(uid=uid, allowed=False, status=Status(500, "InternalError", message))
 
 
-def decided(uid: str, judged: list[tuple[str, Decision]], *, subject: str, patch: bool) -> AdmissionResponse:
-    """Return the answer for decisions with the prefix of their field paths ("" for a pod, "spec.template." for a template).
+def decided(uid: str, judged: list[Decision], *, subject: str, patch: bool) -> AdmissionResponse:
+    """Return the answer for the decisions on a pod, or on each of a workload's templates.
 
     `subject` names the object in a denial ("pod ml/train"); only a mutating webhook may `patch`.
     """
     denials = sentences(judged, Outcome.DENIED)
-    operations = [operation for _, decision in judged for operation in decision.operations] if patch else []
+    operations = [operation for decision in judged for operation in decision.operations] if patch else []
     if denials:
         operations = []
     return AdmissionResponse(
@@ -193,11 +193,11 @@ def decided(uid: str, judged: list[tuple[str, Decision]], *, subject: str, patch
         patch=encode_operations(operations) if operations else None,
         patch_type="JSONPatch" if operations else None,
         warnings=warning_texts(_paused(judged) + sentences(judged, Outcome.WARNED)) or None,
-        audit_annotations=_audit_annotations([decision for _, decision in judged], injected=bool(operations)),
+        audit_annotations=_audit_annotations(judged, injected=bool(operations)),
     )
 
 
-def advised(uid: str, judged: list[tuple[str, Decision]]) -> AdmissionResponse:
+def advised(uid: str, judged: list[Decision]) -> AdmissionResponse:
     """Return the answer that lets a workload in, but warns of what its pods would meet."""
     told = [f"its pods would be refused: {text}" for text in sentences(judged, Outcome.DENIED)]
     warnings = warning_texts(_paused(judged) + told + sentences(judged, Outcome.WARNED))
@@ -205,13 +205,13 @@ def advised(uid: str, judged: list[tuple[str, Decision]]) -> AdmissionResponse:
         uid=uid,
         allowed=True,
         warnings=warnings or None,
-        audit_annotations=_audit_annotations([decision for _, decision in judged], injected=False),
+        audit_annotations=_audit_annotations(judged, injected=False),
     )
 
 
-def _paused(judged: list[tuple[str, Decision]]) -> list[str]:
+def _paused(judged: list[Decision]) -> list[str]:
     """Tell whoever creates something that is let in, or left as it is, only because of a pause."""
-    for _prefix, decision in judged:
+    for decision in judged:
         if decision.paused_until is not None and any(decision.findings(Outcome.LOGGED)):
             until = decision.paused_until.isoformat(timespec="seconds").replace("+00:00", "Z")
             return [
@@ -220,8 +220,8 @@ def _paused(judged: list[tuple[str, Decision]]) -> list[str]:
     return []
 
 
-def sentences(judged: list[tuple[str, Decision]], outcome: Outcome) -> list[str]:
-    return [finding.sentence(prefix) for prefix, decision in judged for finding in decision.findings(outcome)]
+def sentences(judged: list[Decision], outcome: Outcome) -> list[str]:
+    return [finding.sentence() for decision in judged for finding in decision.findings(outcome)]
 
 
 def denial_message(denials: list[str], subject: str) -> str:
