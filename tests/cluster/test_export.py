@@ -20,7 +20,7 @@ from tests.cluster.backstop import (
     installed,
     mutations,
 )
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, minor_version
 from tests.controlplane.webhook import ROOT
 from webhook.commands import main
 
@@ -323,7 +323,8 @@ def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
     }
     plane.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpu-admission.dev", "--timeout=30s")
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(stored))
-    result = CliRunner().invoke(main, ["export", "--kubeconfig", str(plane.kubeconfig()), "-o", "json"])
+    of_it = ("--kubeconfig", str(plane.kubeconfig()), "--kubernetes", f"1.{minor_version()}")
+    result = CliRunner().invoke(main, ["export", *of_it, "-o", "json"])
     plane.kubectl("delete", "gpupolicy", "stored")
 
     assert result.exit_code == 0, result.stderr

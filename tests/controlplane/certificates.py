@@ -235,12 +235,15 @@ class Installation:
 
     def serve_the_secrets(self) -> bool:
         """Whether every server presents the leaf of the Secret, and every caBundle verifies it."""
-        state, bundles = self.state(), self.bundles()
-        assert state.leaf is not None
-        return self.published() and all(
-            self.served(server.address, bundle) == state.leaf.certificate
-            for server in self.servers
-            for bundle in set(bundles)
+        leaf, bundles = self.state().leaf, self.bundles()
+        return (
+            leaf is not None
+            and self.published()
+            and all(
+                self.served(server.address, bundle) == leaf.certificate
+                for server in self.servers
+                for bundle in set(bundles)
+            )
         )
 
     def published(self) -> bool:
