@@ -189,6 +189,28 @@ def service(*ports: int) -> dict[str, Any]:
             [("quota-not-ready", "was never counted")],
             id="a-quota-was-never-counted",
         ),
+        pytest.param(
+            "gpu-quotas",
+            {
+                QUOTAS: [
+                    quota(
+                        ("Ready", "True", ""),
+                        hard={
+                            "classes": {"nvidia-t4": "1", "deleted": "2"},
+                            "resources": {"nvidia.com/gpus": "1"},
+                        },
+                    )
+                ]
+            },
+            [
+                ("quota-limits-nothing", "spec.hard.classes.deleted is neither a class nor a family"),
+                (
+                    "quota-limits-nothing",
+                    "spec.hard.resources[nvidia.com/gpus] is no resource that asks for a GPU",
+                ),
+            ],
+            id="a-quota-for-a-class-that-was-deleted",
+        ),
         pytest.param("gpu-quotas", {}, [], id="no-quotas"),
         pytest.param(
             "untainted-nodes",

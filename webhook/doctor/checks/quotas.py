@@ -2,8 +2,13 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from policies.ledger.row import Condition
+from policies.quota import QuotaSpec
 from policies.resource_quota_lint import resource_quota_findings
+from webhook.configuration.documents import quota_problems
+from webhook.configuration.snapshot import Configuration
 from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
 from webhook.doctor.check import Check, Finding, Severity, Told
 from webhook.doctor.cluster import Cluster
@@ -24,9 +29,37 @@ def _resource_quotas(cluster: Cluster) -> Iterator[Told]:
             )
 
 
+class _Stored(msgspec.Struct):
+    spec: QuotaSpec
+
+
 def _gpu_quotas(cluster: Cluster) -> Iterator[Told]:
-    for record in cluster.listed(QUOTAS.path(), quota_record):
+    for record, spec in cluster.listed(QUOTAS.path(), _quota):
         yield from _gpu_quota(record)
+        if record.row is not None and spec is not None:
+            yield from _limits_nothing(cluster.configuration, record.namespace, spec)
+
+
+def _quota(raw: msgspec.Raw) -> tuple[QuotaRecord, QuotaSpec | None] | None:
+    record = quota_record(raw)
+    if record is None:
+        return None
+    try:
+        spec = msgspec.json.decode(raw, type=_Stored).spec
+    except msgspec.ValidationError:  # the record says so
+        spec = None
+    return record, spec
+
+
+def _limits_nothing(configuration: Configuration, namespace: str, spec: QuotaSpec) -> Iterator[Finding]:
+    """Tell what admission refuses in a new quota, and what a GPUClass that was deleted since leaves behind."""
+    for problem, kind in quota_problems(spec, configuration.classes, configuration.vocabulary):
+        yield Finding(
+            id="quota-limits-nothing",
+            object=f"GPUQuota/default in {namespace}",
+            message=f"{problem.path} {problem.message}",
+            remedy=f"correct it: kubectl -n {namespace} edit gpuquota default; or apply the {kind} that it means",
+        )
 
 
 def _gpu_quota(record: QuotaRecord) -> Iterator[Finding]:
@@ -81,7 +114,7 @@ CHECKS = (
     ),
     Check(
         id="gpu-quotas",
-        title="GPUQuotas are counted, current and kept",
+        title="GPUQuotas are counted, current and kept, and limit something",
         reads=(Right("list", "gpuquotas", "gpu-admission.dev"),),
         run=_gpu_quotas,
     ),
