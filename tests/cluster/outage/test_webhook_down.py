@@ -5,19 +5,17 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from certs.files import ensure_self_signed
 from tests.builders import JSON
 from tests.cluster.outage import absence
 from tests.cluster.outage.samples import CRON_JOB, DEPLOYMENT, JOB, OURS, RESOURCE_QUOTA, definitions, pod
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import SERVER_NAME, manifests, uninstall
+from tests.controlplane.webhook import manifests, uninstall
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +38,6 @@ DEFINITIONS = definitions()
 
 def p99(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=100)[98]
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("certificates")
-    ensure_self_signed(directory, [SERVER_NAME], datetime.now(UTC))
-    return directory / "ca.crt"
 
 
 @pytest.fixture(scope="module")

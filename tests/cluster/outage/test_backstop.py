@@ -1,0 +1,82 @@
+"""No replica answers, and the exported policies are installed: what never needs the webhook still holds."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.builders import container, gpu_container, pod
+from tests.cluster.backstop import TEAM, configuration, create, create_job, installed, mutations
+from tests.cluster.outage import absence
+from tests.controlplane import ControlPlane
+from tests.controlplane.client import STRATEGIC_PATCH
+from tests.controlplane.webhook import manifests, uninstall
+
+pytestmark = pytest.mark.slow
+
+HOST = 70
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+HALF = {"limits": {"nvidia.com/gpu": "500m"}}
+
+
+@pytest.fixture(scope="module")
+def down(
+    full_plane: ControlPlane, authority: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """Install both, with one GPU pod that runs already, and nobody behind the Service."""
+    client, address = full_plane.client(), full_plane.service_address(HOST)
+    made = configuration(tmp_path_factory.mktemp("config"))
+    with installed(full_plane, made), absence.refusing(address):
+        running = pod(gpu_container())
+        running["metadata"]["name"] = "running"
+        status, answer = create(client, running, dry_run=False)
+        assert status == 201, answer
+        full_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, authority)))
+        while create(client, pod(gpu_container()))[0] == 201:
+            time.sleep(0.05)  # the API server has not heard of the configurations yet
+        yield full_plane
+        uninstall(full_plane)
+        client.delete(f"/api/v1/namespaces/{TEAM}/pods/running", {"gracePeriodSeconds": 0})
+
+
+def test_gpu_pods_wait_for_the_webhook(down: ControlPlane) -> None:
+    status, answer = create(down.client(), pod(gpu_container()))
+
+    assert status == 500
+    assert "gpu-pods-are-refused-while-this-webhook-is-away" in answer["message"]
+
+
+def test_pods_without_gpus_are_told_void(down: ControlPlane) -> None:
+    if mutations(down.client()) is None:
+        pytest.skip("this API server has no MutatingAdmissionPolicy")
+    status, answer = create(down.client(), pod(container("main")))
+
+    assert status == 201
+    assert answer["spec"]["containers"][0]["env"] == [VOID]
+
+
+def test_pods_without_gpus_may_not_look_at_them(down: ControlPlane) -> None:
+    status, answer = create(down.client(), pod(container("main", env=[ALL])))
+
+    assert status == 403
+    assert 'env[0] (container "main") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs' in answer["message"]
+
+
+def test_nor_may_an_ephemeral_container(down: ControlPlane) -> None:
+    path = f"/api/v1/namespaces/{TEAM}/pods/running/ephemeralcontainers"
+    patch = {"spec": {"ephemeralContainers": [container("peek", env=[ALL])]}}
+    status, answer = down.client().patch(path, patch, content_type=STRATEGIC_PATCH)
+
+    assert status == 403
+    assert 'container "peek"' in answer["message"]
+
+
+def test_jobs_of_operators_have_the_right_shape(down: ControlPlane) -> None:
+    status, answer = create_job(down.client(), HALF)
+
+    assert status == 403
+    assert "ValidatingAdmissionPolicy" in answer["message"]
+    assert "500m" in answer["message"]
