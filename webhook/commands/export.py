@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from policies.registry import RULES_BY_ID
+from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.output import counted
 from webhook.commands.parameters import Moment, moment
 from webhook.commands.parameters import now as current_time
-from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.configuration.reading import read_chosen
 from webhook.configuration.snapshot import Configuration
 from webhook.export.backstop import EXPRESSIBLE, Backstop, Wish, backstop
 from webhook.export.objects import Object
@@ -113,7 +114,7 @@ def export(
     try:
         is_stored = config is None and (kubeconfig is not None or in_cluster)
         configuration = stored(kubeconfig) if is_stored else load_directory(config)
-    except (AccessError, TimeoutError) as error:
+    except (AccessError, errors.ApiError) as error:
         click.echo(f"error: {error}", err=True)
         context.exit(BAD_INPUT)
     except ConfigurationError as error:
@@ -133,18 +134,11 @@ def export(
 
 
 def stored(kubeconfig: str | None) -> Configuration:
-    """Return the configuration in force in the cluster. Raises AccessError, TimeoutError."""
-    source = ClusterSource(ApiClient(load_access(kubeconfig)), lambda _state: None)
-    source.start()
-    try:
-        source.wait()
-        if not source.state.read:
-            raise TimeoutError("the documents in the cluster could not be read")
-        for problem in source.state.refused:
-            click.echo(f"warning: not in force, so not exported: {problem}", err=True)
-        return source.engine.configuration
-    finally:
-        source.stop()
+    """Return the configuration in force in the cluster. Raises AccessError, ApiError."""
+    chosen = read_chosen(ApiClient(load_access(kubeconfig)))
+    for problem in chosen.problems:
+        click.echo(f"warning: not in force, so not exported: {problem}", err=True)
+    return chosen.configuration
 
 
 def write(directory: Path, form: str, made: Backstop, configuration: Configuration, now: datetime) -> None:

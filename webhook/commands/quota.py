@@ -12,8 +12,8 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.quota_report import HolderOfQuota, QuotaReport, print_json, print_text
-from webhook.configuration.cluster_source import load_cluster
 from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.configuration.reading import read_chosen
 from webhook.configuration.snapshot import Configuration
 from webhook.controller.claims import ClaimReader, claims_resource
 from webhook.controller.nodes import NODES, node_reader
@@ -42,7 +42,7 @@ def quota(
     """Show used, reserved and granted GPUs per namespace."""
     try:
         api = ApiClient(load_access(kubeconfig, context_name))
-        configuration = load_directory(config) if config else load_cluster(api)
+        configuration = load_directory(config) if config else _in_force(api)
         reports = list(_reports(api, configuration, namespace))
     except (ConfigurationError, AccessError, errors.ApiError) as error:
         click.echo(f"error: {error}", err=True)
@@ -51,6 +51,11 @@ def quota(
         click.echo(f"{NO_QUOTA} in namespace {namespace}" if namespace else NO_QUOTA, err=True)
         sys.exit(FAILED)
     (print_json if output == "json" else print_text)(reports)
+
+
+def _in_force(api: ApiClient) -> Configuration:
+    """Return what is in force in the cluster; for somebody who may not see some kind of documents, without those."""
+    return read_chosen(api, lacking=(errors.NotFound, errors.Forbidden)).configuration
 
 
 def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> Iterator[QuotaReport]:

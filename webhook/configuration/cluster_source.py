@@ -5,7 +5,6 @@ stays as well while the API server is away; `unconfirmed_seconds` says for how l
 were read for the first time the built-in ones hold.
 """
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from webhook.configuration.choice import Chosen, choose
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.records import RESOURCES, Record, reader
-from webhook.configuration.snapshot import Configuration
 from webhook.configuration.source import State
 from webhook.engine import Engine
 
@@ -40,18 +38,6 @@ class Judged(msgspec.Struct, frozen=True):
 
     records: tuple[Record, ...]
     chosen: Chosen
-
-
-def load_cluster(api: ApiClient) -> Configuration:
-    """Return what is in force by the documents of the cluster now.
-
-    Without their kinds, or for somebody who may not see them, the built-in one. Raises `errors.ApiError`.
-    """
-    records: list[Record] = []
-    for kind, resource in RESOURCES.items():
-        with contextlib.suppress(errors.NotFound, errors.Forbidden):
-            records += api.list(resource.path(), reader(kind)).items
-    return choose(records, None).configuration
 
 
 class ClusterSource:

@@ -21,7 +21,6 @@ from webhook.doctor.rights import Rights
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATION = "zz-gpu-admission"
-CONFIGURATION_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 T = TypeVar("T")
 
@@ -128,16 +127,6 @@ class Cluster:
         """Return the webhooks of our configuration of that kind, such as `mutatingwebhookconfigurations`."""
         document = self.get(f"{ADMISSION}/{kind}/{CONFIGURATION}")
         return list((document or {}).get("webhooks") or ())
-
-    @property
-    def has_cert_manager(self) -> bool:
-        """Whether cert-manager makes the certificate and publishes its authority; the controller then has no right to."""
-        documents = (self.get(f"{ADMISSION}/{kind}/{CONFIGURATION}") for kind in CONFIGURATION_KINDS)
-        return any(
-            annotation.startswith("cert-manager.io/inject-ca-from")
-            for document in documents
-            for annotation in (document or {}).get("metadata", {}).get("annotations") or ()
-        )
 
     @cached_property
     def nodes(self) -> list[Node]:

@@ -74,9 +74,8 @@ def test_shed_requests_hold_no_memory(directory: Path) -> None:
         for client in clients[:8]:
             client.send(request("/sleep?60", b"x" * MEBIBYTE))
         server.wait_for_metric("gpu_admission_requests_held", 8)
-        for client in clients[
-            8:
-        ]:  # one after the other: all at once are cut for the bytes of what is not whole yet
+        # One after the other: all at once are cut for the bytes of what is not whole yet.
+        for client in clients[8:]:
             client.send(request("/sleep?60", b"x" * MEBIBYTE))
             assert client.answer().status == 503
         assert server.metric("gpu_admission_requests_shed_total") == 92

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from webhook.configuration.records import PLURALS
 from webhook.doctor.check import Check, Finding, Told
 from webhook.doctor.checks.configurations import APPLY, GROUP, KINDS
-from webhook.doctor.cluster import CONFIGURATION, Cluster, Names
+from webhook.doctor.cluster import ADMISSION, CONFIGURATION, Cluster, Names
 from webhook.doctor.rights import Right
 from webhook.doctor.wanted import wanted
 
 OURS = "gpu-admission.dev"
 READING = ("get", "list", "watch")
+CERT_MANAGER = "cert-manager.io/inject-ca-from"
 WEBHOOK, CONTROLLER = "gpu-admission-webhook", "gpu-admission-controller"
 
 
@@ -72,11 +73,17 @@ def needed(
     }
 
 
+def _has_cert_manager(cluster: Cluster) -> bool:
+    """Whether cert-manager makes the certificate and publishes its authority; the controller then has no right to."""
+    documents = (cluster.get(f"{ADMISSION}/{kind}/{CONFIGURATION}") or {} for kind in KINDS)
+    return any(CERT_MANAGER in (each.get("metadata", {}).get("annotations") or ()) for each in documents)
+
+
 def _permissions(cluster: Cluster) -> Iterator[Told]:
     names = cluster.names
     kinds = frozenset(name.partition(".")[0] for name in wanted().custom_resources)
     karpenter = cluster.get("/apis/karpenter.sh") is not None
-    rights_of = needed(names, kinds, karpenter=karpenter, cert_manager=cluster.has_cert_manager)
+    rights_of = needed(names, kinds, karpenter=karpenter, cert_manager=_has_cert_manager(cluster))
     for account, rights in rights_of.items():
         missing = [
             right

@@ -36,7 +36,7 @@ class _Stored(msgspec.Struct):
 def _gpu_quotas(cluster: Cluster) -> Iterator[Told]:
     for record, spec in cluster.listed(QUOTAS.path(), _quota):
         yield from _gpu_quota(record)
-        if record.row is not None and spec is not None:
+        if spec is not None:
             yield from _limits_nothing(cluster.configuration, record.namespace, spec)
 
 
@@ -44,11 +44,9 @@ def _quota(raw: msgspec.Raw) -> tuple[QuotaRecord, QuotaSpec | None] | None:
     record = quota_record(raw)
     if record is None:
         return None
-    try:
-        spec = msgspec.json.decode(raw, type=_Stored).spec
-    except msgspec.ValidationError:  # the record says so
-        spec = None
-    return record, spec
+    if record.row is None:
+        return record, None
+    return record, msgspec.json.decode(raw, type=_Stored).spec
 
 
 def _limits_nothing(configuration: Configuration, namespace: str, spec: QuotaSpec) -> Iterator[Finding]:
