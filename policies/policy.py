@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from policies.label_selector import LabelSelector
+from policies.pods.label_selector import LabelSelector
 from policies.registry import RULES
 from policies.rule import Mode, Rule, RuleOptions
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import msgspec
 
-from policies.classes import ClassCatalogue
-from policies.draft import PodDraft
 from policies.finding import Finding
-from policies.nodes import NodeFacts
-from policies.pod import Pod
-from policies.vocabulary import Vocabulary
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import Vocabulary
+from policies.placement.nodes import NodeFacts
+from policies.pods.patch import PodDraft
+from policies.pods.pod import Pod
 
 
 class Mode(Enum):

@@ -5,11 +5,11 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from policies.classes import ClassCatalogue, GPUClass, MigProfile, NodeLabel
-from policies.draft import PodDraft
-from policies.pod import Pod, Toleration, decode_pod
+from policies.gpus.classes import ClassCatalogue, GPUClass, MigProfile, NodeLabel
+from policies.gpus.resource_mapping import AnnotationKey, Measure, ResourcePattern, Vocabulary, VocabularySpec
+from policies.pods.patch import PodDraft
+from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.rule import Context, Phase
-from policies.vocabulary import AnnotationKey, Measure, ResourcePattern, Vocabulary, VocabularySpec
 
 JSON = dict[str, Any]
 

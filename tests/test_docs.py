@@ -19,12 +19,10 @@ import yaml
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from policies import annotations
+from policies.pods import annotations
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.builders import JSON, gpu_container, pod
-from webhook.admission import Admission
-from webhook.audit import AuditLog
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands import main
@@ -34,11 +32,13 @@ from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.metrics import ConfigurationCollector
-from webhook.deadline import deadline_of
-from webhook.engine import Engine
-from webhook.metrics import Metrics
-from webhook.review import AdmissionRequest, decode_request
 from webhook.server.metrics import EdgeMetrics
+from webhook.serving.admission import Admission
+from webhook.serving.audit import AuditLog
+from webhook.serving.deadline import deadline_of
+from webhook.serving.engine import Engine
+from webhook.serving.metrics import Metrics
+from webhook.serving.review import AdmissionRequest, decode_request
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

@@ -1,6 +1,6 @@
 """The model of the quota protocol is of this code: what its runs decide and count, the code decides and counts alike.
 
-Runs that spin draws at random are replayed with `policies.ledger`; names are compared without spin.
+Runs that spin draws at random are replayed with `policies.quota.ledger`; names are compared without spin.
 """
 
 import ast
@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from policies.charge import Unpinned
-from policies.ledger.decide import Reason, Reservation, decide
-from policies.ledger.entries import Entries
-from policies.ledger.row import Revisions, Row
-from policies.ledger.settle import Listing, Refused, Settled, Stored, initialise, settle
-from policies.vector import Vector, total
+from policies.quota.amounts import Vector, total
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.decide import Reason, Reservation, decide
+from policies.quota.ledger.entries import Entries
+from policies.quota.ledger.reconcile import Listing, Refused, Settled, Stored, initialise, settle
+from policies.quota.ledger.row import Revisions, Row
 from tests.webhook.quota import test_protocol_rules
 
 ROOT = Path(__file__).parents[1]

@@ -18,8 +18,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from policies.annotations import GPU_CLASS, MODEL_PARAMS
-from policies.class_choice import (
+from policies.finding import Finding, Severity
+from policies.gpus.classes import ClassCatalogue
+from policies.models.memory import ModelNeed, advice, model_need
+from policies.placement.candidates import classes_of_node
+from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
     RULE_ID,
@@ -30,14 +33,11 @@ from policies.class_choice import (
     is_covered,
     label_values,
 )
-from policies.classes import ClassCatalogue
-from policies.draft import PodDraft
-from policies.finding import Finding, Severity
-from policies.landing import classes_of_node
-from policies.model_memory import ModelNeed, advice, model_need
-from policies.nodes import NodeFacts
-from policies.placement import Pinning, admits, classes_of_label, is_narrowed_to, pinning
-from policies.pod import NodeSelectorRequirement, Pod
+from policies.placement.nodes import NodeFacts
+from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
+from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.patch import PodDraft
+from policies.pods.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
 _LABEL_NAME = r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"

@@ -14,9 +14,9 @@ Warns:   of privileged containers in pods for GPU nodes, of pods that go to GPU 
 import posixpath
 from collections.abc import Iterator
 
-from policies.draft import PodDraft
 from policies.finding import Finding, Severity
-from policies.pod import Container, Pod, Toleration
+from policies.pods.patch import PodDraft
+from policies.pods.pod import Container, Pod, Toleration
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules import gpu_toleration
 

@@ -4,7 +4,8 @@ Denies: a pod, a change of one, or a ResourceClaim for which `used + in flight +
 every one that asks for a GPU in a namespace without a GPUQuota.
 
 Looking only at the pod there is nothing to decide, so this rule has options and no function: what it costs is
-`policies.charge`, who may come in is `policies.ledger`, and `webhook.quota` asks at the very end, once nothing else refuses it.
+`policies.quota.charge`, who may come in is `policies.quota.ledger`, and
+`webhook.quota` asks at the very end, once nothing else refuses it.
 In modes warn and audit demand is reserved where it fits, and what does not fit is only told.
 """
 

@@ -17,15 +17,15 @@ from functools import cached_property
 
 import msgspec
 
-from policies.availability import Availability
-from policies.demand import gpu_requests
-from policies.draft import PodDraft, ResourceMap
 from policies.finding import Finding, Severity
-from policies.fraction_annotations import fraction_problems
-from policies.pod import ContainerPlace, Pod, QuantityText
-from policies.quantity import LARGEST, NANO, Quantity, QuantityError, parse_quantity
+from policies.gpus.fraction_annotations import fraction_problems
+from policies.gpus.resource_mapping import GPUResource, Measure
+from policies.placement.availability import Availability
+from policies.pods.patch import PodDraft, ResourceMap
+from policies.pods.pod import ContainerPlace, Pod, QuantityText
+from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, parse_quantity
+from policies.pods.requests import gpu_requests
 from policies.rule import Context, Phase, Rule, RuleOptions
-from policies.vocabulary import GPUResource, Measure
 
 ID = "gpu-requests"
 

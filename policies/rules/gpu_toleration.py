@@ -6,11 +6,11 @@ Adds:  the policy's tolerations and those of the class, each unless one that is 
 
 from collections.abc import Iterator
 
-from policies.classes import toleration_problems
-from policies.draft import PodDraft
 from policies.finding import Finding
-from policies.placement import pinning
-from policies.pod import Toleration
+from policies.gpus.classes import toleration_problems
+from policies.placement.pinning import pinning
+from policies.pods.patch import PodDraft
+from policies.pods.pod import Toleration
 from policies.rule import Context, Rule, RuleOptions
 
 NVIDIA_GPU = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")

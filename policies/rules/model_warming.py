@@ -1,7 +1,7 @@
 """Fetch the model before its server starts, so that no GPU waits for a download that was done before or could be shared.
 
-Reads:   annotation model-uri (s3, gs, hf, https, pvc: `policies.warming.model_uri`); model-path, where the server finds the
-         files (else `mountPath`); model-cache-claim, a claim of the namespace that keeps them (else an emptyDir).
+Reads:   annotation model-uri (s3, gs, hf, https, pvc: `policies.models.warming.model_uri`); model-path, where the server
+         finds the files (else `mountPath`); model-cache-claim, a claim of the namespace that keeps them (else an emptyDir).
 Adds:    a volume, an init container that fetches into it, and a read-only mount in every app container that asks for a GPU
          (in the first, if none does). The init container asks for no GPU, fits the restricted profile, comes after the
          sidecars that it may need, and leaves the pod in the QoS class it was in.
@@ -15,14 +15,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policies.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
-from policies.draft import PodDraft
 from policies.finding import Finding, Severity
-from policies.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
+from policies.models.warming.init_container import CACHE, CONTAINER, Warming
+from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
+from policies.models.warming.options import Options, is_name, mount_path_problem
+from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
+from policies.pods.patch import PodDraft
+from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
 from policies.rule import Context, Rule
-from policies.warming.init_container import CACHE, CONTAINER, Warming
-from policies.warming.model_uri import BadURI, ModelURI, parse_model_uri
-from policies.warming.options import Options, is_name, mount_path_problem
 
 ID = "model-warming"
 

@@ -20,12 +20,12 @@ from fractions import Fraction
 import msgspec
 from msgspec.structs import replace
 
-from policies.annotations import BadAnnotation, load_seconds
-from policies.draft import PodDraft
-from policies.estimate import estimate
 from policies.finding import Finding, Severity
-from policies.model_memory import model_shape
-from policies.pod import ContainerPlace, Pod, Probe
+from policies.models.estimate import estimate
+from policies.models.memory import model_shape
+from policies.pods.annotations import BadAnnotation, load_seconds
+from policies.pods.patch import PodDraft
+from policies.pods.pod import ContainerPlace, Pod, Probe
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "readiness-delay"

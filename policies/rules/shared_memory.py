@@ -11,11 +11,11 @@ What is written to it counts as memory of the container that writes. Nothing hap
 import re
 from collections.abc import Iterator, Sequence
 
-from policies.demand import whole_gpus
-from policies.draft import PodDraft
 from policies.finding import Finding, Severity
-from policies.pod import ContainerPlace, EmptyDir, Pod, Resources, Volume, VolumeMount
-from policies.quantity import Quantity, QuantityError, parse_quantity
+from policies.pods.patch import PodDraft
+from policies.pods.pod import ContainerPlace, EmptyDir, Pod, Resources, Volume, VolumeMount
+from policies.pods.quantity import Quantity, QuantityError, parse_quantity
+from policies.pods.requests import whole_gpus
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "shared-memory"

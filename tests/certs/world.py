@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from certs.acceptance import Pair, Published, objections, observe
 from certs.check import issued_by
-from certs.keeper import Configuration, Keeper, RacedError, Stored
+from certs.reconciler import Configuration, Keeper, RacedError, Stored
 from certs.rotation import Terms
 from certs.secret import CA, CERTIFICATE, KEY, Content
 

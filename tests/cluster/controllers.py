@@ -13,17 +13,17 @@ from uuid import uuid4
 import urllib3
 from prometheus_client import CollectorRegistry
 
-from policies.vector import GPUS
+from policies.quota.amounts import GPUS
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import Pace
 from webhook.cluster.leader import Leader, LeasePace
-from webhook.cluster.watch import Pace
 from webhook.configuration.loader import load_directory
 from webhook.configuration.snapshot import Configuration
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.sights import Sights
+from webhook.controller.reservation_ages import Sights
 
 ROOT = Path(__file__).parents[2]
 QUICK_LEASE = LeasePace(lease=2, renew=1.5, retry=0.2)

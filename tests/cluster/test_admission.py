@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from policies.quantity import parse_quantity
+from policies.pods.quantity import parse_quantity
 from tests.builders import JSON, gpu_container, pod
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook

@@ -15,9 +15,9 @@ from tests.cluster.other_webhook import OtherWebhook
 from tests.controlplane import JSON_PATCH, Authority, ControlPlane
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import Webhook
-from webhook.canary.probe import canary_pod, probe
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
+from webhook.controller.canary_probe import canary_pod, probe
 
 NAMESPACE = "gpu-admission-canary"
 SHARED = "canary-beside-another"

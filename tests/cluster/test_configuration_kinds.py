@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policies.vocabulary import Measure
+from policies.gpus.resource_mapping import Measure
 from tests.cluster.configuration import KINDS, install_configuration_kinds
 from tests.controlplane.client import Client
 from tests.controlplane.plane import ControlPlane
 from webhook.configuration.documents import API_VERSION, Collected, Document, Place, read_document
-from webhook.yaml_documents import YamlDocument, load_documents
+from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(

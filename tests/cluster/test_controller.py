@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from policies.ledger.decide import Reservation
-from policies.vector import GPUS
+from policies.quota.amounts import GPUS
+from policies.quota.ledger.decide import Reservation
 from tests.cluster.controllers import Running, eventually, gpus, uses
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node
 from tests.controlplane.gpuquota import Namespace

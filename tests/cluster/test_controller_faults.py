@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from policies.ledger.decide import Reservation
-from policies.vector import GPUS
+from policies.quota.amounts import GPUS
+from policies.quota.ledger.decide import Reservation
 from tests.cluster.controllers import Command, Running, eventually, gpus, uses
 from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kind
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
-from webhook.cluster.watch import Mirror, Pace
+from webhook.cluster.informer import Mirror, Pace
 from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
 
 QUICK = Pace(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)

@@ -4,9 +4,9 @@ import time
 from fractions import Fraction
 from pathlib import Path
 
-from policies.ledger.decide import Reason, Reservation, decide
-from policies.ledger.row import Row
-from policies.vector import GPUS
+from policies.quota.amounts import GPUS
+from policies.quota.ledger.decide import Reason, Reservation, decide
+from policies.quota.ledger.row import Row
 from tests.cluster.controllers import Running, eventually, gpus, uses
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace

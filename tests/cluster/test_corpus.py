@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from policies.annotations import DOMAIN, INJECTED
+from policies.pods.annotations import DOMAIN, INJECTED
 from policies.registry import RULES_BY_ID
 from tests.builders import JSON
 from tests.controlplane import Client, ControlPlane

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from policies.pod import decode_pod
+from policies.pods.pod import decode_pod
 from tests.builders import JSON, container
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import load_directory
-from webhook.engine import Engine, Outcome, Subject
-from webhook.manifests import as_stored, with_requests
+from webhook.serving.engine import Engine, Outcome, Subject
+from webhook.tools.check.manifests import as_stored, with_requests
 
 SEED = 20260724
 SINGLE, PAIRS = 1800, 1800
@@ -227,8 +227,8 @@ REFUSED: dict[str, Callable[[str], bool]] = {
 """What we refuse although the API server may accept it."""
 
 LOST_DIGITS = "JSON number with more digits than a float holds"
-"""Here we answer as the API server does for the number that is left: policies/quantity.py says so. It matters to `check` alone,
-since the API server itself writes every quantity as a text before the webhook sees it (facts §4)."""
+"""Here we answer as the API server does for the number that is left: policies/pods/quantity.py says so. It matters to `check`
+alone, since the API server itself writes every quantity as a text before the webhook sees it (facts §4)."""
 
 
 def as_read(literal: str) -> str:

@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from tests.builders import JSON, container, gpu_container, pod
-from tests.cluster.backstop import (
+from tests.cluster.exported import (
     EXEMPTED,
     LABELLED,
     RESTRICTED,

@@ -18,7 +18,7 @@ import pytest
 
 from policies.finding import Finding
 from tests.builders import JSON, container, view
-from tests.cluster.backstop import (
+from tests.cluster.exported import (
     EXEMPTED,
     NAMESPACES,
     RESTRICTED,
@@ -30,8 +30,8 @@ from tests.cluster.backstop import (
     mutations,
 )
 from tests.controlplane import ControlPlane
-from webhook.engine import Engine, Outcome, Subject
-from webhook.manifests import as_stored, with_requests
+from webhook.serving.engine import Engine, Outcome, Subject
+from webhook.tools.check.manifests import as_stored, with_requests
 
 SEED = 20261121
 PODS = 500

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.builders import JSON, container, gpu_container, pod
-from tests.cluster.backstop import (
+from tests.cluster.exported import (
     EXEMPTED,
     POLICY,
     TEAM,

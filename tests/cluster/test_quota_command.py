@@ -4,8 +4,8 @@ import json
 
 from click.testing import CliRunner, Result
 
-from policies.ledger.decide import Reservation
-from policies.vector import GPUS
+from policies.quota.amounts import GPUS
+from policies.quota.ledger.decide import Reservation
 from tests.cluster.controllers import Command, Running, eventually, uses
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from policies.ledger.decide import Reservation, decide
-from policies.ledger.row import Row
-from policies.vector import Vector
+from policies.quota.amounts import Vector
+from policies.quota.ledger.decide import Reservation, decide
+from policies.quota.ledger.row import Row
 from tests.controlplane.client import Client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.access import load_access

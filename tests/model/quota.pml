@@ -321,8 +321,8 @@ hidden byte changed; hidden byte before; hidden mtype verdict;
 #define UNCOUNTED (CONSTRAINED(generation, 1) && !row.second_key)
 #define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes store nothing that entries wait for */
 
-/* policies/vector.py: positive_difference */
-/* policies/ledger/decide.py: Reservation.change */
+/* policies/quota/amounts.py: positive_difference */
+/* policies/quota/ledger/decide.py: Reservation.change */
 #if CHANGE_ONLY_GROWS
 #define GROWTH(q, k) (AMOUNT(AFTER(q), k) > AMOUNT(base[q], k) -> AMOUNT(AFTER(q), k) - AMOUNT(base[q], k) : 0)
 #else
@@ -462,7 +462,7 @@ inline print_row() {
 
 mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_ROW };
 
-/* policies/ledger/decide.py: _Batch._refused, _Batch._shortfalls.
+/* policies/quota/ledger/decide.py: _Batch._refused, _Batch._shortfalls.
    Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED. */
 inline decide(q, g) {
   verdict = RESERVED;
@@ -533,7 +533,7 @@ inline answers_yes(q) {
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
 
-/* webhook/quota/batches.py: Batches._attempt, Batches._swap */
+/* webhook/quota/batcher.py: Batches._attempt, Batches._swap */
 proctype Serve(byte s) {
   byte q; bool reserved;
 end:
@@ -599,7 +599,7 @@ end:
 
 /* ---- controller */
 
-/* webhook/controller/sights.py: Sights.see */
+/* webhook/controller/reservation_ages.py: Sights.see */
 inline see(c) {
   fresh[SERVES + c] = true;
   tried[c] = false;
@@ -672,7 +672,7 @@ inline list_collection(c, k) {
 #define TELLABLE(c, o) (GONE_IS_TOLD && deleted_at[o] && list[c].revision[COLLECTION(o)] >= deleted_at[o] && RESERVED_FOR(o) \
                         && !IS_GONE(c, o))
 
-/* webhook/cluster/watch.py: Mirror._take, Mirror._remember_gone, Mirror.view */
+/* webhook/cluster/informer.py: Mirror._take, Mirror._remember_gone, Mirror.view */
 /* webhook/controller/counting.py: Counting._objects */
 inline is_told(c, o) {
   list[c].gone = list[c].gone | (1 << o);
@@ -685,7 +685,7 @@ inline is_told(c, o) {
                        && (COLLECTIONS < 3 || LISTED(c, (COLLECTIONS > 2 -> 2 : 0))))
 #define MATURED(c, q) (MATURED_NOW(c, q) && (list[c].matured[q] == ALL_COLLECTIONS || !EXPIRY_BY_LATER_LIST))
 
-/* policies/ledger/settle.py: _is_shown */
+/* policies/quota/ledger/reconcile.py: _is_shown */
 inline is_shown(c, q) {
   before = list[c].shown[OF(q)];
   shown = (before != 0);
@@ -697,7 +697,7 @@ inline is_shown(c, q) {
   skip
 }
 
-/* policies/ledger/settle.py: initialise. Else Refused.TOO_EARLY, Refused.BEGUN_BEFORE. */
+/* policies/quota/ledger/reconcile.py: initialise. Else Refused.TOO_EARLY, Refused.BEGUN_BEFORE. */
 inline may_initialise(c) {
   ok = (waited[c] || !INITIALISE_AFTER_WAIT);
   key = 0;
@@ -713,7 +713,7 @@ inline may_initialise(c) {
   skip
 }
 
-/* policies/ledger/row.py: Revisions.reaches. Else Refused.OLDER. */
+/* policies/quota/ledger/row.py: Revisions.reaches. Else Refused.OLDER. */
 inline reaches(c) {
   key = 0;
   do
@@ -792,8 +792,8 @@ inline count(c) {
   check_everyone_is_covered()
 }
 
-/* policies/ledger/settle.py: settle, _count, _given_up. What settle would answer with Refused.UNCOUNTED is initialised. */
-/* webhook/controller/settling.py: Settler._write */
+/* policies/quota/ledger/reconcile.py: settle, _count, _given_up. What settle would answer with Refused.UNCOUNTED is initialised. */
+/* webhook/controller/reconciler.py: Settler._write */
 inline settle(c) {
   tried[c] = true;
 #if SWAP_IN_CONTROLLER == 0
@@ -859,7 +859,7 @@ end:
   :: d_step { TELLABLE(c, 0) -> is_told(c, 0) }
   :: d_step { TELLABLE(c, 1) -> is_told(c, 1) }
 #endif
-     /* webhook/controller/sights.py: Sights.waits. Who remembers "no quota" read it before this quota was there. */
+     /* webhook/controller/reservation_ages.py: Sights.waits. Who remembers "no quota" read it before this quota was there. */
   :: d_step { uid && seen_uid[c] == uid && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false }
   :: d_step { uid && seen_uid[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }

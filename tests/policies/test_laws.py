@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import Phase as Stage
 
-from policies.draft import PodDraft
 from policies.finding import Finding, Severity
+from policies.pods.patch import PodDraft
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Phase, Rule, RuleOptions
 from policies.rules import gpu_class, gpu_requests, readiness_delay, shared_memory

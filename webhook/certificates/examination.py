@@ -10,7 +10,7 @@ from cryptography import x509
 
 from certs.acceptance import Pair
 from certs.check import issued_by, problems
-from certs.keeper import Stored
+from certs.reconciler import Stored
 from certs.rotation import State, pem
 from certs.secret import CA, CERTIFICATE, KEY, DamagedError, authorities_of, decode
 from webhook.certificates.objects import CONFIGURATION, KINDS, ConfigurationSeen, SecretName, Target, hosts

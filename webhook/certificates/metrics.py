@@ -3,7 +3,7 @@
 from cryptography import x509
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from certs.keeper import Kept
+from certs.reconciler import Kept
 
 LEAF, CA = "leaf", "ca"
 

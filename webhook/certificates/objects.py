@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from certs.keeper import Configuration, RacedError, Stored
+from certs.reconciler import Configuration, RacedError, Stored
 from certs.secret import ANNOTATIONS, DATA_KEYS, Content
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, MERGE_PATCH, ApiClient
-from webhook.cluster.watch import Resource
+from webhook.cluster.informer import Resource
 
 CONFIGURATION = "zz-gpu-admission"
 KINDS = {

@@ -23,6 +23,7 @@ from certs.check import expires_at, issued_by
 from certs.issue import issue_authority, issue_server
 from certs.rotation import pem
 from certs.secret import CA, CERTIFICATE, KEY
+from webhook.certificates.change_signal import Bell
 from webhook.certificates.directory import PrivateDirectory
 from webhook.certificates.objects import (
     CONFIGURATION,
@@ -34,7 +35,6 @@ from webhook.certificates.objects import (
     configuration_resources,
     hosts,
 )
-from webhook.certificates.watching import Bell
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.server.tls import CertificateState

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from certs.check import problems
-from certs.keeper import RacedError, Stored
+from certs.reconciler import RacedError, Stored
 from certs.rotation import Rotation, State, Step
 from certs.secret import ROTATE, DamagedError, decode
 from webhook.certificates.examination import Finding, examine, examine_served

@@ -10,9 +10,9 @@ from webhook.commands.output import counted
 from webhook.commands.parameters import Moment
 from webhook.commands.parameters import now as current_time
 from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.engine import Engine
-from webhook.manifests import read_manifests
-from webhook.offline import Verdict, answer, labels_by_namespace
+from webhook.serving.engine import Engine
+from webhook.tools.check.manifests import read_manifests
+from webhook.tools.check.offline import Verdict, answer, labels_by_namespace
 
 REFUSED = 1
 BAD_INPUT = 2

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from policies.label_selector import LabelSelector
+from policies.pods.label_selector import LabelSelector
 from policies.policy import (
     BUILT_IN,
     BUILT_IN_POLICY,
@@ -40,7 +40,7 @@ from webhook.configuration.loader import (
 )
 from webhook.configuration.reading import read_chosen
 from webhook.configuration.snapshot import Configuration
-from webhook.offline import NAME_LABEL
+from webhook.tools.check.offline import NAME_LABEL
 
 BAD_INPUT = 2
 EVERYTHING = "*"

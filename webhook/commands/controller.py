@@ -12,19 +12,19 @@ from uuid import uuid4
 import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
-from webhook.canary.loop import CanaryLoop, Period
-from webhook.certificates.options import CertificateOptions, certificate_options
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import Leader
+from webhook.commands.certificate_options import CertificateOptions, certificate_options
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.metrics import ConfigurationCollector
-from webhook.configuration.reporting import start_reporting
 from webhook.configuration.source import Source
 from webhook.configuration.sources import source_of
+from webhook.controller.canary_loop import CanaryLoop, Period
 from webhook.controller.controller import Controller
+from webhook.controller.document_status import start_reporting
 from webhook.controller.metrics import ControllerMetrics, QuotaCollector
 from webhook.listening import CannotListenError, listen
 from webhook.monitoring import Monitoring

@@ -13,10 +13,10 @@ from rich.status import Status
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
-from webhook.doctor.check import Result, result_of
-from webhook.doctor.cluster import Cluster, Names
-from webhook.doctor.registry import CHECKS
-from webhook.doctor.report import is_healthy, print_json, print_text
+from webhook.commands.doctor_report import is_healthy, print_json, print_text
+from webhook.tools.doctor.check import Result, result_of
+from webhook.tools.doctor.cluster import Cluster, Names
+from webhook.tools.doctor.registry import CHECKS
 
 FINDINGS = 1
 UNREACHABLE = 2

@@ -7,16 +7,16 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from policies import estimate as estimates
-from policies.classes import ClassCatalogue
-from policies.estimate import Estimate, EstimateError, ModelShape, Phase, Placement, Precision
+from policies.gpus.classes import ClassCatalogue
+from policies.models import estimate as estimates
+from policies.models.estimate import Estimate, EstimateError, ModelShape, Phase, Placement, Precision
 from webhook.configuration.loader import load_directory
 
 T = TypeVar("T")
 
 
 class _Parsed(click.ParamType[T]):
-    """An option that one of the parsers of `policies.estimate` reads; its sentence becomes click's."""
+    """An option that one of the parsers of `policies.models.estimate` reads; its sentence becomes click's."""
 
     def __init__(self, name: str, parse: Callable[[str], T]) -> None:
         self.name = name

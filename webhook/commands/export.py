@@ -16,9 +16,9 @@ from webhook.commands.parameters import now as current_time
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.reading import read_chosen
 from webhook.configuration.snapshot import Configuration
-from webhook.export.backstop import EXPRESSIBLE, Backstop, Wish, backstop
-from webhook.export.objects import Object
-from webhook.export.writing import as_json, as_yaml, header
+from webhook.tools.export.admission_policies import EXPRESSIBLE, Backstop, Wish, backstop
+from webhook.tools.export.objects import Object
+from webhook.tools.export.writing import as_json, as_yaml, header
 
 BAD_INPUT = 2
 OLDEST = (1, 33)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from policies.charge import Unpinned
-from policies.vector import GPUS, NOTHING
+from policies.quota.amounts import GPUS, NOTHING
+from policies.quota.charge import Unpinned
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
-from policies.ledger.row import Row
-from policies.vector import CLASSES, GPUS, NOTHING, Vector, shown, texts
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, shown, texts
+from policies.quota.ledger.row import Row
 from webhook.commands.output import Screen, counted
 from webhook.controller.conditions import described
 

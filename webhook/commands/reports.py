@@ -12,11 +12,11 @@ from policies.finding import Finding
 from policies.policy import TemplateMode
 from webhook.commands.output import Screen, counted
 from webhook.configuration.decoding import parts_of
-from webhook.engine import Judged, Outcome
-from webhook.manifests import Manifest, ManifestProblem
-from webhook.offline import Answer, PodAnswer, Verdict
-from webhook.review import plain_operations
-from webhook.yaml_documents import dump_document
+from webhook.configuration.yaml_documents import dump_document
+from webhook.serving.engine import Judged, Outcome
+from webhook.serving.review import plain_operations
+from webhook.tools.check.manifests import Manifest, ManifestProblem
+from webhook.tools.check.offline import Answer, PodAnswer, Verdict
 
 STYLES = {
     Verdict.REFUSED: "bold red",

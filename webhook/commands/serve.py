@@ -13,10 +13,7 @@ from flask import Flask
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
-from policies.nodes import NodeFacts
-from webhook.admission import Admission
-from webhook.app import create_app
-from webhook.audit import AuditLog
+from policies.placement.nodes import NodeFacts
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access
@@ -24,14 +21,9 @@ from webhook.cluster.api import ApiClient
 from webhook.commands.controller import own_namespace
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.metrics import ConfigurationCollector
-from webhook.configuration.reviews import DocumentReviews
 from webhook.configuration.source import Source, told
 from webhook.configuration.sources import source_of
-from webhook.endpoints import endpoint_of
-from webhook.metrics import Metrics
-from webhook.namespaces import Namespaces
-from webhook.node_watch import NodeWatch
-from webhook.quota.batches import Batches
+from webhook.quota.batcher import Batches
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics, RowCollector
@@ -40,6 +32,14 @@ from webhook.server import lifecycle
 from webhook.server.application import run
 from webhook.server.lifecycle import StartupError
 from webhook.server.settings import ServerSettings, SettingsError
+from webhook.serving.admission import Admission
+from webhook.serving.app import create_app
+from webhook.serving.audit import AuditLog
+from webhook.serving.document_reviews import DocumentReviews
+from webhook.serving.endpoints import endpoint_of
+from webhook.serving.metrics import Metrics
+from webhook.serving.namespaces import Namespaces
+from webhook.serving.node_watch import NodeWatch
 
 NO_AUDIT = "none"
 

@@ -14,13 +14,13 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.watch import Mirror, Pace
+from webhook.cluster.informer import Mirror, Pace
 from webhook.configuration.choice import Chosen, choose
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.records import RESOURCES, Record, reader
 from webhook.configuration.source import State
-from webhook.engine import Engine
+from webhook.serving.engine import Engine
 
 SETTLE_SECONDS = 0.3
 """Documents that are applied together arrive one after the other; half of them may be no configuration."""

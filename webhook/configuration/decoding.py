@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from webhook.yaml_documents import Parts
+from webhook.configuration.yaml_documents import Parts
 
 T = TypeVar("T")
 

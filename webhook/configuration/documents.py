@@ -11,17 +11,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies import classes, quota
-from policies.classes import ClassCatalogue, GPUClass, GPUClassSpec
-from policies.label_selector import LabelSelector
+from policies.gpus import classes
+from policies.gpus.classes import ClassCatalogue, GPUClass, GPUClassSpec
+from policies.gpus.resource_mapping import Vocabulary, VocabularySpec
+from policies.pods.label_selector import LabelSelector
 from policies.policy import Exemption, Match, Policy, PolicySpec, TemplateMode
-from policies.quota import QuotaSpec
+from policies.quota import spec as quota
+from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
-from policies.vocabulary import Vocabulary, VocabularySpec
 from webhook.configuration.decoding import Problem, decode, nearest, parts_of
 from webhook.configuration.snapshot import digest
-from webhook.yaml_documents import Parts, YamlDocument
+from webhook.configuration.yaml_documents import Parts, YamlDocument
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from policies.classes import ClassCatalogue
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import Vocabulary, VocabularySpec
 from policies.policy import PolicySet
-from policies.vocabulary import Vocabulary, VocabularySpec
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
     POLICY,
@@ -27,7 +27,7 @@ from webhook.configuration.documents import (
     read_document,
 )
 from webhook.configuration.snapshot import Configuration, digest
-from webhook.yaml_documents import YamlError, load_documents
+from webhook.configuration.yaml_documents import YamlError, load_documents
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 FILE_LIMIT = 4 * 1024 * 1024

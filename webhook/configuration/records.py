@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.cluster.watch import CLUSTER, Resource
+from webhook.cluster.informer import CLUSTER, Resource
 from webhook.configuration.documents import CLASS, GROUP, POLICY, VERSION, VOCABULARY, Document
 
 PREFIX = f"/apis/{GROUP}/{VERSION}"

@@ -5,10 +5,10 @@ from hashlib import sha256
 
 import msgspec
 
-from policies.classes import ClassCatalogue
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import Vocabulary
 from policies.policy import PolicySet
-from policies.quota import QuotaSpec
-from policies.vocabulary import Vocabulary
+from policies.quota.spec import QuotaSpec
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import msgspec
 
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import ConfigurationError, load_with_origins
-from webhook.engine import Engine
+from webhook.serving.engine import Engine
 
 POLL_SECONDS = 2.0
 """How often the directory is looked at. A stat of a few files costs some 20 µs; kubelet itself takes up to a minute."""

@@ -6,26 +6,26 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from policies.charge import Charge, Unpinned
-from policies.claims import (
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import Vocabulary
+from policies.pods.pod import Metadata
+from policies.quota.amounts import Vector
+from policies.quota.charge import Charge, Unpinned
+from policies.quota.claims import (
     EXTENDED_RESOURCE_CLAIM,
     ResourceClaim,
     charge_claim,
     decode_claim,
     is_charged_with_its_pod,
 )
-from policies.classes import ClassCatalogue
-from policies.pod import Metadata
-from policies.vector import Vector
-from policies.vocabulary import Vocabulary
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.watch import Resource
+from webhook.cluster.informer import Resource
 from webhook.controller.pods import PodRecord, holder
 
 GROUP = "/apis/resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""Those that `policies.claims` reads, the best first."""
+"""Those that `policies.quota.claims` reads, the best first."""
 
 
 class ClaimBlueprint(msgspec.Struct, weakref=True, eq=False):

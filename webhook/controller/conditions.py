@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from policies.ledger.row import Condition, Row
-from policies.vector import exceeds, shown
+from policies.quota.amounts import exceeds, shown
+from policies.quota.ledger.row import Condition, Row
 
 TRUE, FALSE = "True", "False"
 KEYS_SHOWN = 8

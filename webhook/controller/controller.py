@@ -8,17 +8,17 @@ import random
 import threading
 from time import monotonic
 
-from policies.ledger.row import Row
+from policies.quota.ledger.row import Row
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import Mirror, Pace
 from webhook.cluster.leader import Leader
-from webhook.cluster.watch import Mirror, Pace
 from webhook.configuration.snapshot import Configuration
 from webhook.controller.counting import Counting, catalogue_of
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
-from webhook.controller.settling import Settler
-from webhook.controller.sights import Sights
+from webhook.controller.reconciler import Settler
+from webhook.controller.reservation_ages import Sights
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerError

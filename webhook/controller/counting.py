@@ -12,12 +12,12 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.charge import Unpinned, catalogue_digest, counted_by
-from policies.ledger.row import HOLDERS_SHOWN, Holder, Revisions, Row
-from policies.ledger.settle import Listing, Stored
-from policies.vector import NOTHING
+from policies.quota.amounts import NOTHING
+from policies.quota.charge import Unpinned, catalogue_digest, counted_by
+from policies.quota.ledger.reconcile import Listing, Stored
+from policies.quota.ledger.row import HOLDERS_SHOWN, Holder, Revisions, Row
 from webhook.cluster.api import ApiClient
-from webhook.cluster.watch import Mirror, Pace, View
+from webhook.cluster.informer import Mirror, Pace, View
 from webhook.configuration.snapshot import Configuration
 from webhook.controller.claims import ClaimReader, ClaimRecord, claims_resource
 from webhook.controller.nodes import NODES, NodeRecord, node_reader

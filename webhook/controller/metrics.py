@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policies.ledger.row import Row
-from webhook.cluster.watch import Mirror
+from policies.quota.ledger.row import Row
+from webhook.cluster.informer import Mirror
 from webhook.controller.conditions import described
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from webhook.cluster.watch import CLUSTER, Resource
+from webhook.cluster.informer import CLUSTER, Resource
 from webhook.controller.pods import Labels, labels_of
 
 NODES = Resource("/api/v1", "nodes")

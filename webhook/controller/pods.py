@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from policies.charge import Charge, Unpinned, charge_pod
-from policies.classes import ClassCatalogue
-from policies.pod import Container, Metadata, OwnerReference, Pod, PodSpec, Resources, decode_pod
-from policies.vocabulary import Vocabulary
-from webhook.cluster.watch import Resource
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import Vocabulary
+from policies.pods.pod import Container, Metadata, OwnerReference, Pod, PodSpec, Resources, decode_pod
+from policies.quota.charge import Charge, Unpinned, charge_pod
+from webhook.cluster.informer import Resource
 
 PODS = Resource("/api/v1", "pods")
 

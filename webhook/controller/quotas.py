@@ -2,9 +2,9 @@
 
 import msgspec
 
-from policies.ledger.row import Row
-from policies.quota import NAME
-from webhook.cluster.watch import Resource
+from policies.quota.ledger.row import Row
+from policies.quota.spec import NAME
+from webhook.cluster.informer import Resource
 from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError, decode_quota
 
 QUOTAS = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from policies.ledger.entries import LIMIT
-from policies.ledger.row import Row
+from policies.quota.ledger.entries import LIMIT
+from policies.quota.ledger.row import Row
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA
 from webhook.quota.documents import (

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from policies.ledger.entries import Entries
-from policies.ledger.row import Condition, Holder, Revisions, Row
-from policies.quota import NAME, QuotaSpec
-from policies.vector import parse_vector, texts
+from policies.quota.amounts import parse_vector, texts
+from policies.quota.ledger.entries import Entries
+from policies.quota.ledger.row import Condition, Holder, Revisions, Row
+from policies.quota.spec import NAME, QuotaSpec
 from webhook.quota.store import Versioned
 
 GROUP = "gpu-admission.dev"

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from policies.charge import catalogue_digest, counted_by
-from policies.ledger.row import Row
-from policies.vector import NOTHING
+from policies.quota.amounts import NOTHING
+from policies.quota.charge import catalogue_digest, counted_by
+from policies.quota.ledger.row import Row
 from webhook.configuration.snapshot import Configuration
 from webhook.quota.store import Conflict, Gone, Versioned
 

@@ -10,20 +10,26 @@ from functools import lru_cache
 
 import msgspec
 
-from policies.charge import Charge, Unpinned, catalogue_digest, charge_pod, counted_by
-from policies.claims import SCHEDULER, ResourceClaim, charge_claim, decode_claim, is_charged_with_its_pod
 from policies.finding import Finding
-from policies.ledger.decide import Reservation
-from policies.ledger.row import Row
-from policies.pod import Metadata, Pod
+from policies.pods.pod import Metadata, Pod
+from policies.quota.amounts import positive_difference
+from policies.quota.charge import Charge, Unpinned, catalogue_digest, charge_pod, counted_by
+from policies.quota.claims import (
+    SCHEDULER,
+    ResourceClaim,
+    charge_claim,
+    decode_claim,
+    is_charged_with_its_pod,
+)
+from policies.quota.ledger.decide import Reservation
+from policies.quota.ledger.row import Row
 from policies.rules.gpu_quota import GpuQuotaOptions, OnLedgerError
-from policies.vector import positive_difference
 from webhook.configuration.snapshot import Configuration
-from webhook.quota import answers
-from webhook.quota.batches import Batches
+from webhook.quota import messages as answers
+from webhook.quota.batcher import Batches
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerError
-from webhook.review import AdmissionRequest
+from webhook.serving.review import AdmissionRequest
 
 Release = Callable[[str, str], None]
 """Gives back what the object of (namespace, uid) holds."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.ledger.row import Row
+from policies.quota.ledger.row import Row
 
 
 class Versioned(msgspec.Struct, frozen=True):

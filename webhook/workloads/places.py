@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from policies.pod import Pod, decode_pod
+from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import Problem, dotted, parts_of
+from webhook.configuration.yaml_documents import Parts
 from webhook.workloads.kinds import WORKLOADS, ContainerResources, Form, Spec, Template, Whole
-from webhook.yaml_documents import Parts
 
 MOST_PLACES = 200
 """Pods of one object that are looked at: anybody can write an object of 3 MiB with a hundred thousand of them."""

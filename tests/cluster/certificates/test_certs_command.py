@@ -4,7 +4,7 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from tests.cluster.certificates.damage import bundles_set, damage_leaf, other_authority
-from tests.cluster.certificates.keepers import keeper
+from tests.cluster.certificates.reconcilers import keeper
 from tests.controlplane.certificates import NAME, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE

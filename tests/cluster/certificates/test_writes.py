@@ -10,18 +10,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from certs.check import issued_by
-from certs.keeper import Keeper, RacedError
+from certs.reconciler import Keeper, RacedError
 from certs.rotation import Step
 from tests.cluster.certificates.damage import bundles_set, delete_secret, other_authority, remove_bundles
-from tests.cluster.certificates.keepers import SECRET_NAME, TERMS, keeper
+from tests.cluster.certificates.reconcilers import SECRET_NAME, TERMS, keeper
 from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import NAME, REGISTRATION, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE
-from webhook.certificates.loop import CertificateLoop
 from webhook.certificates.objects import ClusterConfigurations, ClusterSecret
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
+from webhook.controller.certificate_loop import CertificateLoop
 
 
 def test_a_write_upon_what_has_changed_is_a_race(installation: Installation, quotas: ControlPlane) -> None:

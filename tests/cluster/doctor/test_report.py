@@ -6,7 +6,7 @@ import sys
 from tests.cluster.controllers import ROOT, eventually
 from tests.cluster.doctor.faults import MUTATING, deleted, webhook_down
 from tests.cluster.doctor.installation import Installation
-from webhook.doctor.registry import CHECKS
+from webhook.tools.doctor.registry import CHECKS
 
 # ---- all is well
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policies.vector import GPUS
+from policies.quota.amounts import GPUS
 from tests.builders import JSON, container, gpu_container
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.neighbours.team import TOLERATION, Team, body, ours

@@ -3,7 +3,7 @@
 The phantoms of a Deployment that a ResourceQuota keeps refusing stand in quota/test_leak.py.
 """
 
-from policies.vector import GPUS
+from policies.quota.amounts import GPUS
 from tests.builders import gpu_container
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.neighbours.team import Team, body

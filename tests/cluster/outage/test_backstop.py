@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.builders import container, gpu_container, pod
-from tests.cluster.backstop import TEAM, configuration, create, create_job, installed, mutations
+from tests.cluster.exported import TEAM, configuration, create, create_job, installed, mutations
 from tests.cluster.outage import absence
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from policies.ledger.decide import Reservation
-from policies.vector import GPUS
+from policies.quota.amounts import GPUS
+from policies.quota.ledger.decide import Reservation
 from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from policies.vector import Vector
+from policies.quota.amounts import Vector
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane

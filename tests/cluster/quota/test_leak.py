@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import pytest
 
-from policies.ledger.bounds import EXPIRY_SECONDS
-from policies.vector import GPUS
+from policies.quota.amounts import GPUS
+from policies.quota.ledger.bounds import EXPIRY_SECONDS
 from tests.builders import JSON
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota.burst import CLIENTS, PODS, gpu_pod

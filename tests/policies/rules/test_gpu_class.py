@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from policies.classes import ClassCatalogue, NodeLabel
-from policies.draft import PodDraft
 from policies.finding import Severity
+from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.pods.patch import PodDraft
 from policies.rule import Mode, Phase
 from policies.rules.gpu_class import RULE, Options, check, mutate
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view

@@ -2,8 +2,8 @@
 
 import pytest
 
-from policies.classes import ClassCatalogue, NodeLabel
-from policies.nodes import Labels, NodeFacts, NodePool
+from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.placement.nodes import Labels, NodeFacts, NodePool
 from policies.rule import Phase
 from policies.rules.gpu_class import Options, check
 from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from policies.draft import PodDraft
 from policies.finding import Finding, Severity
-from policies.pod import Toleration
+from policies.pods.patch import PodDraft
+from policies.pods.pod import Toleration
 from policies.rule import Mode
 from policies.rules import gpu_toleration
 from policies.rules.gpu_isolation import Options, check, holds_gpu_devices, mutate

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from policies.draft import PodDraft
 from policies.finding import Finding, Severity
+from policies.pods.patch import PodDraft
 from policies.rule import Phase
 from policies.rules.gpu_requests import Options, check, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from policies.draft import PodDraft
-from policies.pod import Toleration
+from policies.pods.patch import PodDraft
+from policies.pods.pod import Toleration
 from policies.rules.gpu_toleration import NVIDIA_GPU, Options, covers, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
 

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.draft import PodDraft
 from policies.finding import Finding, Severity
+from policies.gpus.resource_mapping import Vocabulary
+from policies.models.warming import SCHEMES, fetch_script
+from policies.models.warming.options import Options
+from policies.pods.patch import PodDraft
 from policies.rule import RuleOptions
 from policies.rules.model_warming import RULE
-from policies.vocabulary import Vocabulary
-from policies.warming import SCHEMES, fetch_script
-from policies.warming.options import Options
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
 
 URI = "gpu-admission.dev/model-uri"

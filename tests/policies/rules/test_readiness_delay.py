@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from policies.draft import PodDraft
 from policies.finding import Severity
-from policies.pod import Probe
+from policies.pods.patch import PodDraft
+from policies.pods.pod import Probe
 from policies.rules.readiness_delay import Options, Strategy, first_kill, mutate, startup_probe, with_buffer
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
 

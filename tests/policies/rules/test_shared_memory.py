@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from policies.draft import PodDraft
 from policies.finding import Severity
+from policies.pods.patch import PodDraft
 from policies.rule import Mode
 from policies.rules.shared_memory import Options, mutate
 from tests.builders import JSON, apply, container, context, pod, view

@@ -8,7 +8,7 @@ from cryptography import x509
 
 from certs.check import issued_by
 from certs.issue import issue_authority, issue_server
-from certs.keeper import Configuration, Stored
+from certs.reconciler import Configuration, Stored
 from certs.rotation import Terms, found
 from certs.secret import CERTIFICATE, Content, encode
 from webhook.certificates.directory import PrivateDirectory

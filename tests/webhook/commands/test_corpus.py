@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from webhook.commands import main
-from webhook.yaml_documents import YamlDocument, load_documents
+from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
 MANIFESTS = (

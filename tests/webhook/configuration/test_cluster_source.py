@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.cluster.watch import Pace
+from webhook.cluster.informer import Pace
 from webhook.configuration import cluster_source
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.source import State, told

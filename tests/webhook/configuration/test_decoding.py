@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from webhook.configuration.decoding import Problem, decode, dotted, nearest, parts_of
-from webhook.yaml_documents import Parts
+from webhook.configuration.yaml_documents import Parts
 
 
 class Colour(Enum):

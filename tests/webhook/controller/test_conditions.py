@@ -4,8 +4,8 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from policies.charge import Unpinned
-from policies.ledger.row import Row
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.row import Row
 from webhook.controller.conditions import conditions
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policies.charge import Unpinned, charge_pod
-from policies.pod import decode_pod
+from policies.pods.pod import decode_pod
+from policies.quota.charge import Unpinned, charge_pod
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
 from webhook.controller.claims import ClaimReader

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.ledger.decide import Reservation, decide
+from policies.quota.ledger.decide import Reservation, decide
 from tests.webhook.quota.world import NAMESPACE, SECONDS, Ledger, vector
 from webhook.quota.store import Conflict, Versioned
 

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from policies.charge import Unpinned, catalogue_digest, counted_by
 from policies.policy import PolicySet
-from policies.quota import Hard, QuotaSpec
-from policies.vector import CLASSES as CLASSES_PREFIX
-from policies.vector import GPUS, Vector
+from policies.quota.amounts import CLASSES as CLASSES_PREFIX
+from policies.quota.amounts import GPUS, Vector
+from policies.quota.charge import Unpinned, catalogue_digest, counted_by
+from policies.quota.spec import Hard, QuotaSpec
 from tests.builders import CLASSES, VOCABULARY
 from tests.webhook.quota.world import NAMESPACE
 from webhook.configuration.snapshot import Configuration

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from policies.ledger.bounds import CREATION_SECONDS, EXPIRY_SECONDS, NO_QUOTA_SECONDS
-from policies.vector import Vector
+from policies.quota.amounts import Vector
+from policies.quota.ledger.bounds import CREATION_SECONDS, EXPIRY_SECONDS, NO_QUOTA_SECONDS
 from tests.webhook.quota.world import Controller, Flight, Held, Ledger, World, vector
 from webhook.quota.store import Conflict, Gone, Versioned
 

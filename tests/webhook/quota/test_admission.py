@@ -10,18 +10,18 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.builders import JSON, gpu_container, pod
-from webhook import review
-from webhook.admission import Admission
-from webhook.app import create_app
 from webhook.configuration.loader import load_directory
-from webhook.engine import Engine
-from webhook.metrics import Metrics
-from webhook.quota.batches import Batches
+from webhook.quota.batcher import Batches
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics, RowCollector
 from webhook.quota.reservations import Reservations
 from webhook.quota.store import LedgerError, Versioned
-from webhook.review import AdmissionRequest, AdmissionResponse
+from webhook.serving import review
+from webhook.serving.admission import Admission
+from webhook.serving.app import create_app
+from webhook.serving.engine import Engine
+from webhook.serving.metrics import Metrics
+from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
 QUOTA = """
 apiVersion: gpu-admission.dev/v1alpha1

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from policies.vector import Vector
+from policies.quota.amounts import Vector
 from tests.webhook.quota.ledgers import MemoryLedger
 from tests.webhook.quota.machine import machine, run_settings
 from tests.webhook.quota.world import Ledger, PlainLedger

@@ -10,12 +10,12 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from policies.ledger import settle as settling
-from policies.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
-from policies.ledger.entries import Entries, Entry
-from policies.ledger.row import Revisions
-from policies.ledger.settle import Settled, Stored
-from policies.vector import NOTHING
+from policies.quota.amounts import NOTHING
+from policies.quota.ledger import reconcile as settling
+from policies.quota.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
+from policies.quota.ledger.entries import Entries, Entry
+from policies.quota.ledger.reconcile import Settled, Stored
+from policies.quota.ledger.row import Revisions
 from tests.webhook.quota.world import Controller, Held, PlainLedger, World, vector
 from webhook.controller.counting import GONE
 from webhook.quota.store import Versioned

@@ -14,13 +14,13 @@ from typing import Protocol
 
 import msgspec
 
-from policies.charge import Unpinned
-from policies.ledger.bounds import CREATION_SECONDS, EXPIRY_SECONDS, NO_QUOTA_SECONDS
-from policies.ledger.decide import Reason, Reservation, decide
-from policies.ledger.entries import LIMIT
-from policies.ledger.row import Revisions, Row
-from policies.ledger.settle import Listing, Refused, Settled, Stored, initialise, settle
-from policies.vector import NOTHING, Vector, add, positive_difference, total
+from policies.quota.amounts import NOTHING, Vector, add, positive_difference, total
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.bounds import CREATION_SECONDS, EXPIRY_SECONDS, NO_QUOTA_SECONDS
+from policies.quota.ledger.decide import Reason, Reservation, decide
+from policies.quota.ledger.entries import LIMIT
+from policies.quota.ledger.reconcile import Listing, Refused, Settled, Stored, initialise, settle
+from policies.quota.ledger.row import Revisions, Row
 from webhook.controller.counting import GONE
 from webhook.quota.store import Conflict, Gone, Store, Versioned
 

@@ -1,0 +1,173 @@
+"""How many whole cards a pod's containers come to on a class of GPU: slices, shares and parts of a card included.
+
+One unit of a resource weighs what the class says in `equivalents`, else as a MIG slice what its profile weighs, else one
+card. Beside an amount of memory or compute of the same vendor (HAMi, Volcano, Intel) a unit is only that part of a card.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from fractions import Fraction
+
+import msgspec
+
+from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
+from policies.gpus.fraction_annotations import fraction_problems
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, Vocabulary
+from policies.pods.annotations import BadAnnotation
+from policies.pods.pod import Container, Pod, ResourceList
+from policies.pods.quantity import QuantityError, parse_quantity
+
+NOTHING, WHOLE = Fraction(0), Fraction(1)
+
+Amounts = dict[GPUResource, Fraction]
+
+_MIB_PER_GIB = 2**10
+_BYTES_PER_GIB = 2**30
+_MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
+    Measure.MEMORY_MIB: lambda amount, gib: amount / (gib * _MIB_PER_GIB) if gib else WHOLE,
+    Measure.MEMORY_BYTES: lambda amount, gib: amount / (gib * _BYTES_PER_GIB) if gib else WHOLE,
+    Measure.MEMORY_PERCENT: lambda amount, _: amount / 100,
+}
+"""Share of a card's memory, by the GiB that the card has (None: unknown)."""
+
+_SIZED = frozenset({Measure.MEMORY_MIB, Measure.MEMORY_BYTES})
+_COMPUTE = {Measure.CORE_PERCENT: 100, Measure.CORE_MILLIS: 1000}
+_DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
+"""What may be asked for together with a limit of its memory or compute."""
+
+
+class Card(msgspec.Struct, frozen=True):
+    """What matters of the card on which amounts are weighed: units that weigh something else than one card, and its memory.
+
+    `memory_gib` is None where nothing is asked by memory, or the card is not known.
+    """
+
+    weights: tuple[tuple[GPUResource, Fraction], ...] = ()
+    memory_gib: int | None = None
+
+    def weight(self, resource: GPUResource) -> Fraction:
+        return next((weight for weighed, weight in self.weights if weighed == resource), WHOLE)
+
+
+UNKNOWN_CARD = Card()
+
+
+def card_of(
+    gpu_class: GPUClass, asked: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
+) -> Card:
+    """Return the card of the class as far as it matters to what is asked. Not `is_certain`: it may be another one."""
+    weights = ((resource, weight(resource, gpu_class, catalogue)) for resource in asked)
+    by_memory = is_certain and any(resource.measure in _SIZED for resource in asked)
+    return Card(
+        tuple((resource, share) for resource, share in weights if share != WHOLE),
+        gpu_class.memory_gib if by_memory else None,
+    )
+
+
+def amounts(resources: ResourceList | None, vocabulary: Vocabulary) -> Amounts:
+    """Return the positive amounts of GPU resources, in units, rounded as the API server does.
+
+    What cannot be read is left out: whoever decides must find it by `charge.unreadable` first.
+    """
+    found: Amounts = {}
+    for name, raw in (resources or {}).items():
+        resource = gpu_resource(name, vocabulary)
+        if resource is None:
+            continue
+        try:
+            quantity = parse_quantity(raw)
+        except QuantityError:
+            continue
+        # Nobody checks that an implicit one is whole; the scheduler asks for `Value()` devices.
+        is_implicit = name.startswith(IMPLICIT_DEVICE_CLASS)
+        amount = Fraction(quantity.value) if is_implicit else Fraction(quantity.milli_value, 1000)
+        if amount > 0:
+            found[resource] = amount
+    return found
+
+
+def container_amounts(container: Container, vocabulary: Vocabulary) -> Amounts:
+    """Return what the container asks for: the request, else the limit, as defaulting copies it."""
+    resources = container.resources
+    if resources is None:
+        return {}
+    return amounts({**(resources.limits or {}), **(resources.requests or {})}, vocabulary)
+
+
+def gpu_resource(name: str, vocabulary: Vocabulary) -> GPUResource | None:
+    """Return what the name asks for; of the implicit names of DRA only those whose devices are GPUs."""
+    device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
+    if device_class != name and vocabulary.device_class(device_class) is None:
+        return None
+    return vocabulary.resource(name)
+
+
+def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
+    """Return the whole cards that one container's amounts come to, by resource; limits count with what they limit."""
+    limits: dict[str, Amounts] = defaultdict(dict)
+    for resource, amount in asked.items():
+        if resource.measure in _MEMORY or resource.measure in _COMPUTE:
+            limits[vendor(resource.name)][resource] = amount
+    found: dict[GPUResource, Fraction] = {}
+    for resource, amount in asked.items():
+        limit = limits.get(vendor(resource.name))
+        if resource.measure in _DIVISIBLE and limit:
+            found[resource] = amount * _share(limit, card)
+        elif resource.measure not in _MEMORY and resource.measure not in _COMPUTE:
+            found[resource] = amount * card.weight(resource)
+    for name, limit in limits.items():
+        # HAMi's own webhook adds one GPU where only an amount of its memory is asked for.
+        if not any(r.measure in _DIVISIBLE and vendor(r.name) == name for r in asked):
+            found[next(iter(limit))] = _share(limit, card)
+    return found
+
+
+def weight(resource: GPUResource, gpu_class: GPUClass, catalogue: ClassCatalogue) -> Fraction:
+    """Return what one unit is worth in whole cards of the class."""
+    stated = gpu_class.equivalents.get(resource.name)
+    if stated is not None:
+        return parse_share(stated)
+    if resource.profile is not None and catalogue.mig_profile(gpu_class, resource.profile):
+        return catalogue.mig_weight(gpu_class, resource.profile)
+    return WHOLE
+
+
+def _share(limit: Amounts, card: Card) -> Fraction:
+    """Return the part of each card: the larger of memory and compute, never more than all of it.
+
+    Where the memory is not limited, all of it may be used (HAMi's default), so nobody else fits on the card.
+    """
+    memory = [_MEMORY[r.measure](a, card.memory_gib) for r, a in limit.items() if r.measure in _MEMORY]
+    compute = [a / _COMPUTE[r.measure] for r, a in limit.items() if r.measure in _COMPUTE]
+    return min(WHOLE, max(memory + compute)) if memory else WHOLE
+
+
+def vendor(resource_name: str) -> str:
+    return resource_name.partition("/")[0]
+
+
+# ---- parts of a card by annotation (KAI, Run:ai)
+
+
+def annotated_cards(pod: Pod, card: Card, vocabulary: Vocabulary) -> dict[GPUResource, Fraction]:
+    """Return the cards that the pod's fraction annotations come to: part times devices; what cannot be read is a whole card."""
+    present = [key for key in vocabulary.fraction_annotations if key.key in pod.annotations]
+    if all(key.measure.is_count for key in present):
+        return {}
+    bad = {problem.key for problem in annotation_problems(pod, vocabulary)}
+    texts = {key: pod.annotations[key.key].strip() for key in present if key.key not in bad}
+    devices = [Fraction(text) for key, text in texts.items() if key.measure.is_count]
+    parts = {
+        key: Fraction(text)
+        if key.measure is Measure.FRACTION
+        else min(WHOLE, _MEMORY[key.measure](Fraction(text), card.memory_gib))
+        for key, text in texts.items()
+        if not key.measure.is_count
+    }
+    first = next(key for key in present if not key.measure.is_count)
+    part = max(parts.values()) if parts else WHOLE
+    return {GPUResource(first.key, first.measure): part * max(devices, default=WHOLE)}
+
+
+def annotation_problems(pod: Pod, vocabulary: Vocabulary) -> tuple[BadAnnotation, ...]:
+    return tuple(fraction_problems(pod, vocabulary))

@@ -1,0 +1,363 @@
+"""GPU classes: what kinds of accelerator there are, how a node shows its kind, what a slice of one weighs.
+
+`GPUClassSpec` is the spec of a GPUClass document; `problems` finds what its types cannot say;
+`ClassCatalogue` answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to
+`nvidia-a100`), whose name is legal wherever the name of a class is.
+"""
+
+import difflib
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from functools import cached_property
+
+import msgspec
+
+from policies.pods.pod import Toleration
+
+Problem = tuple[str, str]
+"""Path in the document, such as `spec.migProfiles[1g.10gb].weight`, and what is wrong there."""
+
+SEVENTHS = 7
+"""MIG divides the compute of a card in sevenths (an A30 has four of them), whatever it does to the memory."""
+
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED_PART = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
+_MIG_PROFILE = re.compile(
+    r"(?:(?P<compute>[1-7])c\.)?(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb([+-][a-z]+(\.[a-z]+)*)?"
+)
+_SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
+_LABEL_LENGTH = 63
+_PREFIX_LENGTH = 253
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A label by which nodes of the class are known, and every value of it that they may carry."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+class MigProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A MIG slice: compute in sevenths of the card, memory as its name says, how many one card can hold.
+
+    `weight` is the share of a whole card that one slice is charged, such as "1/4"; where it is left out see
+    `ClassCatalogue.mig_weight`.
+    """
+
+    sevenths: int
+    memory_gib: int = msgspec.field(name="memoryGiB")
+    per_gpu: int = msgspec.field(name="perGPU")
+    weight: str | None = None
+
+
+class GPUClassSpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """Spec of a GPUClass document.
+
+    `family` is the class's own name where it is left out. `memory_gib` is the nominal size that the vendor
+    sells. `resource` is the extended resource by which whole cards are asked for. `equivalents` says what one
+    unit of a resource is worth in whole cards where that is not 1: "1/4" for a pool that is time-sliced by
+    four under an unchanged resource name. `device_classes` are the DeviceClasses (DRA) whose devices are all of this class.
+    """
+
+    memory_gib: int = msgspec.field(name="memoryGiB")
+    family: str = ""
+    resource: str = "nvidia.com/gpu"
+    tolerations: tuple[Toleration, ...] = ()
+    node_labels: tuple[NodeLabel, ...] = ()
+    mig_profiles: dict[str, MigProfile] = {}
+    equivalents: dict[str, str] = {}
+    device_classes: tuple[str, ...] = ()
+
+
+class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
+    """A class with its name. `family` is never empty here."""
+
+    name: str
+
+    @classmethod
+    def of(cls, name: str, spec: GPUClassSpec) -> "GPUClass":
+        """Return the class that the document `name` describes."""
+        fields = {field: getattr(spec, field) for field in GPUClassSpec.__struct_fields__}
+        return cls(**{**fields, "name": name, "family": spec.family or name})
+
+    def __hash__(self) -> int:
+        # The dicts of a class cannot be hashed; its name is what tells classes of one catalogue apart.
+        return hash(self.name)
+
+
+def parse_share(text: str) -> Fraction:
+    """Read a share of a card, such as "1/4" or "0.25": more than 0, at most 1. Raises ValueError."""
+    if _SHARE.fullmatch(text):
+        numerator, _, denominator = text.partition("/")
+        if not denominator or int(denominator):
+            share = Fraction(numerator) / int(denominator or "1")
+            if 0 < share <= 1:
+                return share
+    raise ValueError(f'"{text[:40]}" is no share of a card: write "1/4" or "0.25", more than 0 and at most 1')
+
+
+class ClassCatalogue:
+    """All classes. Where two have one name the later holds, so a built-in class can be replaced."""
+
+    def __init__(self, classes: Iterable[GPUClass]) -> None:
+        by_name = {gpu_class.name: gpu_class for gpu_class in classes}
+        self._classes = {name: by_name[name] for name in sorted(by_name)}
+        families: dict[str, list[GPUClass]] = defaultdict(list)
+        labels: dict[tuple[str, str], list[GPUClass]] = defaultdict(list)
+        device_classes: dict[str, list[GPUClass]] = defaultdict(list)
+        self._profiles: dict[tuple[str, str], MigProfile] = {}
+        for gpu_class in self._classes.values():
+            families[gpu_class.family].append(gpu_class)
+            for label in gpu_class.node_labels:
+                for value in label.values:
+                    labels[label.key, value].append(gpu_class)
+            for device_class in gpu_class.device_classes:
+                device_classes[device_class].append(gpu_class)
+            for profile_name, profile in gpu_class.mig_profiles.items():
+                self._profiles[gpu_class.name, profile_name] = profile
+                # A resource name has no "+": a 1g.10gb+me is offered as nvidia.com/mig-1g.10gb.me.
+                self._profiles[gpu_class.name, profile_name.replace("+", ".")] = profile
+        self._families = {family: tuple(members) for family, members in sorted(families.items())}
+        self._labels = {label: tuple(members) for label, members in labels.items()}
+        self._device_classes = {name: tuple(members) for name, members in device_classes.items()}
+        self.label_keys = frozenset(key for key, _ in labels)
+
+    def __iter__(self) -> Iterator[GPUClass]:
+        return iter(self._classes.values())
+
+    def get(self, name: str) -> GPUClass | None:
+        """Return the class of that name."""
+        return self._classes.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all classes, sorted."""
+        return tuple(self._classes)
+
+    def families(self) -> tuple[str, ...]:
+        """Return the names of all families, sorted."""
+        return tuple(self._families)
+
+    def family(self, name: str) -> tuple[GPUClass, ...]:
+        """Return the classes of that family, sorted by name; empty where there is no such family."""
+        return self._families.get(name, ())
+
+    def resolve(self, name: str) -> tuple[GPUClass, ...]:
+        """Return what the name may mean: one class, or else the classes of a family, or else nothing."""
+        gpu_class = self._classes.get(name)
+        return (gpu_class,) if gpu_class is not None else self.family(name)
+
+    def matching_label(self, key: str, value: str) -> tuple[GPUClass, ...]:
+        """Return the classes whose nodes may carry this label; several where it tells only the family."""
+        return self._labels.get((key, value), ())
+
+    def of_device_class(self, name: str) -> tuple[GPUClass, ...]:
+        """Return the classes of which the devices of that DeviceClass are; empty where none says so."""
+        return self._device_classes.get(name, ())
+
+    def mig_profile(self, gpu_class: GPUClass, profile: str) -> MigProfile | None:
+        """Return the profile named as NVIDIA does (`1g.10gb+me`) or a resource does (`1g.10gb.me`)."""
+        return self._profiles.get((gpu_class.name, profile))
+
+    def mig_weight(self, gpu_class: GPUClass, profile: str) -> Fraction:
+        """Return what a slice is charged, in whole cards: the larger of its shares of compute and memory.
+
+        So a 1g.20gb of an 80 GB card is a quarter, not a seventh. A weight that the class states holds
+        instead. Raises KeyError for a profile that the class does not have.
+        """
+        slice_of_card = self._profiles[gpu_class.name, profile]
+        if slice_of_card.weight is not None:
+            return parse_share(slice_of_card.weight)
+        compute = Fraction(slice_of_card.sevenths, SEVENTHS)
+        return max(compute, Fraction(slice_of_card.memory_gib, gpu_class.memory_gib))
+
+    def nearest(self, word: str) -> str | None:
+        """Return the class or family that was probably meant by a word which names none."""
+        word = word.strip().lower()[:_LABEL_LENGTH]
+        named = self._named_by_label.get(word)
+        if named is not None:
+            return named
+        # Shortest first, so that "a100" means the family rather than one of its classes.
+        names = sorted({*self._families, *self._classes}, key=lambda name: (len(name), name))
+        for name in names:
+            if word and f"-{word}-" in f"-{name}-":
+                return name
+        close = difflib.get_close_matches(word, names, n=1)
+        return close[0] if close else None
+
+    @cached_property
+    def _named_by_label(self) -> dict[str, str]:
+        """Label values in lower case: people write what they saw on a node, e.g. `Tesla-T4`."""
+        # Over all keys: a100 is the 40 GB card to one labeller and either card to another, so it is the family here.
+        classes: dict[str, set[GPUClass]] = defaultdict(set)
+        for (_, value), members in self._labels.items():
+            classes[value.lower()].update(members)
+        named: dict[str, str] = {}
+        for value, members_of_all in classes.items():
+            names = {gpu_class.name for gpu_class in members_of_all}
+            names = names if len(names) == 1 else {gpu_class.family for gpu_class in members_of_all}
+            if len(names) == 1:
+                named[value] = names.pop()
+        return named
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex digest of the content: the same for the same classes in any order, in any process."""
+        content = msgspec.json.encode(list(self._classes.values()), order="deterministic")
+        return hashlib.sha256(content).hexdigest()
+
+
+def problems(name: str, spec: GPUClassSpec) -> list[Problem]:
+    """Return everything that is wrong with a GPUClass beyond the types of its fields, all at once."""
+    return [
+        *_name_problems("metadata.name", name),
+        *(_name_problems("spec.family", spec.family) if spec.family else ()),
+        *_memory_problems(spec),
+        *_resource_problems("spec.resource", spec.resource),
+        *(
+            problem
+            for index, toleration in enumerate(spec.tolerations)
+            for problem in toleration_problems(f"spec.tolerations[{index}]", toleration)
+        ),
+        *_label_problems(spec),
+        *(
+            problem
+            for profile_name, profile in spec.mig_profiles.items()
+            for problem in _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
+        ),
+        *(
+            problem
+            for resource, share in spec.equivalents.items()
+            for problem in _equivalent_problems(f"spec.equivalents[{resource}]", resource, share)
+        ),
+        *_device_class_problems(spec),
+    ]
+
+
+def toleration_problems(path: str, toleration: Toleration) -> Iterator[Problem]:
+    """Yield what the API server would refuse about a toleration of a pod."""
+    operator = toleration.operator or "Equal"
+    if operator not in {"Exists", "Equal"}:
+        yield f"{path}.operator", f'"{operator}" is neither Exists nor Equal'
+    if not toleration.key and operator != "Exists":
+        yield f"{path}.key", "is missing; only operator Exists can do without a key"
+    if toleration.key and not is_qualified(toleration.key):
+        yield f"{path}.key", f'"{toleration.key}" is not a taint key'
+    if operator == "Exists" and toleration.value:
+        yield f"{path}.value", "must be left out with operator Exists"
+    if toleration.value and not is_label_value(toleration.value):
+        yield f"{path}.value", f'"{toleration.value}" is not a taint value'
+    if toleration.effect and toleration.effect not in _EFFECTS:
+        yield f"{path}.effect", f'"{toleration.effect}" is none of {", ".join(_EFFECTS)}'
+    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+        yield f"{path}.tolerationSeconds", "is allowed only with effect NoExecute"
+
+
+def _name_problems(path: str, name: str) -> Iterator[Problem]:
+    # 63 characters, because the name is also the value of a node label.
+    if not _NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
+        yield (
+            path,
+            f'"{name}" is not a name: at most {_LABEL_LENGTH} of a-z, 0-9, "-" and ".", such as nvidia-t4',
+        )
+
+
+def _memory_problems(spec: GPUClassSpec) -> Iterator[Problem]:
+    if spec.memory_gib < 1:
+        yield "spec.memoryGiB", f"is {spec.memory_gib}; it must be at least 1"
+
+
+def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
+    if "/" not in resource or not is_qualified(resource):
+        yield path, f'"{resource}" is not an extended resource, such as nvidia.com/gpu'
+
+
+def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, label in enumerate(spec.node_labels):
+        path = f"spec.nodeLabels[{index}]"
+        if not is_qualified(label.key):
+            yield f"{path}.key", f'"{label.key}" is not a label key'
+        if label.key in seen:
+            yield f"{path}.key", f'"{label.key}" stands there twice; put all its values into one entry'
+        seen.add(label.key)
+        if not label.values:
+            yield f"{path}.values", "is empty"
+        for position, value in enumerate(label.values):
+            if not value or not is_label_value(value):
+                yield f"{path}.values[{position}]", f'"{value}" is not a label value'
+            elif value in label.values[:position]:
+                yield f"{path}.values[{position}]", f'"{value}" stands there twice'
+
+
+def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassSpec) -> Iterator[Problem]:
+    match = _MIG_PROFILE.fullmatch(name)
+    if match is None:
+        yield path, f'"{name}" is not a MIG profile, such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb'
+    elif profile.sevenths != int(match["compute"] or match["gpu"]):
+        yield (
+            f"{path}.sevenths",
+            f"is {profile.sevenths}, but the name of the profile says {match['compute'] or match['gpu']}",
+        )
+    elif profile.memory_gib != int(match["memory"]):
+        yield (
+            f"{path}.memoryGiB",
+            f"is {profile.memory_gib}, but the name of the profile says {match['memory']}",
+        )
+    if not 1 <= profile.sevenths <= SEVENTHS:
+        yield f"{path}.sevenths", f"is {profile.sevenths}; it must be 1 to {SEVENTHS}"
+    if not 1 <= profile.memory_gib <= spec.memory_gib:
+        yield (
+            f"{path}.memoryGiB",
+            f"is {profile.memory_gib}; it must be 1 to {spec.memory_gib}, the memory of the card",
+        )
+    if not 1 <= profile.per_gpu <= SEVENTHS:
+        yield f"{path}.perGPU", f"is {profile.per_gpu}; it must be 1 to {SEVENTHS}"
+    if profile.weight is not None:
+        yield from _share_problems(f"{path}.weight", profile.weight)
+
+
+def _equivalent_problems(path: str, resource: str, share: str) -> Iterator[Problem]:
+    yield from _resource_problems(path, resource)
+    yield from _share_problems(path, share)
+
+
+def _device_class_problems(spec: GPUClassSpec) -> Iterator[Problem]:
+    for index, name in enumerate(spec.device_classes):
+        path = f"spec.deviceClasses[{index}]"
+        if not is_device_class(name):
+            yield path, f'"{name}" is not the name of a DeviceClass, such as h100.example.com'
+        elif name in spec.device_classes[:index]:
+            yield path, f'"{name}" stands there twice'
+
+
+def is_device_class(name: str) -> bool:
+    """Whether a DeviceClass could have that name: a DNS subdomain (apimachinery, `NameIsDNSSubdomain`)."""
+    return len(name) <= _PREFIX_LENGTH and _SUBDOMAIN.fullmatch(name) is not None
+
+
+def _share_problems(path: str, share: str) -> Iterator[Problem]:
+    try:
+        parse_share(share)
+    except ValueError as error:
+        yield path, str(error)
+
+
+def is_qualified(key: str) -> bool:
+    """Whether it is a qualified name: [DNS prefix/]name (apimachinery, `validation.IsQualifiedName`)."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (
+        len(prefix) > _PREFIX_LENGTH or not all(_NAME.fullmatch(part) for part in prefix.split("."))
+    ):
+        return False
+    return len(name) <= _LABEL_LENGTH and _QUALIFIED_PART.fullmatch(name) is not None
+
+
+def is_label_value(value: str) -> bool:
+    return len(value) <= _LABEL_LENGTH and _QUALIFIED_PART.fullmatch(value) is not None

@@ -1,0 +1,51 @@
+"""Annotations by which a fraction scheduler (KAI, Run:ai) is asked for a part of one GPU.
+
+What the scheduler would refuse is found here: KAI's `validateGpuFractionAnnotation` and `validateMemoryAnnotation`
+(`pkg/binder/plugins/gpusharing/gpu-request`) take a decimal number between 0 and 1, and a whole number of MiB.
+"""
+
+import re
+from collections.abc import Iterator
+
+from policies.gpus.resource_mapping import AnnotationKey, Measure, Vocabulary
+from policies.pods.annotations import BadAnnotation, whole_number
+from policies.pods.pod import Pod
+
+_DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
+_UNITS = {Measure.MEMORY_MIB: "MiB", Measure.MEMORY_BYTES: "bytes"}
+_LARGEST = 10**12
+"""More than the bytes of any GPU's memory; the point is only that numbers stay short."""
+
+
+def fraction_problems(pod: Pod, vocabulary: Vocabulary) -> Iterator[BadAnnotation]:
+    """Yield every fraction annotation that has no usable value, or stands beside one that says something else."""
+    annotations = pod.annotations
+    present = [key for key in vocabulary.fraction_annotations if key.key in annotations]
+    for key in present:
+        problem = _problem(key, annotations[key.key])
+        if problem is not None:
+            yield problem
+    amounts = [key for key in present if not key.measure.is_count]
+    for key in amounts[1:]:
+        first = amounts[0]
+        if key.measure is not first.measure:
+            yield BadAnnotation(
+                key.key,
+                annotations[key.key],
+                f"{first.key} is set as well, and a GPU is shared either by a fraction or by memory",
+                "keep one of the two",
+            )
+
+
+def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
+    if key.measure is not Measure.FRACTION:
+        number = whole_number(key.key, text, _UNITS.get(key.measure, "units"), maximum=_LARGEST)
+        return number if isinstance(number, BadAnnotation) else None
+    if _DECIMAL.fullmatch(text) and text.strip(".") and 0 < float(text) < 1:
+        return None
+    return BadAnnotation(
+        key.key,
+        text,
+        "this is no decimal number between 0 and 1",
+        'write the part of one GPU, such as "0.5"; a whole GPU is asked for in the resources of a container',
+    )

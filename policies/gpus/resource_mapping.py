@@ -1,0 +1,247 @@
+"""Which resource names and annotations ask for a GPU, and what their numbers mean.
+
+A `GPUVocabulary` document configures it; the built-in one ships with the webhook. A pattern is a resource name with at most
+one `*`; the first pattern that fits a name decides.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import cached_property, lru_cache
+from hashlib import sha256
+
+import msgspec
+
+from policies.gpus.classes import is_device_class
+from policies.pods.pod import Container, ContainerPlace, Pod, QuantityText
+from policies.pods.quantity import Quantity, QuantityError, parse_quantity
+
+IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the resource names that the API server turns into DRA claims; native to it, so it checks nothing about them."""
+
+
+class Measure(Enum):
+    """What one unit of a resource is."""
+
+    DEVICES = "devices"
+    """Whole accelerators."""
+    CORES = "cores"
+    """Whole cores of an accelerator that has several (NeuronCores)."""
+    SHARES = "shares"
+    """Time-sliced replicas of a device: places in a queue, not parts of a card."""
+    SLICES = "slices"
+    """Hardware partitions (MIG); what the `*` of the pattern stands for is the profile."""
+    MEMORY_MIB = "memoryMiB"
+    MEMORY_BYTES = "memoryBytes"
+    MEMORY_PERCENT = "memoryPercent"
+    CORE_PERCENT = "corePercent"
+    CORE_MILLIS = "coreMillis"
+    FRACTION = "fraction"
+    """A part of one device, 0 < x ≤ 1 (annotations only)."""
+    NOTHING = "nothing"
+    """Not a GPU although a wider pattern would fit, e.g. a monitoring handle."""
+
+    @property
+    def is_count(self) -> bool:
+        """Whether the number counts things, as against an amount of memory or a percentage of one."""
+        return self in _COUNTS
+
+
+_COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES})
+
+
+class ResourcePattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pattern: str
+    measure: Measure
+
+
+class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    key: str
+    measure: Measure
+
+
+class DeviceClassPattern(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """DeviceClasses (DRA) whose devices are GPUs, and the extended resource by which the same cards are asked for without DRA.
+
+    That resource tells whose cards they are; without it they may be anybody's.
+    """
+
+    pattern: str
+    resource: str | None = None
+
+
+class VocabularySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Spec of a GPUVocabulary document; what it names comes before the built-in patterns."""
+
+    resources: tuple[ResourcePattern, ...] = ()
+    fraction_annotations: tuple[AnnotationKey, ...] = ()
+    device_classes: tuple[DeviceClassPattern, ...] = ()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, sentence) for every value that makes no sense."""
+        for index, resource in enumerate(self.resources):
+            domain, _, name = resource.pattern.partition("/")
+            if not domain or not name:
+                yield (
+                    f"resources[{index}].pattern",
+                    "must be a resource name such as example.com/gpu or example.com/*",
+                )
+            if resource.pattern.count("*") > 1 or "*" in domain:
+                yield f"resources[{index}].pattern", "may have one *, after the /"
+            if resource.measure is Measure.FRACTION:
+                yield (
+                    f"resources[{index}].measure",
+                    "fraction is for annotations: resources are whole numbers",
+                )
+        for index, annotation in enumerate(self.fraction_annotations):
+            if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
+                yield f"fractionAnnotations[{index}].measure", "must be fraction, memoryMiB or devices"
+        for index, device_class in enumerate(self.device_classes):
+            yield from _device_class_problems(f"deviceClasses[{index}]", device_class)
+
+
+def _device_class_problems(path: str, device_class: DeviceClassPattern) -> Iterator[tuple[str, str]]:
+    # A * stands for one or more characters, so a name must still be one with a letter in its place.
+    if device_class.pattern.count("*") > 1 or not is_device_class(device_class.pattern.replace("*", "x")):
+        yield (
+            f"{path}.pattern",
+            "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
+        )
+    if device_class.resource is not None and not all(device_class.resource.partition("/")):
+        yield f"{path}.resource", "must be a resource name such as example.com/gpu"
+
+
+class GPUResource(msgspec.Struct, frozen=True):
+    """A resource name that asks for a GPU. `profile` is the MIG profile of a slice, e.g. `1g.10gb`."""
+
+    name: str
+    measure: Measure
+    profile: str | None = None
+
+
+class GPURequest(msgspec.Struct, frozen=True):
+    """What one container asks of one GPU resource; the limit where there is one, as the kubelet does."""
+
+    place: ContainerPlace
+    resource: GPUResource
+    quantity: Quantity
+
+
+class Vocabulary:
+    """Answers, for the patterns it was made from, what asks for a GPU."""
+
+    def __init__(self, specs: Iterable[VocabularySpec]) -> None:
+        specs = tuple(specs)
+        self.patterns = tuple(pattern for spec in specs for pattern in spec.resources)
+        self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
+        self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
+        # Tenants choose the names, so what is remembered is bounded.
+        self.resource = lru_cache(maxsize=1024)(self._resource)
+
+    def _resource(self, name: str) -> GPUResource | None:
+        """Return what `name` asks for, None where it asks for no GPU; called through the cache `resource`."""
+        if name.startswith(IMPLICIT_DEVICE_CLASS):
+            return GPUResource(name, Measure.DEVICES)
+        for candidate in self.patterns:
+            found = _filling(candidate.pattern, name)
+            if found is not None:
+                return _gpu_resource(name, candidate.measure, found or None)
+        return None
+
+    def device_class(self, name: str) -> DeviceClassPattern | None:
+        """Return the pattern that says that devices of this DeviceClass are GPUs; None where they are none."""
+        return next((each for each in self._device_classes if _filling(each.pattern, name) is not None), None)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex digest of the content, which is in an order: the first pattern that fits decides."""
+        content = (self.patterns, self.fraction_annotations, self._device_classes)
+        return sha256(msgspec.json.encode(content)).hexdigest()
+
+    def named_resources(self, container: Container) -> Iterator[GPUResource]:
+        """Yield every GPU resource that the container names in limits or requests, also with a zero, once each."""
+        resources = container.resources
+        if resources is None:
+            return
+        for name in {**(resources.limits or {}), **(resources.requests or {})}:
+            resource = self.resource(name)
+            if resource is not None:
+                yield resource
+
+    def requests(self, pod: Pod) -> Iterator[GPURequest]:
+        """Yield what each container asks for: positive amounts only; what is no quantity is gpu-requests' to report."""
+        for place in pod.places:
+            for resource, quantity in self._asked(place.container):
+                yield GPURequest(place, resource, quantity)
+
+    def container_asks(self, container: Container) -> bool:
+        """Whether the container asks for a GPU: a positive amount of a GPU resource, or a DRA claim."""
+        if container.resources is None:
+            return False
+        return bool(container.resources.claims) or bool(self._asked(container))
+
+    def _asked(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
+        # Every rule wants to know, of a view that never changes: remembered with it, and with who gave the answer.
+        if container.resources is None:
+            return ()
+        memory = container.resources.__dict__
+        if memory.get("vocabulary") is not self:
+            effective = (
+                (resource, _effective(container, resource.name))
+                for resource in self.named_resources(container)
+            )
+            memory["asked"] = tuple(
+                (r, quantity) for r, quantity in effective if quantity is not None and quantity.nano > 0
+            )
+            memory["vocabulary"] = self
+        asked: tuple[tuple[GPUResource, Quantity], ...] = memory["asked"]
+        return asked
+
+    def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
+        """Return the annotation by which a fraction scheduler (KAI, Run:ai) is asked for a part of a GPU, and its value."""
+        annotations = pod.annotations
+        for key in self.fraction_annotations:
+            # A number of devices says only of how many the part is.
+            if key.key in annotations and not key.measure.is_count:
+                return key, annotations[key.key]
+        return None
+
+    def pod_asks(self, pod: Pod) -> bool:
+        """Whether the pod asks for a GPU by any way there is: resources, DRA claims, fraction annotations."""
+        return (
+            any(self.container_asks(place.container) for place in pod.places)
+            or bool(pod.body.resource_claims)
+            or self.pod_fraction(pod) is not None
+        )
+
+
+def _filling(pattern: str, name: str) -> str | None:
+    """Return what the `*` of the pattern stands for in the name, "" where it has none; None if it does not fit."""
+    prefix, star, suffix = pattern.partition("*")
+    if not star:
+        return "" if name == pattern else None
+    if len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):
+        return name[len(prefix) : len(name) - len(suffix)]
+    return None
+
+
+def _gpu_resource(name: str, measure: Measure, profile: str | None) -> GPUResource | None:
+    if measure is Measure.NOTHING:
+        return None
+    return GPUResource(name, measure, profile if measure is Measure.SLICES else None)
+
+
+def _effective(container: Container, name: str) -> Quantity | None:
+    resources = container.resources
+    if resources is None:
+        return None
+    limits, requests = resources.limits or {}, resources.requests or {}
+    return _parsed(limits[name]) if name in limits else _parsed(requests.get(name))
+
+
+def _parsed(text: QuantityText) -> Quantity | None:
+    try:
+        return parse_quantity(text)
+    except QuantityError:
+        return None

@@ -1,0 +1,263 @@
+"""How much GPU memory a transformer needs, and which classes have it.
+
+A rule of thumb, for choosing a card and not for filling it to the last byte:
+
+    weights     = parameters * bytes of the precision
+    KV cache    = 0.25 * weights * batch * sequence / 512
+    activations = 0.8 * weights * batch in training, times 0.3 with gradient checkpointing; none in serving
+    total       = 1.2 * (weights + KV cache + activations), divided evenly over the GPUs of the pod
+
+It leaves out the optimizer: Adam's states and the gradients can take several times the weights, so a full
+fine-tuning or pre-training run needs far more than this says. It also knows nothing of grouped-query
+attention (smaller KV cache), quantised caches, mixture of experts, LoRA or sharding that is not even. Sizes
+of cards and slices are nominal GiB. All arithmetic is exact.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import Enum
+from fractions import Fraction
+from math import ceil
+
+import msgspec
+
+from policies.gpus.classes import SEVENTHS, GPUClass
+
+GIB = 2**30
+LARGEST_PARAMS = 10**15
+LARGEST_COUNT = 10**9
+"""Bounds of what is taken for a model; far above any, and they keep every number short."""
+
+_KV_CACHE = Fraction(1, 4)
+_KV_CACHE_TOKENS = 512
+_ACTIVATIONS = Fraction(4, 5)
+_CHECKPOINTING = Fraction(3, 10)
+_OVERHEAD = Fraction(6, 5)
+
+_PARAMS = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(?:[eE]\+?([0-9]{1,2}))?\s*([kKmMbBtT]?)")
+_PARAM_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_COUNT = re.compile(r"[0-9]{1,10}")
+_MOST_SUGGESTED_GPUS = 8
+"""As many as one node usually has."""
+
+
+class EstimateError(ValueError):
+    """The description of a model cannot be read; the message is a sentence that quotes it."""
+
+
+class Precision(Enum):
+    """What one parameter is stored as."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    INT8 = "int8"
+    FP4 = "fp4"
+    INT4 = "int4"
+
+    @property
+    def size(self) -> Fraction:
+        """Bytes of one parameter. TF32 is a way of computing: it is stored as FP32."""
+        return _SIZES[self]
+
+
+_SIZES = {
+    Precision.FP32: Fraction(4),
+    Precision.TF32: Fraction(4),
+    Precision.FP16: Fraction(2),
+    Precision.BF16: Fraction(2),
+    Precision.FP8: Fraction(1),
+    Precision.INT8: Fraction(1),
+    Precision.FP4: Fraction(1, 2),
+    Precision.INT4: Fraction(1, 2),
+}
+_PRECISION_ALIASES = {
+    "float32": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "float8": "fp8",
+}
+
+
+class Phase(Enum):
+    """What the pod does with the model."""
+
+    TRAINING = "training"
+    SERVING = "serving"
+
+
+class ModelShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the estimate is made from: positive numbers; `batch` and `sequence` (tokens) are the pod's."""
+
+    params: int
+    precision: Precision = Precision.BF16
+    phase: Phase = Phase.SERVING
+    batch: int = 1
+    sequence: int = 2048
+    checkpointing: bool = False
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Bytes, rounded up, over all GPUs of the pod. `total` is the sum of the parts."""
+
+    weights: int
+    kv_cache: int
+    activations: int
+    overhead: int
+    total: int
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A MIG slice that holds the whole model."""
+
+    class_name: str
+    profile: str
+
+
+class CardCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """So many cards of one size hold the model together."""
+
+    gpus: int
+    memory_gib: int
+    class_names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.gpus} × {self.memory_gib} GB"
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where an estimate fits.
+
+    `per_gpu` is in bytes. `fits`: names of the classes that hold the model on `gpus` cards, smallest memory
+    first. `slices`: per class with MIG the smallest slice that would do instead; slices cannot work together,
+    so it holds the whole model. `cards`: for every size of card how many are needed, smallest size first.
+    """
+
+    gpus: int
+    per_gpu: int
+    fits: tuple[str, ...]
+    slices: tuple[Slice, ...]
+    cards: tuple[CardCount, ...]
+
+    @property
+    def advice(self) -> str:
+        """One sentence: what fits, or else how many cards are needed."""
+        if not self.fits:
+            return f"no class has {gib(self.per_gpu)} per GPU; needs {self._needed()}"
+        text = (
+            f"fits {self.fits[0]} and {len(self.fits) - 1} larger"
+            if len(self.fits) > 1
+            else f"fits {self.fits[0]}"
+        )
+        if self.slices:
+            text += f"; a MIG slice would do: fits {self.slices[0].profile} of {self.slices[0].class_name}"
+        return text
+
+    def _needed(self) -> str:
+        # Of the sizes that need the same number of cards, the smallest.
+        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_SUGGESTED_GPUS}
+        suggested = [str(card) for _, card in sorted(smallest.items(), reverse=True)]
+        # None in one node: then as few as there can be.
+        return " or ".join(suggested or [str(card) for card in self.cards[-1:]]) or "another class"
+
+
+def estimate(shape: ModelShape) -> Estimate:
+    """Return the memory that a model of this shape needs, by the rule of thumb in this module's docstring."""
+    weights = shape.params * shape.precision.size
+    kv_cache = _KV_CACHE * weights * shape.batch * Fraction(shape.sequence, _KV_CACHE_TOKENS)
+    activations = Fraction(0)
+    if shape.phase is Phase.TRAINING:
+        activations = _ACTIVATIONS * weights * shape.batch * (_CHECKPOINTING if shape.checkpointing else 1)
+    parts = ceil(weights), ceil(kv_cache), ceil(activations)
+    total = max(ceil(_OVERHEAD * (weights + kv_cache + activations)), sum(parts))
+    return Estimate(
+        weights=parts[0], kv_cache=parts[1], activations=parts[2], overhead=total - sum(parts), total=total
+    )
+
+
+def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Placement:
+    """Return which classes hold the model on `gpus` cards, what slice would do, and how many cards it needs.
+
+    Give it only the classes that the pod can use: of its resource name, allowed to its namespace.
+    """
+    ordered = sorted(classes, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
+    slices = (_smallest_slice(needed, gpu_class) for gpu_class in ordered)
+    by_size: dict[int, list[str]] = defaultdict(list)
+    for gpu_class in ordered:
+        by_size[gpu_class.memory_gib].append(gpu_class.name)
+    return Placement(
+        gpus=gpus,
+        per_gpu=ceil(Fraction(needed.total, gpus)),
+        fits=tuple(c.name for c in ordered if c.memory_gib * GIB * gpus >= needed.total),
+        slices=tuple(found for found in slices if found is not None),
+        cards=tuple(
+            CardCount(
+                gpus=ceil(Fraction(needed.total, size * GIB)), memory_gib=size, class_names=tuple(names)
+            )
+            for size, names in by_size.items()
+        ),
+    )
+
+
+def _smallest_slice(needed: Estimate, gpu_class: GPUClass) -> Slice | None:
+    # Of two that are otherwise equal the shorter name has no media engines, and a card has more of it.
+    candidates = sorted(
+        (profile.memory_gib, profile.sevenths, len(name), name)
+        for name, profile in gpu_class.mig_profiles.items()
+        if profile.memory_gib * GIB >= needed.total and not _is_whole_card(gpu_class, name)
+    )
+    return Slice(class_name=gpu_class.name, profile=candidates[0][3]) if candidates else None
+
+
+def _is_whole_card(gpu_class: GPUClass, name: str) -> bool:
+    profile = gpu_class.mig_profiles[name]
+    return profile.sevenths == SEVENTHS or profile.memory_gib >= gpu_class.memory_gib
+
+
+def gib(size: int) -> str:
+    """Return bytes as people read them, rounded up to a tenth: `13.1 GiB`."""
+    tenths = ceil(Fraction(size * 10, GIB))
+    return f"{tenths // 10}.{tenths % 10} GiB"
+
+
+def parse_params(text: str) -> int:
+    """Read a number of parameters: `70b`, `7B`, `350M`, `1.3e9`, `7000000000`. Raises EstimateError."""
+    match = _PARAMS.fullmatch(text.strip())
+    if match is not None:
+        count: Fraction = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
+        if 0 < count <= LARGEST_PARAMS:
+            return ceil(count)
+        raise EstimateError(
+            f'"{text[:40]}" parameters is out of range: more than 0 and at most {LARGEST_PARAMS:.0e}'
+        )
+    raise EstimateError(f'"{text[:40]}" is no number of parameters, such as 70b, 350M or 1.3e9')
+
+
+def parse_precision(text: str) -> Precision:
+    """Read a precision: one of the values of `Precision`, or what PyTorch calls it. Raises EstimateError."""
+    word = text.strip().lower()
+    try:
+        return Precision(_PRECISION_ALIASES.get(word, word))
+    except ValueError:
+        known = ", ".join(precision.value for precision in Precision)
+        raise EstimateError(f'"{text[:40]}" is no precision; known are {known}') from None
+
+
+def parse_phase(text: str) -> Phase:
+    """Read a phase: training or serving. Raises EstimateError."""
+    try:
+        return Phase(text.strip().lower())
+    except ValueError:
+        raise EstimateError(f'"{text[:40]}" is no phase; it is training or serving') from None
+
+
+def parse_count(text: str, what: str) -> int:
+    """Read a positive whole number; `what` names it in the error, e.g. "batch size". Raises EstimateError."""
+    word = text.strip()
+    if _COUNT.fullmatch(word) and 0 < int(word) <= LARGEST_COUNT:
+        return int(word)
+    raise EstimateError(f'"{text[:40]}" is no {what}: a whole number from 1 to {LARGEST_COUNT}')

@@ -1,0 +1,125 @@
+"""The init container that fetches a model, and the volumes it needs: construction only, nothing is decided here."""
+
+import msgspec
+
+from policies.models.warming import fetch_script
+from policies.models.warming.model_uri import ModelURI
+from policies.models.warming.options import SourceOptions
+from policies.pods.pod import (
+    Capabilities,
+    Container,
+    EmptyDir,
+    EnvFromSource,
+    EnvVar,
+    PersistentVolumeClaimSource,
+    Resources,
+    SeccompProfile,
+    SecretReference,
+    SecretVolumeSource,
+    SecurityContext,
+    Volume,
+    VolumeMount,
+)
+from policies.pods.quantity import parse_quantity
+
+CONTAINER = "gpu-admission-fetch-model"
+CACHE = "gpu-admission-model"
+SOURCE = "gpu-admission-model-source"
+CREDENTIALS = "gpu-admission-model-credentials"
+
+# Mount points inside the init container.
+_CACHE_PATH = "/gpu-admission/models"
+_SOURCE_PATH = "/gpu-admission/source"
+_CREDENTIALS_PATH = "/gpu-admission/credentials"
+
+
+class Warming(msgspec.Struct, frozen=True, kw_only=True):
+    """One model to be fetched: from where and how, and into which cache."""
+
+    uri: ModelURI
+    source: SourceOptions
+    claim: str | None
+    """The claim that is the cache; None for an emptyDir of `size_limit`."""
+    size_limit: str
+    resources: Resources | None
+    run_as_user: int | None
+
+    @property
+    def volumes(self) -> tuple[Volume, ...]:
+        claim = PersistentVolumeClaimSource(claim_name=self.claim) if self.claim else None
+        volumes = [
+            Volume(
+                name=CACHE,
+                persistent_volume_claim=claim,
+                empty_dir=None if claim else EmptyDir(size_limit=self.size_limit),
+            )
+        ]
+        if self.uri.scheme == "pvc":
+            read_only = PersistentVolumeClaimSource(claim_name=self.uri.host, read_only=True)
+            volumes.append(Volume(name=SOURCE, persistent_volume_claim=read_only))
+        if self._mounts_credentials:
+            secret = SecretVolumeSource(secret_name=self.source.credentials_secret)
+            volumes.append(Volume(name=CREDENTIALS, secret=secret))
+        return tuple(volumes)
+
+    @property
+    def container(self) -> Container:
+        return Container(
+            name=CONTAINER,
+            image=self.source.image,
+            # -I: neither PYTHON* variables nor the working directory of the image change what runs.
+            command=("python3", "-I", "-c", fetch_script(self.uri.scheme)),
+            env=self._env,
+            env_from=self._env_from,
+            resources=self.resources,
+            volume_mounts=self._mounts,
+            security_context=SecurityContext(
+                allow_privilege_escalation=False,
+                capabilities=Capabilities(drop=("ALL",)),
+                read_only_root_filesystem=True,
+                run_as_non_root=True,
+                run_as_user=self.run_as_user,
+                seccomp_profile=SeccompProfile(type="RuntimeDefault"),
+            ),
+        )
+
+    def serving_mount(self, mount_path: str) -> VolumeMount:
+        """Return the mount by which a container finds the model's files directly below `mount_path`."""
+        return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=self.uri.directory, read_only=True)
+
+    @property
+    def _mounts_credentials(self) -> bool:
+        # Google's client reads a key file; everything else is a variable.
+        return self.uri.scheme == "gs" and self.source.credentials_secret is not None
+
+    @property
+    def _env(self) -> tuple[EnvVar, ...]:
+        variables = {
+            "MODEL_SOURCE": self.uri.text,
+            "MODEL_DESTINATION": f"{_CACHE_PATH}/{self.uri.directory}",
+            "NVIDIA_VISIBLE_DEVICES": "void",  # it asks for no GPU, so it shall see none
+        }
+        if self.uri.scheme == "pvc":
+            variables["MODEL_CLAIM_MOUNT"] = _SOURCE_PATH
+        if self.claim is None:
+            variables["MODEL_CACHE_LIMIT"] = str(parse_quantity(self.size_limit).value)
+        if self._mounts_credentials:
+            path = f"{_CREDENTIALS_PATH}/{self.source.credentials_key}"
+            variables["GOOGLE_APPLICATION_CREDENTIALS"] = path
+        variables.update(sorted(self.source.env.items()))
+        return tuple(EnvVar(name=name, value=value) for name, value in variables.items())
+
+    @property
+    def _env_from(self) -> tuple[EnvFromSource, ...] | None:
+        if self.source.credentials_secret is None or self._mounts_credentials:
+            return None
+        return (EnvFromSource(secret_ref=SecretReference(name=self.source.credentials_secret)),)
+
+    @property
+    def _mounts(self) -> tuple[VolumeMount, ...]:
+        mounts = [VolumeMount(name=CACHE, mount_path=_CACHE_PATH)]
+        if self.uri.scheme == "pvc":
+            mounts.append(VolumeMount(name=SOURCE, mount_path=_SOURCE_PATH, read_only=True))
+        if self._mounts_credentials:
+            mounts.append(VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True))
+        return tuple(mounts)

@@ -1,0 +1,141 @@
+"""Whether the GPU classes on which a pod can land have what it asks for, and what they have instead.
+
+Only what the class catalogue knows is judged: slices of a vendor none of whose classes lists any are left alone.
+"""
+
+import difflib
+from collections import Counter
+from fractions import Fraction
+
+import msgspec
+
+from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.resource_mapping import GPUResource, Measure, Vocabulary
+from policies.placement.pinning import Pinning, pinning
+from policies.pods.pod import Pod
+
+_LONGEST_PROFILE = 63
+"""Of a resource's name; more of it is not compared with anything."""
+
+
+class Complaint(msgspec.Struct, frozen=True):
+    """Why the pod would never run, and what its author can do."""
+
+    message: str
+    remedy: str
+
+
+class Availability:
+    """Answers for one pod; `classes` are those it is pinned to, or else all there are."""
+
+    def __init__(self, pod: Pod, catalogue: ClassCatalogue) -> None:
+        self._catalogue = catalogue
+        self._pinned = pinning(pod, catalogue)
+        names = self._pinned.classes if self._pinned else ()
+        # Constraints that contradict each other are the affair of gpu-class: here they pin nothing.
+        self._is_pinned = bool(names)
+        self.classes = tuple(c for c in catalogue if c.name in names) if names else tuple(catalogue)
+
+    def other_vendor(self, resource: GPUResource) -> Complaint | None:
+        """Complain if the resource is one vendor's and the pod is pinned to the classes of another."""
+        asked = _vendor(resource.name)
+        if self._pinned is None or any(_vendor(c.resource) == asked for c in self.classes):
+            return None
+        having = [gpu_class for gpu_class in self._catalogue if _vendor(gpu_class.resource) == asked]
+        if not having:
+            return None
+        offered = _alternatives(sorted({gpu_class.resource for gpu_class in self.classes}))
+        return Complaint(
+            f"the pod is pinned to {_describe(self._pinned)}, and GPUs of that class are asked for as {offered}",
+            f"ask for {offered}, or pin the pod to a class that has {resource.name}, such as {having[0].name}",
+        )
+
+    def unknown_slice(self, resource: GPUResource) -> Complaint | None:
+        """Complain if no class that the pod can land on can be cut into such slices."""
+        if resource.profile is None or self.other_vendor(resource):
+            return None
+        having = [c for c in self._catalogue if self._catalogue.mig_profile(c, resource.profile)]
+        listing = [
+            c for c in self._catalogue if c.mig_profiles and _vendor(c.resource) == _vendor(resource.name)
+        ]
+        if not listing or any(gpu_class in self.classes for gpu_class in having):
+            return None
+        nearest = self._nearest_slices(resource, [c for c in listing if c in self.classes])
+        if self._pinned is None or not self._is_pinned:
+            return Complaint(
+                f"no GPU class can be cut into {resource.profile} slices, so no node could ever run this pod",
+                f"ask for {nearest}" if nearest else f"ask for whole GPUs ({listing[0].resource})",
+            )
+        remedies = [f"ask for {nearest}" if nearest else f"ask for whole GPUs ({self.classes[0].resource})"]
+        if having:
+            remedies.append(f"pin the pod to a class that has them, such as {having[0].name}")
+        return Complaint(
+            f"the pod is pinned to {_describe(self._pinned)}, which has no {resource.profile} slices",
+            ", or ".join(remedies),
+        )
+
+    def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
+        """Complain if so many slices are more than one node could have: what fits on a card times its cards."""
+        if resource.profile is None:
+            return None
+        per_gpu = [
+            (profile.per_gpu, gpu_class.name)
+            for gpu_class in self.classes
+            if (profile := self._catalogue.mig_profile(gpu_class, resource.profile))
+        ]
+        if not per_gpu:
+            return None
+        most, name = max(per_gpu)
+        if count <= most * gpus_per_node:
+            return None
+        return Complaint(
+            f"a pod runs on one node, and {count} of these slices fit on none: {most} on each {name}, "
+            f"{gpus_per_node} GPUs in a node at most, makes {most * gpus_per_node}",
+            f"ask for {most * gpus_per_node} or fewer, and spread the work over several pods",
+        )
+
+    def smaller_than(self, resource: GPUResource, part: Fraction, vocabulary: Vocabulary) -> list[str]:
+        """Return the resources by which a part (< 1) of such a GPU can be had: a slice and a share, if there are any."""
+        found = []
+        best: Counter[str] = Counter()
+        for gpu_class in self.classes:
+            if gpu_class.resource == resource.name:
+                best.update(self._smallest_slice(gpu_class, part))
+        if best:
+            profile = min(best, key=lambda name: (-best[name], name))
+            name = f"{_vendor(resource.name)}/mig-{profile}"
+            known = vocabulary.resource(name)
+            if known is not None and known.measure is Measure.SLICES:
+                found.append(f"a slice of a GPU such as {name}")
+        shared = vocabulary.resource(f"{resource.name}.shared")
+        if shared is not None and shared.measure is Measure.SHARES:
+            found.append(f"a time-sliced share ({shared.name})")
+        return found
+
+    def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
+        """Return the lightest profile that is at least this part of the card, as a list of none or one."""
+        enough = [
+            (weight, profile)
+            for profile in gpu_class.mig_profiles
+            # Variants such as 1g.10gb+me exist once on a card: nothing to recommend.
+            if "+" not in profile and (weight := self._catalogue.mig_weight(gpu_class, profile)) >= part
+        ]
+        return [min(enough)[1]] if enough else []
+
+    def _nearest_slices(self, resource: GPUResource, classes: list[GPUClass]) -> str:
+        asked = resource.profile or ""
+        profiles = sorted({profile.replace("+", ".") for c in classes for profile in c.mig_profiles})
+        close = difflib.get_close_matches(asked[:_LONGEST_PROFILE], profiles, n=2, cutoff=0.0)
+        return _alternatives([resource.name.removesuffix(asked) + profile for profile in close])
+
+
+def _vendor(resource_name: str) -> str:
+    return resource_name.partition("/")[0]
+
+
+def _describe(pinned: Pinning) -> str:
+    return f"{_alternatives(list(pinned.classes))} ({' and '.join(pinned.because)})"
+
+
+def _alternatives(words: list[str]) -> str:
+    return " or ".join(words)

@@ -1,0 +1,193 @@
+"""Which GPU class a pod is to get, and who says so: its annotation, what its model needs, or the default of the policy."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from policies.finding import Finding
+from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
+from policies.models.memory import ModelNeed, advice
+from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.pod import Pod
+from policies.rule import Context
+
+RULE_ID = "gpu-class"
+ANNOTATION_PATH = f"metadata.annotations[{GPU_CLASS}]"
+ANY = "*"
+
+
+class Source(Enum):
+    ANNOTATION = "annotation"
+    ESTIMATE = "estimate"
+    DEFAULT = "default"
+
+
+def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
+    """Whether one of the globs fits the name of the class or of its family."""
+    return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in globs)
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The classes on which the pod may run, never none. `asked` is the class or family that was named, `because` who did."""
+
+    classes: tuple[GPUClass, ...]
+    asked: str
+    source: Source
+    because: str
+    whole_family: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(gpu_class.name for gpu_class in self.classes)
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a choice depends on: the pod, and what the policy says of classes. `label_key` is what pods are pinned by."""
+
+    pod: Pod
+    context: Context
+    allowed: tuple[str, ...]
+    default: str | None
+    label_key: str
+    resources: tuple[GPUResource, ...]
+    """What the pod's containers ask for, each once, by name."""
+
+    @property
+    def catalogue(self) -> ClassCatalogue:
+        return self.context.classes
+
+    @property
+    def is_restricted(self) -> bool:
+        return ANY not in self.allowed
+
+    @property
+    def allowed_words(self) -> str:
+        return "allowed here: " + ", ".join(self.allowed)
+
+    def allows(self, gpu_class: GPUClass) -> bool:
+        return is_covered(gpu_class, self.allowed)
+
+    def allowed_of(self, classes: Sequence[GPUClass]) -> tuple[GPUClass, ...]:
+        return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
+
+    def offers(self, gpu_class: GPUClass) -> bool:
+        """Whether nodes of the class can have everything that the pod's containers ask for."""
+        return all(_offers(gpu_class, resource, self.catalogue) for resource in self.resources)
+
+    def offers_whole(self, gpu_class: GPUClass) -> bool:
+        """Whether they can, by units that have the memory which the catalogue states, as against shares of a card."""
+        return self.offers(gpu_class) and not any(
+            each.name in gpu_class.equivalents for each in self.resources
+        )
+
+
+def choose(question: Question, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
+    """Return the choice, what is wrong with how it was asked for, or None where nobody says anything.
+
+    Only an annotation speaks to a pod that pins itself already.
+    """
+    if GPU_CLASS in question.pod.annotations:
+        return _named(question, question.pod.annotations[GPU_CLASS])
+    if is_pinned:
+        return None
+    estimated = _fitting(question, need) if need is not None else None
+    if estimated is not None:
+        return estimated
+    return _default(question, question.default) if question.default is not None else None
+
+
+def _named(question: Question, name: str) -> Choice | Finding:
+    named = question.catalogue.resolve(name)
+    if not named:
+        nearest = question.catalogue.nearest(name)
+        known = "known are " + ", ".join(sorted({gpu_class.family for gpu_class in question.catalogue}))
+        remedy = f'did you mean "{nearest}"?' if nearest else known
+        return _refusal(name, "names neither a GPU class nor a family of classes", remedy)
+    if not any(question.offers(gpu_class) for gpu_class in named):
+        asked = ", ".join(resource.name for resource in question.resources)
+        offered = ", ".join(sorted({gpu_class.resource for gpu_class in named}))
+        return _refusal(
+            name,
+            f"the pod asks for {asked}, which nodes of this class do not have (they have {offered})",
+            "ask for what the class has, or name another class",
+        )
+    permitted = question.allowed_of(named)
+    if not permitted:
+        message = f"may not be used in namespace {question.context.namespace}"
+        return _refusal(name, message, question.allowed_words)
+    return Choice(
+        classes=permitted,
+        asked=name,
+        source=Source.ANNOTATION,
+        because=f"annotation {GPU_CLASS}",
+        whole_family=_is_whole_family(question, name, permitted),
+    )
+
+
+def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
+    candidates = [
+        gpu_class
+        for gpu_class in question.catalogue
+        if label_values_of(gpu_class, question.label_key) and question.offers_whole(gpu_class)
+    ]
+    if not candidates:
+        return None  # the catalogue knows nothing of what the pod asks for, such as TPUs
+    usable = question.allowed_of(candidates)
+    fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, question.catalogue)]
+    if not fitting:
+        return Finding(
+            rule=RULE_ID,
+            path=f"metadata.annotations[{MODEL_PARAMS}]",
+            value=question.pod.annotations[MODEL_PARAMS],
+            message=f"{need.words}, which no class that the pod could use has",
+            remedy=advice(need, usable),
+        )
+    smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
+    return Choice(classes=(smallest,), asked=smallest.name, source=Source.ESTIMATE, because=need.words)
+
+
+def _default(question: Question, name: str) -> Choice | None:
+    permitted = question.allowed_of(question.catalogue.resolve(name))
+    if not any(question.offers(gpu_class) for gpu_class in permitted):
+        return None
+    return Choice(
+        classes=permitted,
+        asked=name,
+        source=Source.DEFAULT,
+        because="the default of the policy",
+        whole_family=_is_whole_family(question, name, permitted),
+    )
+
+
+def label_values_of(gpu_class: GPUClass, key: str) -> tuple[str, ...]:
+    return next((label.values for label in gpu_class.node_labels if label.key == key), ())
+
+
+def label_values(choice: Choice, key: str) -> tuple[str, ...]:
+    """Return the values of the node label `key` that mean the choice, empty where no class of it carries that label.
+
+    A family goes by its own name where its classes go by theirs, as `policies.placement.pinning` reads it.
+    """
+    if choice.whole_family and all(c.name in label_values_of(c, key) for c in choice.classes):
+        return (choice.asked,)
+    each = (value for gpu_class in choice.classes for value in label_values_of(gpu_class, key))
+    return tuple(dict.fromkeys(each))
+
+
+def _is_whole_family(question: Question, name: str, classes: tuple[GPUClass, ...]) -> bool:
+    return question.catalogue.get(name) is None and classes == question.catalogue.family(name)
+
+
+def _offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue) -> bool:
+    if resource.measure is Measure.SLICES and resource.profile is not None:
+        return catalogue.mig_profile(gpu_class, resource.profile) is not None
+    if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
+        return True  # the catalogue does not say which cards are shared, or what a DeviceClass selects
+    return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
+
+
+def _refusal(name: str, message: str, remedy: str) -> Finding:
+    return Finding(rule=RULE_ID, path=ANNOTATION_PATH, value=name, message=message, remedy=remedy)

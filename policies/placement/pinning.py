@@ -1,0 +1,132 @@
+"""Which GPU classes a pod can land on, read from its nodeSelector and required node affinity.
+
+Only what narrows the choice counts: a label that no class carries says nothing about classes. The label key under which
+classes list their own names (`accelerator`) also takes a family name, which pins the family.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from policies.gpus.classes import ClassCatalogue
+from policies.pods.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod
+
+
+class Pinning(msgspec.Struct, frozen=True):
+    """The classes left by the pod's own constraints (names, sorted), and the words that show which constraints those are.
+
+    Empty `classes` means that the constraints contradict each other.
+    """
+
+    classes: tuple[str, ...]
+    because: tuple[str, ...]
+
+
+def pinning(pod: Pod, catalogue: ClassCatalogue) -> Pinning | None:
+    """Return the classes to which the pod pins itself, None where it pins none."""
+    spec = pod.body
+    left: frozenset[str] | None = None
+    because: list[str] = []
+    for key, value in sorted((spec.node_selector or {}).items()):
+        named = classes_of_label(key, value, catalogue)
+        if named:
+            left = named if left is None else left & named
+            because.append(f"nodeSelector {key}={value}")
+    terms = required_terms(pod)
+    if terms:
+        narrowed, words = _of_terms(terms, catalogue)
+        if narrowed is not None:
+            left = narrowed if left is None else left & narrowed
+            because.extend(words)
+    return None if left is None else Pinning(tuple(sorted(left)), tuple(because))
+
+
+def required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...]:
+    """Return the alternatives of the required node affinity, empty where it requires nothing."""
+    affinity = pod.body.affinity.node_affinity if pod.body.affinity else None
+    return (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+
+
+def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
+    """Whether a node whose label `key` has one of the values can still meet what the pod itself demands of that label."""
+    selected = (pod.body.node_selector or {}).get(key)
+    left = [value for value in values if selected is None or value == selected]
+    terms = required_terms(pod)
+    return any(not terms or any(_accepts(term, key, value) for term in terms) for value in left)
+
+
+def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
+    """Whether the pod already demands that the label `key` has one of the values."""
+    selected = (pod.body.node_selector or {}).get(key)
+    terms = [term for term in required_terms(pod) if not _is_empty(term)]
+    return selected in values or (bool(terms) and all(_demands(term, key, values) for term in terms))
+
+
+def _demands(term: NodeSelectorTerm, key: str, values: Sequence[str]) -> bool:
+    return any(
+        requirement.key == key
+        and requirement.operator == "In"
+        and set(requirement.values or ()) <= set(values)
+        for requirement in term.match_expressions or ()
+    )
+
+
+def _accepts(term: NodeSelectorTerm, key: str, value: str) -> bool:
+    requirements = term.match_expressions or ()
+    return not _is_empty(term) and all(_meets(value, each) for each in requirements if each.key == key)
+
+
+def _meets(value: str, requirement: NodeSelectorRequirement) -> bool:
+    if requirement.operator == "In":
+        return value in (requirement.values or ())
+    if requirement.operator == "NotIn":
+        return value not in (requirement.values or ())
+    return requirement.operator == "Exists"  # Gt and Lt are for numbers, which no class has as a label
+
+
+def _is_empty(term: NodeSelectorTerm) -> bool:
+    # "A null or empty node selector term matches no objects" (k8s.io/api core/v1 NodeSelectorTerm).
+    return not term.match_expressions and not term.match_fields
+
+
+def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozenset[str]:
+    """Return the names of the classes whose nodes carry this label; a family's name stands for its classes."""
+    named = catalogue.matching_label(key, value)
+    if not named and key in catalogue.label_keys:
+        # Only under a key where classes go by their own names is the family's name a value, too.
+        named = tuple(c for c in catalogue.family(value) if c in catalogue.matching_label(key, c.name))
+    return frozenset(gpu_class.name for gpu_class in named)
+
+
+def _of_terms(
+    terms: tuple[NodeSelectorTerm, ...], catalogue: ClassCatalogue
+) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+    # Terms are alternatives: one that pins nothing leaves every class open.
+    union: frozenset[str] = frozenset()
+    because: list[str] = []
+    for term in terms:
+        if _is_empty(term):
+            continue
+        narrowed, words = _of_term(term, catalogue)
+        if narrowed is None:
+            return None, ()
+        union |= narrowed
+        because.extend(words)
+    return union, tuple(because)
+
+
+def _of_term(
+    term: NodeSelectorTerm, catalogue: ClassCatalogue
+) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+    left: frozenset[str] | None = None
+    because: list[str] = []
+    for requirement in term.match_expressions or ():
+        if requirement.operator != "In" or requirement.key not in catalogue.label_keys:
+            continue
+        each = [classes_of_label(requirement.key, value, catalogue) for value in requirement.values or ()]
+        # A value that no class carries may be on nodes we know nothing of: then the requirement does not pin a class.
+        if each and all(each):
+            named = frozenset[str]().union(*each)
+            left = named if left is None else left & named
+            because.append(f"node affinity {requirement.key} in ({', '.join(requirement.values or ())})")
+    return left, tuple(because)

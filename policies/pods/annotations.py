@@ -1,0 +1,65 @@
+"""The annotations a user may set on a pod, read once into typed values.
+
+None of them can switch a rule off; they only ask for help. A value that makes no sense is a `BadAnnotation`, which the rule
+that needs the value turns into its finding.
+"""
+
+import msgspec
+
+from policies.pods.pod import Pod
+
+DOMAIN = "gpu-admission.dev/"
+GPU_CLASS = DOMAIN + "gpu-class"
+MODEL_PARAMS = DOMAIN + "model-params"
+MODEL_PRECISION = DOMAIN + "model-precision"
+MODEL_PHASE = DOMAIN + "model-phase"
+MODEL_BATCH = DOMAIN + "model-batch"
+MODEL_SEQUENCE = DOMAIN + "model-sequence"
+MODEL_CHECKPOINTING = DOMAIN + "model-checkpointing"
+MODEL_URI = DOMAIN + "model-uri"
+MODEL_PATH = DOMAIN + "model-path"
+MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
+MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
+
+CANARY = DOMAIN + "canary"
+"""On a dry run: the webhook answers with a mark of its own besides. It changes nothing of what the rules do."""
+CANARY_ANSWER = DOMAIN + "canary-answer"
+"""Written by us onto a canary, which is never stored."""
+
+INJECTED = DOMAIN + "injected"
+"""Written by us for people to read; nothing ever reads it to decide."""
+
+
+class BadAnnotation(msgspec.Struct, frozen=True):
+    """An annotation whose value cannot be used."""
+
+    key: str
+    value: str
+    message: str
+    remedy: str
+
+    @property
+    def path(self) -> str:
+        return f"metadata.annotations[{self.key}]"
+
+
+def load_seconds(pod: Pod) -> int | BadAnnotation | None:
+    """Return the declared load time of the model in whole seconds, None where none is declared."""
+    text = pod.annotations.get(MODEL_LOAD_SECONDS)
+    if text is None:
+        return None
+    return whole_number(MODEL_LOAD_SECONDS, text, "seconds", maximum=86_400)
+
+
+def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAnnotation:
+    """Return the annotation's value as a whole number from 1 to `maximum`."""
+    digits = text.strip()
+    # ASCII only and few of them: int() would take unicode digits, `1_0`, and thousands of digits.
+    if digits.isascii() and digits.isdigit() and len(digits) <= 12 and 1 <= int(digits) <= maximum:  # noqa: PLR2004 - see above
+        return int(digits)
+    return BadAnnotation(
+        key,
+        text,
+        f"is no whole number of {unit} from 1 to {maximum}",
+        f'write a plain number such as "60" ({unit})',
+    )

@@ -1,0 +1,100 @@
+"""What a pod asks of the node it runs on, by the API server's own arithmetic.
+
+That is `PodRequests` of k8s.io/component-helpers v0.36.3 (`resource/helpers.go`) over what defaulting makes of the pod: a
+limit without a request is one, and every quantity is rounded up to thousandths (`SetDefaults_Pod`, `SetDefaults_ResourceList`
+in `pkg/apis/core/v1/defaults.go`). So a template counts like the pods that will be made from it.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from fractions import Fraction
+from typing import TypeVar
+
+from policies.gpus.resource_mapping import GPUResource, Measure, Vocabulary
+from policies.pods.pod import Container, Pod, ResourceList
+from policies.pods.quantity import Quantity, parse_quantity
+
+NOTHING = Quantity(0)
+_NANO_PER_MILLI = 10**6
+
+Demand = dict[str, Quantity]
+
+_Name = TypeVar("_Name", bound=Hashable)
+_Amount = TypeVar("_Amount", Quantity, Fraction)
+
+
+def pod_requests(pod: Pod) -> Demand:
+    """Return how much of every named resource (`nvidia.com/gpu`) the pod needs, zeros included.
+
+    The native ones (cpu, memory, hugepages-*, …) are left out: they may also be asked for by the pod as a whole.
+    Raises QuantityError: the caller decides what a pod is worth that cannot be counted.
+    """
+    return at_one_time(pod, _container_requests, _named(pod.body.overhead), NOTHING)
+
+
+def at_one_time(
+    pod: Pod,
+    of_container: Callable[[Container], Mapping[_Name, _Amount]],
+    overhead: Mapping[_Name, _Amount],
+    nothing: _Amount,
+) -> dict[_Name, _Amount]:
+    """Return what the pod needs at one time, by name, where each container needs what `of_container` says.
+
+    App containers and sidecars add up; an init step runs beside the sidecars declared before it, and of all of these the
+    largest counts; overhead comes on top.
+    """
+    running = _sum((of_container(container) for container in pod.body.containers or ()), nothing)
+    sidecars: dict[_Name, _Amount] = {}
+    highest: dict[_Name, _Amount] = {}
+    for container in pod.body.init_containers or ():
+        needs = of_container(container)
+        if container.restart_policy == "Always":
+            running = _sum((running, needs), nothing)
+            # Only the sidecars declared before it run beside an init step.
+            sidecars = _sum((sidecars, needs), nothing)
+            highest = _maximum(highest, sidecars, nothing)
+        else:
+            highest = _maximum(highest, _sum((sidecars, needs), nothing), nothing)
+    return _sum((_maximum(running, highest, nothing), overhead), nothing)
+
+
+def gpu_requests(pod: Pod, vocabulary: Vocabulary) -> dict[GPUResource, Quantity]:
+    """Return how much of every GPU resource the pod needs, positive amounts only. Raises QuantityError."""
+    found = ((vocabulary.resource(name), quantity) for name, quantity in pod_requests(pod).items())
+    return {resource: quantity for resource, quantity in found if resource is not None and quantity > NOTHING}
+
+
+def whole_gpus(pod: Pod, vocabulary: Vocabulary) -> int:
+    """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
+    requests = gpu_requests(pod, vocabulary)
+    return sum(
+        quantity.value for resource, quantity in requests.items() if resource.measure is Measure.DEVICES
+    )
+
+
+def _container_requests(container: Container) -> Demand:
+    resources = container.resources
+    if resources is None:
+        return {}
+    return {**_named(resources.limits), **_named(resources.requests)}
+
+
+def _named(resources: ResourceList | None) -> Demand:
+    return {name: _rounded(parse_quantity(raw)) for name, raw in (resources or {}).items() if "/" in name}
+
+
+def _rounded(quantity: Quantity) -> Quantity:
+    return Quantity(quantity.milli_value * _NANO_PER_MILLI)
+
+
+def _sum(demands: Iterable[Mapping[_Name, _Amount]], nothing: _Amount) -> dict[_Name, _Amount]:
+    total: dict[_Name, _Amount] = {}
+    for demand in demands:
+        for name, amount in demand.items():
+            total[name] = total.get(name, nothing) + amount
+    return total
+
+
+def _maximum(
+    one: Mapping[_Name, _Amount], other: Mapping[_Name, _Amount], nothing: _Amount
+) -> dict[_Name, _Amount]:
+    return {name: max(one.get(name, nothing), other.get(name, nothing)) for name in {**one, **other}}

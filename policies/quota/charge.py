@@ -1,0 +1,225 @@
+"""What a pod costs: one pure function, used wherever anything is counted.
+
+The vector is always full, whatever a quota constrains: under `resources/` every GPU resource by the API server's own
+arithmetic, under `gpus` what that comes to in whole cards, and the same by class. By class is charged
+
+- the class of the node that the pod is bound to;
+- else the classes that it pins itself to: one is charged with its family; of several in one family, the family; of several
+  families, every one of them;
+- else what `Unpinned` says.
+
+Where several classes are possible, each key gets what the dearest of its classes comes to, resource by resource.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from fractions import Fraction
+from functools import lru_cache
+
+import msgspec
+
+from policies.finding import Finding
+from policies.gpus.cards import (
+    NOTHING,
+    UNKNOWN_CARD,
+    Card,
+    amounts,
+    annotated_cards,
+    annotation_problems,
+    card_of,
+    cards,
+    container_amounts,
+    gpu_resource,
+)
+from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.resource_mapping import GPUResource, Vocabulary
+from policies.placement.candidates import Landing, for_resource, landing
+from policies.pods.pod import Pod, ResourceList, Resources
+from policies.pods.quantity import QuantityError, parse_quantity
+from policies.pods.requests import at_one_time
+from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, add, total
+
+RULE_ID = "gpu-quota"
+
+
+class Unpinned(Enum):
+    """What is charged by class to a pod that pins none, until it is bound to a node."""
+
+    TOTAL_ONLY = "TotalOnly"
+    """Nothing by class."""
+    REFUSE = "Refuse"
+    """Nothing, and it must not be admitted."""
+    DEAREST = "Dearest"
+    """Every class and family that it could land on."""
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """What something costs. With `denials` it must not be admitted; stored already, it costs `vector` all the same.
+
+    `classes` are the names (classes, families) that it is charged to, `because` the words for what decided that.
+    """
+
+    vector: Vector
+    classes: tuple[str, ...] = ()
+    because: str = ""
+    denials: tuple[Finding, ...] = ()
+
+
+CardsOn = Callable[[Card], Mapping[GPUResource, Fraction]]
+
+
+class Tariff(msgspec.Struct, frozen=True, kw_only=True):
+    """What amounts are weighed by."""
+
+    classes: ClassCatalogue
+    vocabulary: Vocabulary
+    unpinned: Unpinned
+
+
+def charge_pod(
+    pod: Pod,
+    *,
+    classes: ClassCatalogue,
+    vocabulary: Vocabulary,
+    unpinned: Unpinned,
+    node_labels: Mapping[str, str] | None = None,
+) -> Charge:
+    """Return what the pod costs; `node_labels` are those of the node that it is bound to, None where it is bound to none.
+
+    A pod that has ended costs nothing. DRA claims cost nothing here: they are charged by themselves. An amount that cannot be
+    read is a denial; a stored pod with one has the other amounts, or a whole card where it is a fraction annotation.
+    """
+    if pod.is_terminal:
+        return Charge({})
+    tariff = Tariff(classes=classes, vocabulary=vocabulary, unpinned=unpinned)
+    denials = tuple(unreadable(pod, vocabulary))
+    plain = at_one_time(
+        pod, lambda c: container_amounts(c, vocabulary), amounts(pod.body.overhead, vocabulary), NOTHING
+    )
+    asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, vocabulary))
+    if not asked:
+        return Charge({}, denials=denials)
+    where = landing(pod, classes, node_labels)
+    charge = weighed(asked, lambda card: _cards_of(pod, card, vocabulary), where, tariff)
+    counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
+    return msgspec.structs.replace(
+        charge, vector=add(charge.vector, counted), denials=(*denials, *charge.denials)
+    )
+
+
+def catalogue_digest(classes: ClassCatalogue, vocabulary: Vocabulary) -> str:
+    """Return the digest of all that charges depend on besides pods, nodes and the quota: 16 hex digits."""
+    return f"{classes.digest[:8]}{vocabulary.digest[:8]}"
+
+
+def counted_by(digest: str, unpinned: Unpinned) -> str:
+    """Return what a row's count and its entries must have in common: the catalogue's digest, and the quota's `unpinned`."""
+    return f"{digest}/{unpinned.value}"
+
+
+def weighed(asked: Collection[GPUResource], cards_on: CardsOn, where: Landing, tariff: Tariff) -> Charge:
+    """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
+    # Most classes weigh most things alike.
+    weigh = _Weigh(asked, lru_cache(maxsize=None)(cards_on), tariff.classes)
+    landings = [for_resource(resource, where, tariff.classes, tariff.vocabulary) for resource in asked]
+    parts: list[Vector] = []
+    for resource, narrowed in zip(asked, landings, strict=True):
+        on_classes = [weigh(resource, each, is_certain=narrowed.is_known) for each in narrowed.classes]
+        in_total = max(on_classes, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
+        parts += [{GPUS: in_total}, _by_class(resource, narrowed, tariff.unpinned, weigh)]
+    vector = total(parts)
+    return Charge(
+        vector,
+        classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
+        because=" and ".join(dict.fromkeys(each.because for each in landings)),
+        denials=tuple(_refusals(landings, tariff)),
+    )
+
+
+class _Weigh(msgspec.Struct, frozen=True):
+    """How many cards a resource comes to on a class. Limits of memory come to none: they count with what they limit."""
+
+    asked: Collection[GPUResource]
+    cards_on: CardsOn
+    catalogue: ClassCatalogue
+
+    def __call__(self, resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
+        card = card_of(gpu_class, self.asked, self.catalogue, is_certain=is_certain)
+        return self.cards_on(card).get(resource, NOTHING)
+
+
+def _by_class(resource: GPUResource, where: Landing, unpinned: Unpinned, weigh: _Weigh) -> Vector:
+    """Return what each class and family is charged."""
+    if not where.is_known and (where.is_bound or unpinned is not Unpinned.DEAREST):
+        return {}
+    members = Counter(gpu_class.family for gpu_class in where.classes)
+    charged: Vector = {}
+    for gpu_class in where.classes:
+        names = {gpu_class.family}
+        if not where.is_known or members[gpu_class.family] == 1:
+            names.add(gpu_class.name)
+        amount = weigh(resource, gpu_class, is_certain=True)
+        for name in names:
+            charged[CLASSES + name] = max(charged.get(CLASSES + name, NOTHING), amount)
+    return charged
+
+
+def _refusals(landings: Iterable[Landing], tariff: Tariff) -> Iterator[Finding]:
+    if tariff.unpinned is not Unpinned.REFUSE:
+        return
+    for because in dict.fromkeys(
+        each.because for each in landings if not each.is_known and not each.is_bound
+    ):
+        yield Finding(
+            rule=RULE_ID,
+            path="spec",
+            message=f"the quota of this namespace counts GPUs by class, and it is not known of which this one is: {because}",
+            remedy="name the class, in the nodeSelector of a pod or by the deviceClassName of a claim",
+        )
+
+
+def _cards_of(pod: Pod, card: Card, vocabulary: Vocabulary) -> Mapping[GPUResource, Fraction]:
+    in_containers = at_one_time(
+        pod,
+        lambda container: cards(container_amounts(container, vocabulary), card),
+        cards(amounts(pod.body.overhead, vocabulary), card),
+        NOTHING,
+    )
+    return {**in_containers, **annotated_cards(pod, card, vocabulary)}
+
+
+# ---- what cannot be read
+
+
+def unreadable(pod: Pod, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Yield a denial for every amount of a GPU resource that is no number or negative, and for bad fraction annotations."""
+    for place in pod.places:
+        resources = place.container.resources or Resources()
+        for kind, asked in (("limits", resources.limits), ("requests", resources.requests)):
+            path = f"{place.path}.resources.{kind}"
+            yield from _unreadable_amounts(path, asked, vocabulary, place.container.name)
+    yield from _unreadable_amounts("spec.overhead", pod.body.overhead, vocabulary, None)
+    for bad in annotation_problems(pod, vocabulary):
+        yield Finding(rule=RULE_ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
+
+
+def _unreadable_amounts(
+    path: str, asked: ResourceList | None, vocabulary: Vocabulary, container: str | None
+) -> Iterator[Finding]:
+    for name, raw in (asked or {}).items():
+        if gpu_resource(name, vocabulary) is None:
+            continue
+        try:
+            is_countable = parse_quantity(raw).nano >= 0
+        except QuantityError:
+            is_countable = False
+        if not is_countable:
+            yield Finding(
+                rule=RULE_ID,
+                path=f"{path}[{name}]",
+                container=container,
+                value=str(raw),
+                message="a quota cannot count this",
+                remedy="write a plain whole number such as 1",
+            )

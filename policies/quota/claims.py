@@ -1,0 +1,216 @@
+"""What a ResourceClaim (DRA) costs: its devices, charged to the claim itself, so that one shared by several pods counts once.
+
+Counted as the API server's own quota does (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
+1.36.3), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may ask for the same
+devices. What differs, on purpose: a request of a kind or mode that is not known is a denial, never nothing, and
+administrative access, which takes no device away, is free.
+
+Reads resource.k8s.io v1 and v1beta2 (what is wanted stands under `exactly`) and v1beta1 (it stands in the request itself).
+"""
+
+from collections.abc import Container, Iterator, Mapping
+from fractions import Fraction
+
+import msgspec
+
+from policies.finding import Finding, Severity
+from policies.gpus.cards import cards
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, Vocabulary
+from policies.placement.candidates import anywhere
+from policies.pods.pod import Metadata, View
+from policies.quota import amounts as vector
+from policies.quota.amounts import RESOURCES, Excess, Vector
+from policies.quota.charge import RULE_ID, Charge, Tariff, Unpinned, weighed
+
+MOST_DEVICES = 32
+"""What `allocationMode: All` is charged: the most devices that a claim can be given (`AllocationResultsMaxSize`)."""
+
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of the claims that the scheduler makes for pods that ask for DRA devices by a resource name."""
+
+SCHEDULER = "system:kube-scheduler"
+
+
+class DeviceRequest(View, frozen=True):
+    """So many devices of a class: `exactly` of a request, one of `firstAvailable`, or a whole request of v1beta1."""
+
+    name: str = ""
+    device_class_name: str = ""
+    allocation_mode: str = ""
+    count: int | None = None
+    admin_access: bool | None = None
+    exactly: "DeviceRequest | None" = None
+    first_available: "tuple[DeviceRequest, ...] | None" = None
+
+
+class Devices(View, frozen=True):
+    requests: tuple[DeviceRequest, ...] | None = None
+
+
+class ClaimSpec(View, frozen=True):
+    devices: Devices | None = None
+
+
+class ResourceClaim(View, frozen=True):
+    metadata: Metadata | None = None
+    spec: ClaimSpec | None = None
+
+
+class ClaimTemplateSpec(View, frozen=True):
+    spec: ClaimSpec | None = None
+
+
+class ResourceClaimTemplate(View, frozen=True):
+    metadata: Metadata | None = None
+    spec: ClaimTemplateSpec | None = None
+
+
+_CLAIM_DECODER = msgspec.json.Decoder(ResourceClaim)
+_TEMPLATE_DECODER = msgspec.json.Decoder(ResourceClaimTemplate)
+
+
+def decode_claim(document: bytes | msgspec.Raw) -> ResourceClaim:
+    """Return the view of a ResourceClaim in JSON; `msgspec.ValidationError` names the path of a field of the wrong type."""
+    return _CLAIM_DECODER.decode(document)
+
+
+def decode_claim_template(document: bytes | msgspec.Raw) -> ResourceClaimTemplate:
+    """Return the view of a ResourceClaimTemplate in JSON, likewise."""
+    return _TEMPLATE_DECODER.decode(document)
+
+
+def charge_claim(
+    claim: ResourceClaim, *, classes: ClassCatalogue, vocabulary: Vocabulary, unpinned: Unpinned
+) -> Charge:
+    """Return what the claim costs. Requests add up; of alternatives (`firstAvailable`) each key gets the most."""
+    tariff = Tariff(classes=classes, vocabulary=vocabulary, unpinned=unpinned)
+    return _charge(claim.spec, "spec", tariff)
+
+
+def template_findings(
+    template: ResourceClaimTemplate,
+    hard: Mapping[str, Fraction],
+    *,
+    classes: ClassCatalogue,
+    vocabulary: Vocabulary,
+    unpinned: Unpinned,
+) -> Iterator[Finding]:
+    """Warn of a template whose claims could never be made in a namespace that has `hard`, and nothing else in it."""
+    tariff = Tariff(classes=classes, vocabulary=vocabulary, unpinned=unpinned)
+    charge = _charge(template.spec.spec if template.spec else None, "spec.spec", tariff)
+    for denial in charge.denials:
+        yield msgspec.structs.replace(denial, severity=Severity.WARNING)
+    excesses = vector.exceeds(charge.vector, hard)
+    if excesses:
+        yield Finding(
+            rule=RULE_ID,
+            severity=Severity.WARNING,
+            path="spec.spec.devices.requests",
+            message="no claim could ever be made from this template: "
+            + ", ".join(_told(excess) for excess in excesses),
+            remedy="ask for fewer devices",
+        )
+
+
+def is_charged_with_its_pod(
+    claim: ResourceClaim, *, by_scheduler: bool, charged_pods: Container[str]
+) -> bool:
+    """Whether the devices are charged already, to the pod for which the scheduler made this claim.
+
+    Anybody can write the annotation and an owner, so the caller says what only the API server can know:
+
+    by_scheduler: at creation, that the review's user is `SCHEDULER`; of a stored claim, that
+      `status.extendedResourceClaimStatus.resourceClaimName` of the owning pod names it.
+    charged_pods: uids of the pods of the claim's namespace that live and are charged.
+    """
+    metadata = claim.metadata
+    if not by_scheduler or metadata is None:
+        return False
+    if (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
+        return False
+    return any(
+        owner.controller and owner.kind == "Pod" and owner.api_version == "v1" and owner.uid in charged_pods
+        for owner in metadata.owner_references or ()
+    )
+
+
+def _charge(spec: ClaimSpec | None, path: str, tariff: Tariff) -> Charge:
+    requests = (spec.devices.requests if spec and spec.devices else None) or ()
+    charges = [
+        _charge_request(request, f"{path}.devices.requests[{index}]", tariff)
+        for index, request in enumerate(requests)
+    ]
+    return _joined(charges, vector.add(*(charge.vector for charge in charges)))
+
+
+def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
+    if request.first_available:
+        charges = [
+            _charge_devices(each, f"{path}.firstAvailable[{index}]", tariff)
+            for index, each in enumerate(request.first_available)
+        ]
+        return _joined(charges, vector.maximum(*(charge.vector for charge in charges)))
+    if request.exactly is not None:
+        return _charge_devices(request.exactly, f"{path}.exactly", tariff)
+    return _charge_devices(request, path, tariff)
+
+
+def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
+    name = request.device_class_name
+    if not name:
+        denial = _denial(path, "this kind of request is not known, so a quota cannot count it")
+        return Charge({}, denials=(denial,))
+    if tariff.vocabulary.device_class(name) is None or request.admin_access:
+        return Charge({})
+    count = 1 if request.count is None else request.count
+    if request.allocation_mode == "All":
+        count = MOST_DEVICES
+    elif request.allocation_mode not in {"", "ExactCount"}:
+        denial = _denial(
+            f"{path}.allocationMode",
+            "this mode is not known, so a quota cannot count the devices",
+            request.allocation_mode,
+        )
+        return Charge({}, denials=(denial,))
+    elif count < 1:
+        return Charge({}, denials=(_denial(f"{path}.count", "a quota cannot count this", str(count)),))
+    resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
+    asked = {resource: Fraction(count)}
+    charge = weighed(
+        asked,
+        lambda card: cards(asked, card),
+        anywhere(tariff.classes, f"device class {name} is of no GPU class in particular"),
+        tariff,
+    )
+    denials = tuple(
+        msgspec.structs.replace(denial, path=f"{path}.deviceClassName", value=name)
+        for denial in charge.denials
+    )
+    counted = vector.add(charge.vector, {RESOURCES + resource.name: Fraction(count)})
+    return msgspec.structs.replace(charge, vector=counted, denials=denials)
+
+
+def _joined(charges: list[Charge], amounts: Vector) -> Charge:
+    return Charge(
+        amounts,
+        classes=tuple(sorted({name for charge in charges for name in charge.classes})),
+        because=" and ".join(dict.fromkeys(charge.because for charge in charges if charge.because)),
+        denials=tuple(denial for charge in charges for denial in charge.denials),
+    )
+
+
+def _denial(path: str, message: str, value: str | None = None) -> Finding:
+    return Finding(
+        rule=RULE_ID,
+        path=path,
+        value=value,
+        message=message,
+        remedy="use allocationMode ExactCount with a count, or All",
+    )
+
+
+def _told(excess: Excess) -> str:
+    return (
+        f"{excess.key} {vector.shown(excess.amount)}, of which the quota allows {vector.shown(excess.hard)}"
+    )

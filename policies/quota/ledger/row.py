@@ -1,0 +1,79 @@
+"""One namespace's row: what its quota grants, what is counted, and what is promised. The unit of every swap.
+
+Who writes what: serve only adds entries. The controller writes everything else, and takes entries out only together with
+the `used` that replaces them.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from policies.quota.amounts import Vector
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.entries import Entries
+
+HOLDERS_SHOWN = 5
+"""Largest holders that are told per dimension."""
+
+
+class Revisions(msgspec.Struct, frozen=True, rename="camel"):
+    """From which revision of each collection `used` was counted. Kubernetes orders them as whole numbers."""
+
+    pods: int = 0
+    resource_claims: int = 0
+    nodes: int = 0
+
+    def reaches(self, other: "Revisions") -> bool:
+        """Whether none of these is older."""
+        return (
+            self.pods >= other.pods
+            and self.resource_claims >= other.resource_claims
+            and self.nodes >= other.nodes
+        )
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """An object, or the owner of several, that holds much of one dimension: `Job/train`, `8`."""
+
+    name: str
+    amount: str
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition as every Kubernetes object has them."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: str
+    observed_generation: int = 0
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """The spec in force and the state counted under it, of one quota object.
+
+    `used` is None until the quota was initialised. Otherwise it holds every dimension that is used, and each one of
+    `hard`, if with zero: a key of `hard` that it lacks was never counted.
+
+    `class_catalogue` is by what it was counted (`charge.counted_by`); None while entries are left that were charged by another
+    one, and nobody is let in.
+    """
+
+    quota_uid: str
+    generation: int
+    hard: Vector
+    unpinned: Unpinned
+    used: Vector | None = None
+    entries: Entries = Entries({})
+    revisions: Revisions = Revisions()
+    class_catalogue: str | None = None
+    observed_generation: int = 0
+    holders: Mapping[str, tuple[Holder, ...]] = {}
+    """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """The dimensions of `hard` that were never counted; all of them before initialisation."""
+        return tuple(key for key in self.hard if self.used is None or key not in self.used)

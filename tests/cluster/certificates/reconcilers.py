@@ -1,0 +1,19 @@
+"""Keepers in this process, on the real API server, that wait for nothing long."""
+
+import datetime as dt
+
+from certs.reconciler import Keeper
+from certs.rotation import Terms
+from tests.controlplane.certificates import SECRET
+from tests.controlplane.webhook import NAMESPACE
+from webhook.certificates.objects import ClusterConfigurations, ClusterSecret, SecretName
+from webhook.cluster.api import ApiClient
+
+SECRET_NAME = SecretName(NAMESPACE, SECRET)
+QUICKLY = dt.timedelta(seconds=0.2)
+TERMS = Terms(names=(f"gpu-admission.{NAMESPACE}.svc",), propagation=QUICKLY, retirement=QUICKLY)
+
+
+def keeper(api: ApiClient) -> Keeper:
+    secret, configurations = ClusterSecret(api, SECRET_NAME), ClusterConfigurations(api)
+    return Keeper(secret, configurations, TERMS, lambda: dt.datetime.now(dt.UTC))

@@ -1,0 +1,212 @@
+"""The exported policies on a real API server: namespaces under GPUPolicies of their own, and nothing elsewhere."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from policies.policy import Labels
+from tests.builders import JSON, container, gpu_container, pod
+from tests.controlplane import Client, ControlPlane
+from webhook.configuration.loader import load_directory
+from webhook.configuration.snapshot import Configuration
+from webhook.tools.export.admission_policies import Wish, backstop
+from webhook.tools.export.writing import SELECTOR, as_yaml
+
+TEAM, RESTRICTED, WARNED, EXEMPTED = (
+    "backstop-team",
+    "backstop-restricted",
+    "backstop-warned",
+    "backstop-legacy",
+)
+LABELLED = "backstop-labelled"
+NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED, LABELLED)
+RULES = """
+    gpu-requests: {maxPerContainer: 4, maxPerPod: 8}
+    gpu-isolation: {mode: enforce}
+    gpu-toleration:
+      tolerations:
+      - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
+      - {key: dedicated, value: ml-workloads, effect: NoSchedule}
+      - {key: reserved, operator: Exists, effect: NoExecute, tolerationSeconds: 600}
+"""
+POLICY = f"""
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: labelled}}
+spec:
+  priority: 4
+  match: {{namespaces: ["backstop-*"], namespaceSelector: {{matchLabels: {{example.com/tier: small}}}}}}
+  rules:
+    gpu-requests: {{maxPerPod: 1}}
+    gpu-isolation: {{mode: enforce}}
+    gpu-toleration: {{mode: disabled}}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: team}}
+spec:
+  priority: 3
+  match: {{namespaces: [backstop-team, "backstop-l?gacy"]}}
+  templates: enforce
+  exemptions: [{{namespaces: [backstop-legacy], reason: test}}]
+  rules: {RULES}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: restricted}}
+spec:
+  priority: 2
+  match: {{namespaces: ["backstop-[r-t]*"]}}
+  rules: {RULES}
+    gpu-class: {{allowed: [nvidia-t4, "nvidia-a100*"]}}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: warned}}
+spec:
+  priority: 1
+  match: {{namespaces: ["backstop-*"]}}
+  rules:
+    gpu-requests: {{mode: warn, maxPerPod: 2}}
+    gpu-isolation: {{mode: warn}}
+    gpu-toleration: {{mode: audit}}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: default}}
+spec:
+  rules:
+    gpu-requests: {{mode: disabled}}
+    gpu-isolation: {{mode: disabled}}
+    gpu-toleration: {{mode: disabled}}
+    gpu-class: {{mode: disabled}}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUClass
+metadata: {{name: nvidia-t4}}
+spec:
+  memoryGiB: 16
+  tolerations: [{{key: accelerator, value: t4, effect: NoSchedule}}, {{key: dedicated, operator: Exists}}]
+  nodeLabels: [{{key: accelerator, values: [nvidia-t4]}}, {{key: nvidia.com/gpu.product, values: [Tesla-T4]}}]
+"""
+"""`restricted` fits the name of `team`, too, and is not asked there; `warned` fits all of them."""
+
+TRAINING_JOBS: JSON = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "pytorchjobs.kubeflow.org"},
+    "spec": {
+        "group": "kubeflow.org",
+        "names": {"kind": "PyTorchJob", "plural": "pytorchjobs"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+KINDS = (
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+)
+IN_FORCE_WITHIN = 30  # seconds; the API server reads its policies once a second
+
+
+def configuration(folder: Path) -> Configuration:
+    (folder / "policy.yaml").write_text(POLICY)
+    return load_directory(folder)
+
+
+def mutations(client: Client) -> str | None:
+    """Return the version in which this API server serves MutatingAdmissionPolicies, if it does."""
+    for version in ("v1", "v1beta1"):
+        status, answer = client.get(f"/apis/admissionregistration.k8s.io/{version}")
+        if status == HTTPStatus.OK and any(each["name"] == KINDS[2] for each in answer["resources"]):
+            return version
+    return None
+
+
+@contextmanager
+def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
+    """Apply what is exported, until the end of the block; then remove it as the header of the export says."""
+    client = plane.client()
+    kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
+    objects = backstop(made, Wish(now=datetime.now(UTC), mutations=mutations(client))).objects
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([TRAINING_JOBS, *map(namespace, NAMESPACES)]))
+    for name in NAMESPACES:
+        plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=30s")
+    plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=as_yaml(objects))
+    wait_until_in_force(plane)
+    yield
+    plane.kubectl("delete", ",".join(kinds), "-l", SELECTOR)
+    left = plane.kubectl("get", ",".join(kinds), "-o", "name").stdout
+    assert "gpu-admission" not in left
+
+
+def namespace(name: str) -> JSON:
+    """Return a namespace; those here outlive the module, which costs nothing, and deleting one takes long."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels(name))}}
+
+
+def labels(name: str) -> Labels:
+    return (("example.com/tier", "small"),) if name == LABELLED else ()
+
+
+def wait_until_in_force(plane: ControlPlane) -> None:
+    """Return once the last policy of either kind works: the API server learns of them in the order of their creation."""
+    deadline = time.monotonic() + IN_FORCE_WITHIN
+    while not (_warns_of_templates(plane) and _adds_tolerations(plane)):
+        assert time.monotonic() < deadline, "the exported policies do not work"
+        time.sleep(0.2)
+
+
+def _warns_of_templates(plane: ControlPlane) -> bool:
+    manifest = yaml.safe_dump(deployment("probe", "5"))
+    return plane.kubectl("create", "--dry-run=server", "-n", WARNED, "-f", "-", stdin=manifest).stderr != ""
+
+
+def _adds_tolerations(plane: ControlPlane) -> bool:
+    status, answer = create(plane.client(), pod(gpu_container()))
+    added = status == HTTPStatus.CREATED and any(
+        each["key"] == "reserved" for each in answer["spec"]["tolerations"]
+    )
+    return added or mutations(plane.client()) is None
+
+
+def deployment(name: str, quantity: str) -> JSON:
+    labels = {"app": "served"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [gpu_container(quantity)]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+
+
+def create(client: Client, document: JSON, namespace: str = TEAM, *, dry_run: bool = True) -> tuple[int, Any]:
+    metadata = {**document.get("metadata", {}), "namespace": namespace}
+    query = {"dryRun": "All"} if dry_run else None
+    return client.post(f"/api/v1/namespaces/{namespace}/pods", {**document, "metadata": metadata}, query)
+
+
+def create_job(client: Client, resources: JSON) -> tuple[int, Any]:
+    """Try to create a job whose workers ask for this: nobody but a policy looks into a custom resource."""
+    worker = {"template": {"spec": {"containers": [container("pytorch", resources=resources)]}}}
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": worker, "Master": None}},
+    }
+    return client.post(f"/apis/kubeflow.org/v1/namespaces/{TEAM}/pytorchjobs", job, {"dryRun": "All"})

@@ -1,0 +1,475 @@
+"""GPU classes: documents, look-ups, weights; and laws over the whole built-in catalogue."""
+
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.gpus.classes import (
+    SEVENTHS,
+    ClassCatalogue,
+    GPUClass,
+    GPUClassSpec,
+    MigProfile,
+    NodeLabel,
+    parse_share,
+    problems,
+)
+from tests.builders import gpu_class
+from webhook.configuration.loader import load_directory
+
+BUILT_IN = load_directory(None).classes
+SLICES = [
+    pytest.param(built_in, name, id=f"{built_in.name}-{name}")
+    for built_in in BUILT_IN
+    for name in built_in.mig_profiles
+]
+A100 = {"sevenths": 1, "memoryGiB": 10, "perGPU": 7}
+
+
+def spec(**fields: Any) -> GPUClassSpec:
+    return msgspec.convert({"memoryGiB": 80, **fields}, GPUClassSpec)
+
+
+def test_a_document_reads_as_it_is_written() -> None:
+    got = GPUClass.of(
+        "nvidia-a100-80gb",
+        spec(
+            family="nvidia-a100",
+            tolerations=[{"key": "a", "operator": "Exists", "tolerationSeconds": 5, "effect": "NoExecute"}],
+            nodeLabels=[{"key": "accelerator", "values": ["nvidia-a100-80gb"]}],
+            migProfiles={"1g.10gb": A100},
+            equivalents={"nvidia.com/gpu": "1/4"},
+        ),
+    )
+
+    assert (got.name, got.family, got.memory_gib, got.resource) == (
+        "nvidia-a100-80gb",
+        "nvidia-a100",
+        80,
+        "nvidia.com/gpu",
+    )
+    assert got.tolerations[0].toleration_seconds == 5
+    assert got.node_labels == (NodeLabel(key="accelerator", values=("nvidia-a100-80gb",)),)
+    assert got.mig_profiles == {"1g.10gb": MigProfile(sevenths=1, memory_gib=10, per_gpu=7)}
+    assert got.equivalents == {"nvidia.com/gpu": "1/4"}
+
+
+def test_a_class_without_family_is_its_own() -> None:
+    assert GPUClass.of("nvidia-t4", spec()).family == "nvidia-t4"
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        pytest.param({"memory": 80}, "unknown field `memory`", id="in-the-spec"),
+        pytest.param(
+            {"migProfiles": {"1g.10gb": {**A100, "sms": 14}}}, "unknown field `sms`", id="in-a-profile"
+        ),
+        pytest.param(
+            {"nodeLabels": [{"name": "accelerator", "values": []}]}, "unknown field `name`", id="in-a-label"
+        ),
+        pytest.param(
+            {"equivalents": {"nvidia.com/gpu": 1}}, "Expected `str`, got `int`", id="number-for-a-share"
+        ),
+    ],
+)
+def test_unknown_fields_and_wrong_types_are_refused(fields: dict[str, Any], want: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=want):
+        spec(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "want"),
+    [
+        pytest.param({"memoryGiB": 0}, "spec.memoryGiB", "is 0; it must be at least 1", id="no-memory"),
+        pytest.param({"family": "NVIDIA A100"}, "spec.family", '"NVIDIA A100" is not a name', id="family"),
+        pytest.param(
+            {"resource": "gpu"}, "spec.resource", '"gpu" is not an extended resource', id="resource"
+        ),
+        pytest.param(
+            {"tolerations": [{"key": "a", "operator": "Exist"}]},
+            "spec.tolerations[0].operator",
+            '"Exist" is neither Exists nor Equal',
+            id="toleration-operator",
+        ),
+        pytest.param(
+            {"tolerations": [{"value": "x"}]},
+            "spec.tolerations[0].key",
+            "is missing",
+            id="toleration-without-key",
+        ),
+        pytest.param(
+            {"tolerations": [{"key": "a b"}]},
+            "spec.tolerations[0].key",
+            '"a b" is not a taint key',
+            id="toleration-key",
+        ),
+        pytest.param(
+            {"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]},
+            "spec.tolerations[0].value",
+            "must be left out with operator Exists",
+            id="toleration-value-with-exists",
+        ),
+        pytest.param(
+            {"tolerations": [{"key": "a", "value": "x y"}]},
+            "spec.tolerations[0].value",
+            '"x y" is not a taint value',
+            id="toleration-value",
+        ),
+        pytest.param(
+            {"tolerations": [{"key": "a", "effect": "NoRun"}]},
+            "spec.tolerations[0].effect",
+            '"NoRun" is none of NoSchedule, PreferNoSchedule, NoExecute',
+            id="toleration-effect",
+        ),
+        pytest.param(
+            {"tolerations": [{"key": "a", "tolerationSeconds": 5}]},
+            "spec.tolerations[0].tolerationSeconds",
+            "is allowed only with effect NoExecute",
+            id="toleration-seconds",
+        ),
+        pytest.param(
+            {"nodeLabels": [{"key": "a/b/c", "values": ["x"]}]},
+            "spec.nodeLabels[0].key",
+            '"a/b/c" is not a label key',
+            id="label-key",
+        ),
+        pytest.param(
+            {"nodeLabels": [{"key": "a", "values": ["x"]}, {"key": "a", "values": ["y"]}]},
+            "spec.nodeLabels[1].key",
+            '"a" stands there twice; put all its values into one entry',
+            id="label-key-twice",
+        ),
+        pytest.param(
+            {"nodeLabels": [{"key": "a", "values": []}]},
+            "spec.nodeLabels[0].values",
+            "is empty",
+            id="label-no-values",
+        ),
+        pytest.param(
+            {"nodeLabels": [{"key": "a", "values": ["x", "NVIDIA T4"]}]},
+            "spec.nodeLabels[0].values[1]",
+            '"NVIDIA T4" is not a label value',
+            id="label-value",
+        ),
+        pytest.param(
+            {"nodeLabels": [{"key": "a", "values": ["x", "x"]}]},
+            "spec.nodeLabels[0].values[1]",
+            '"x" stands there twice',
+            id="label-value-twice",
+        ),
+        pytest.param(
+            {"deviceClasses": ["H100"]},
+            "spec.deviceClasses[0]",
+            '"H100" is not the name of a DeviceClass, such as h100.example.com',
+            id="device-class-name",
+        ),
+        pytest.param(
+            {"deviceClasses": ["h100.example.com", ".com"]},
+            "spec.deviceClasses[1]",
+            '".com" is not the name of a DeviceClass, such as h100.example.com',
+            id="device-class-without-its-first-part",
+        ),
+        pytest.param(
+            {"deviceClasses": ["h100", "h100"]},
+            "spec.deviceClasses[1]",
+            '"h100" stands there twice',
+            id="device-class-twice",
+        ),
+        pytest.param(
+            {"migProfiles": {"1g-10gb": A100}},
+            "spec.migProfiles[1g-10gb]",
+            "is not a MIG profile, such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb",
+            id="profile-name",
+        ),
+        pytest.param(
+            {"migProfiles": {"2g.10gb": A100}},
+            "spec.migProfiles[2g.10gb].sevenths",
+            "is 1, but the name of the profile says 2",
+            id="profile-compute",
+        ),
+        pytest.param(
+            {"migProfiles": {"1g.20gb": A100}},
+            "spec.migProfiles[1g.20gb].memoryGiB",
+            "is 10, but the name of the profile says 20",
+            id="profile-memory",
+        ),
+        pytest.param(
+            {"migProfiles": {"1g.90gb": {"sevenths": 1, "memoryGiB": 90, "perGPU": 1}}},
+            "spec.migProfiles[1g.90gb].memoryGiB",
+            "it must be 1 to 80, the memory of the card",
+            id="profile-larger-than-the-card",
+        ),
+        pytest.param(
+            {"migProfiles": {"8g.80gb": {"sevenths": 8, "memoryGiB": 80, "perGPU": 1}}},
+            "spec.migProfiles[8g.80gb].sevenths",
+            "is 8; it must be 1 to 7",
+            id="eight-sevenths",
+        ),
+        pytest.param(
+            {"migProfiles": {"1g.10gb": {**A100, "perGPU": 8}}},
+            "spec.migProfiles[1g.10gb].perGPU",
+            "is 8; it must be 1 to 7",
+            id="eight-slices",
+        ),
+        pytest.param(
+            {"migProfiles": {"1g.10gb": {**A100, "weight": "2"}}},
+            "spec.migProfiles[1g.10gb].weight",
+            '"2" is no share of a card: write "1/4" or "0.25", more than 0 and at most 1',
+            id="weight-above-one",
+        ),
+        pytest.param(
+            {"equivalents": {"gpu": "1/4"}},
+            "spec.equivalents[gpu]",
+            "is not an extended resource",
+            id="equivalent-of",
+        ),
+        pytest.param(
+            {"equivalents": {"nvidia.com/gpu": "0"}},
+            "spec.equivalents[nvidia.com/gpu]",
+            '"0" is no share of a card',
+            id="equivalent-zero",
+        ),
+    ],
+)
+def test_problems(fields: dict[str, Any], path: str, want: str) -> None:
+    found = dict(problems("nvidia-a100-80gb", spec(**fields)))
+
+    assert want in found[path]
+
+
+def test_all_problems_at_once() -> None:
+    broken = spec(family="F", resource="r", migProfiles={"x": {"sevenths": 0, "memoryGiB": 0, "perGPU": 0}})
+
+    assert [path for path, _ in problems("N" * 64, broken)] == [
+        "metadata.name",
+        "spec.family",
+        "spec.resource",
+        "spec.migProfiles[x]",
+        "spec.migProfiles[x].sevenths",
+        "spec.migProfiles[x].memoryGiB",
+        "spec.migProfiles[x].perGPU",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["1g.10gb", "1g.10gb+me", "1c.1g.10gb", "1g.10gb+me.all", "1g.10gb-me", "1g.10gb+gfx"]
+)
+def test_profile_names(name: str) -> None:
+    assert problems("nvidia-a100-80gb", spec(migProfiles={name: A100})) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("1", Fraction(1), id="all"),
+        pytest.param("1/4", Fraction(1, 4), id="fraction"),
+        pytest.param("0.25", Fraction(1, 4), id="decimal"),
+        pytest.param("2/8", Fraction(1, 4), id="not-in-lowest-terms"),
+    ],
+)
+def test_share(text: str, want: Fraction) -> None:
+    assert parse_share(text) == want
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "1.1", "5/4", "1/0", "-1/4", "1/-4", "25%", "1e-1", "1_0/40", "\u0661", " 1", "1\n"]
+)
+def test_no_share(text: str) -> None:
+    with pytest.raises(ValueError, match="is no share of a card"):
+        parse_share(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        pytest.param("nvidia-a100-80gb", ["nvidia-a100-80gb"], id="class"),
+        pytest.param("nvidia-a100", ["nvidia-a100-40gb", "nvidia-a100-80gb"], id="family"),
+        pytest.param("nvidia-t4", ["nvidia-t4"], id="class-that-is-its-own-family"),
+        pytest.param("a100", [], id="neither"),
+    ],
+)
+def test_resolve(name: str, want: list[str]) -> None:
+    assert [found.name for found in BUILT_IN.resolve(name)] == want
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "want"),
+    [
+        pytest.param("accelerator", "nvidia-t4", ["nvidia-t4"], id="our-own-label"),
+        pytest.param("accelerator", "nvidia-a100", [], id="a-family-is-not-on-nodes"),
+        pytest.param("nvidia.com/gpu.product", "Tesla-T4-SHARED", ["nvidia-t4"], id="time-sliced"),
+        pytest.param(
+            "cloud.google.com/gke-accelerator", "nvidia-tesla-a100", ["nvidia-a100-40gb"], id="gke-a100-is-40"
+        ),
+        pytest.param(
+            "karpenter.k8s.aws/instance-gpu-name",
+            "a100",
+            ["nvidia-a100-40gb", "nvidia-a100-80gb"],
+            id="aws-tells-only-the-family",
+        ),
+        pytest.param("amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM", ["amd-mi300x"], id="amd"),
+        pytest.param(
+            "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", [], id="single-mig-is-no-whole-card"
+        ),
+    ],
+)
+def test_matching_label(key: str, value: str, want: list[str]) -> None:
+    assert [found.name for found in BUILT_IN.matching_label(key, value)] == want
+
+
+@pytest.mark.parametrize(
+    ("word", "want"),
+    [
+        pytest.param("a100", "nvidia-a100", id="family-without-vendor"),
+        pytest.param("A100-80GB", "nvidia-a100-80gb", id="upper-case"),
+        pytest.param("l40s", "nvidia-l40s", id="not-the-l4"),
+        pytest.param("nvdia-l4", "nvidia-l4", id="misspelt"),
+        pytest.param("nvidia-tesla-t4", "nvidia-t4", id="name-on-gke"),
+        pytest.param("Tesla-T4", "nvidia-t4", id="product-name"),
+        pytest.param("v100", "nvidia-v100", id="label-of-the-family"),
+        pytest.param("mi300x", "amd-mi300x", id="amd"),
+        pytest.param("gaudi2", "intel-gaudi2", id="part-of-a-name"),
+        pytest.param("banana", None, id="nothing-like-it"),
+        pytest.param("", None, id="empty"),
+        pytest.param("x" * 100_000, None, id="very-long"),
+    ],
+)
+def test_nearest(word: str, want: str | None) -> None:
+    assert BUILT_IN.nearest(word) == want
+
+
+@pytest.mark.parametrize(
+    ("name", "profile", "want"),
+    [
+        pytest.param("nvidia-a100-80gb", "1g.10gb", Fraction(1, 7), id="a-seventh-by-compute"),
+        pytest.param("nvidia-a100-80gb", "1g.20gb", Fraction(1, 4), id="a-quarter-by-memory"),
+        pytest.param("nvidia-a100-80gb", "3g.40gb", Fraction(1, 2), id="half-by-memory"),
+        pytest.param("nvidia-a100-80gb", "4g.40gb", Fraction(4, 7), id="four-sevenths-by-compute"),
+        pytest.param("nvidia-a100-80gb", "7g.80gb", Fraction(1), id="the-whole-card"),
+        pytest.param("nvidia-a100-80gb", "1g.10gb.me", Fraction(1, 7), id="as-the-resource-is-named"),
+        pytest.param("nvidia-a30", "1g.6gb", Fraction(1, 4), id="a30-has-four-slices"),
+        pytest.param("nvidia-h200", "3g.71gb", Fraction(1, 2), id="stated-because-the-name-is-rounded"),
+    ],
+)
+def test_mig_weight(name: str, profile: str, want: Fraction) -> None:
+    (found,) = BUILT_IN.resolve(name)
+
+    assert BUILT_IN.mig_weight(found, profile) == want
+
+
+def test_a_profile_that_the_class_does_not_have() -> None:
+    (t4,) = BUILT_IN.resolve("nvidia-t4")
+
+    assert BUILT_IN.mig_profile(t4, "1g.5gb") is None
+    with pytest.raises(KeyError):
+        BUILT_IN.mig_weight(t4, "1g.5gb")
+
+
+def test_the_later_of_two_classes_with_one_name_holds() -> None:
+    catalogue = ClassCatalogue([gpu_class("nvidia-t4", "nvidia-t4", 16), gpu_class("nvidia-t4", "mine", 15)])
+
+    assert [(found.family, found.memory_gib) for found in catalogue] == [("mine", 15)]
+    assert catalogue.families() == ("mine",)
+
+
+def test_a_label_of_several_families_suggests_none() -> None:
+    shared = (NodeLabel(key="accelerator", values=("gpu-node",)),)
+    catalogue = ClassCatalogue(
+        [
+            gpu_class("nvidia-t4", "nvidia-t4", 16, node_labels=shared),
+            gpu_class("nvidia-l4", "nvidia-l4", 24, node_labels=shared),
+        ]
+    )
+
+    assert [found.name for found in catalogue.matching_label("accelerator", "gpu-node")] == [
+        "nvidia-l4",
+        "nvidia-t4",
+    ]
+    assert catalogue.nearest("gpu-node") is None
+
+
+def test_digest_depends_on_content_only() -> None:
+    t4, l4 = gpu_class("nvidia-t4", "nvidia-t4", 16), gpu_class("nvidia-l4", "nvidia-l4", 24)
+
+    assert ClassCatalogue([t4, l4]).digest == ClassCatalogue([l4, t4]).digest
+    assert ClassCatalogue([t4, l4]).digest != ClassCatalogue([t4]).digest
+    assert len({t4, l4, gpu_class("nvidia-t4", "nvidia-t4", 16)}) == 2
+
+
+# Laws of the built-in catalogue
+
+
+def test_built_in_classes_cover_what_is_promised() -> None:
+    assert {
+        *("nvidia-t4", "nvidia-v100-16gb", "nvidia-v100-32gb", "nvidia-a10g", "nvidia-l4", "nvidia-l40s"),
+        *(
+            "nvidia-a100-40gb",
+            "nvidia-a100-80gb",
+            "nvidia-h100-80gb",
+            "nvidia-h200",
+            "nvidia-b200",
+            "amd-mi300x",
+        ),
+    } <= set(BUILT_IN.names())
+
+
+@pytest.mark.parametrize("built_in", list(BUILT_IN), ids=lambda built_in: built_in.name)
+def test_built_in_class_is_sound(built_in: GPUClass) -> None:
+    assert problems(built_in.name, built_in) == []
+    assert BUILT_IN.matching_label("accelerator", built_in.name) == (built_in,)
+    assert built_in.name.startswith(built_in.family)
+
+
+@pytest.mark.parametrize(("built_in", "name"), SLICES)
+def test_slices_fit_their_card(built_in: GPUClass, name: str) -> None:
+    profile = built_in.mig_profiles[name]
+    weight = BUILT_IN.mig_weight(built_in, name)
+
+    assert profile.per_gpu * profile.sevenths <= SEVENTHS
+    # The memory in the name is rounded up to the next GB.
+    assert profile.per_gpu * (profile.memory_gib - 1) < built_in.memory_gib
+    assert Fraction(profile.sevenths, SEVENTHS) <= weight
+    assert profile.per_gpu * weight <= 1
+    assert name.endswith("+me") <= (profile.per_gpu == 1)
+
+
+def test_the_a100_80gb_table_of_nvidia() -> None:
+    (a100,) = BUILT_IN.resolve("nvidia-a100-80gb")
+
+    assert {name: profile.per_gpu for name, profile in a100.mig_profiles.items()} == {
+        "1g.10gb": 7,
+        "1g.10gb+me": 1,
+        "1g.20gb": 4,
+        "2g.20gb": 3,
+        "3g.40gb": 2,
+        "4g.40gb": 1,
+        "7g.80gb": 1,
+    }
+
+
+def test_a_label_value_never_spans_families() -> None:
+    for built_in in BUILT_IN:
+        for label in built_in.node_labels:
+            for value in label.values:
+                assert {c.family for c in BUILT_IN.matching_label(label.key, value)} == {built_in.family}, (
+                    value
+                )
+
+
+def test_product_names_tell_the_very_class() -> None:
+    for built_in in BUILT_IN:
+        for label in built_in.node_labels:
+            if label.key in {"accelerator", "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"}:
+                for value in label.values:
+                    assert BUILT_IN.matching_label(label.key, value) == (built_in,)
+
+
+def test_every_product_has_its_shared_form() -> None:
+    for built_in in BUILT_IN:
+        for label in built_in.node_labels:
+            if label.key == "nvidia.com/gpu.product":
+                plain = {value for value in label.values if not value.endswith("-SHARED")}
+                assert {f"{value}-SHARED" for value in plain} == set(label.values) - plain

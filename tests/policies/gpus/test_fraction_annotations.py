@@ -1,0 +1,61 @@
+"""Annotations for fraction schedulers: what they would refuse is found."""
+
+import pytest
+
+from policies.gpus.fraction_annotations import fraction_problems
+from tests.builders import VOCABULARY, pod, view
+
+NO_FRACTION = "this is no decimal number between 0 and 1"
+
+
+def found(annotations: dict[str, str]) -> list[tuple[str, str]]:
+    return [
+        (bad.key, bad.message) for bad in fraction_problems(view(pod(annotations=annotations)), VOCABULARY)
+    ]
+
+
+@pytest.mark.parametrize("text", ["0.5", ".5", "0.25", "0.999", "00.1"])
+def test_a_part_of_a_gpu(text: str) -> None:
+    assert found({"gpu-fraction": text}) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0",
+        "0.0",
+        "1",
+        "1.0",
+        "1.5",
+        "-0.5",
+        "",
+        ".",
+        "half",
+        "500m",
+        "0,5",
+        "NaN",
+        "1e-1",
+        "0_1.5",
+        "\u0660.\u0665",
+        "0." + "1" * 40,
+    ],
+)
+def test_no_part_of_a_gpu(text: str) -> None:
+    assert found({"gpu-fraction": text}) == [("gpu-fraction", NO_FRACTION)]
+
+
+def test_memory_is_a_whole_number_of_mebibytes() -> None:
+    assert found({"gpu-memory": "2000"}) == []
+    [(key, message)] = found({"gpu-memory": "2Gi"})
+    assert key == "gpu-memory"
+    assert "whole number of MiB" in message
+
+
+def test_a_fraction_and_memory_at_once() -> None:
+    assert found({"gpu-fraction": "0.5", "gpu-memory": "2000"}) == [
+        ("gpu-memory", "gpu-fraction is set as well, and a GPU is shared either by a fraction or by memory")
+    ]
+
+
+def test_other_annotations_are_not_looked_at() -> None:
+    assert found({"gpu-fractions": "many"}) == []

@@ -1,0 +1,101 @@
+"""Which DeviceClasses are GPUs, and what of a GPUVocabulary makes no sense."""
+
+import msgspec
+import pytest
+
+from policies.gpus.resource_mapping import (
+    AnnotationKey,
+    DeviceClassPattern,
+    Measure,
+    Vocabulary,
+    VocabularySpec,
+)
+from tests.builders import JSON, pod, view
+
+PATTERNS = (
+    DeviceClassPattern(pattern="gpu.nvidia.com", resource="nvidia.com/gpu"),
+    DeviceClassPattern(pattern="*.gpu.example.com"),
+    DeviceClassPattern(pattern="a100-*"),
+)
+VOCABULARY = Vocabulary((VocabularySpec(device_classes=PATTERNS),))
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        pytest.param("gpu.nvidia.com", PATTERNS[0], id="by-name"),
+        pytest.param("team.gpu.example.com", PATTERNS[1], id="star-in-front"),
+        pytest.param("a100-shared", PATTERNS[2], id="star-behind"),
+        pytest.param("a100-", None, id="star-is-one-character-at-least"),
+        pytest.param("xgpu.nvidia.com", None, id="longer"),
+        pytest.param("rdma.example.com", None, id="no-gpu"),
+    ],
+)
+def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
+    assert VOCABULARY.device_class(name) == want
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param(
+            {"deviceClasses": [{"pattern": "gpu.nvidia.com"}, {"pattern": "*.x.com"}]}, [], id="fine"
+        ),
+        pytest.param(
+            {"deviceClasses": [{"pattern": "GPU"}]},
+            [
+                (
+                    "deviceClasses[0].pattern",
+                    "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
+                )
+            ],
+            id="no-name",
+        ),
+        pytest.param(
+            {"deviceClasses": [{"pattern": "a"}, {"pattern": "*.*.com"}]},
+            [
+                (
+                    "deviceClasses[1].pattern",
+                    "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
+                )
+            ],
+            id="two-stars",
+        ),
+        pytest.param(
+            {"deviceClasses": [{"pattern": "a", "resource": "gpu"}]},
+            [("deviceClasses[0].resource", "must be a resource name such as example.com/gpu")],
+            id="resource-without-domain",
+        ),
+        pytest.param(
+            {"fractionAnnotations": [{"key": "k", "measure": "slices"}]},
+            [("fractionAnnotations[0].measure", "must be fraction, memoryMiB or devices")],
+            id="annotation-of-slices",
+        ),
+    ],
+)
+def test_problems(spec: JSON, want: list[tuple[str, str]]) -> None:
+    assert list(msgspec.convert(spec, VocabularySpec).problems()) == want
+
+
+def test_unknown_keys_of_a_device_class_are_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"unknown field `patern`.*deviceClasses\[0\]"):
+        msgspec.convert({"deviceClasses": [{"pattern": "a", "patern": "b"}]}, VocabularySpec)
+
+
+def test_a_number_of_devices_alone_asks_for_no_gpu() -> None:
+    keys = (
+        AnnotationKey(key="num-devices", measure=Measure.DEVICES),
+        AnnotationKey(key="fraction", measure=Measure.FRACTION),
+    )
+    vocabulary = Vocabulary((VocabularySpec(fraction_annotations=keys),))
+    both = view(pod(annotations={"num-devices": "2", "fraction": "0.5"}))
+
+    assert not vocabulary.pod_asks(view(pod(annotations={"num-devices": "2"})))
+    assert vocabulary.pod_fraction(both) == (keys[1], "0.5")
+
+
+def test_the_digest_tells_vocabularies_apart() -> None:
+    other = Vocabulary((VocabularySpec(device_classes=PATTERNS[::-1]),))
+
+    assert VOCABULARY.digest == Vocabulary((VocabularySpec(device_classes=PATTERNS),)).digest
+    assert VOCABULARY.digest != other.digest

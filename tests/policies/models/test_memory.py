@@ -1,0 +1,194 @@
+"""The model that a pod declares: read whole, and measured against what the pod asks for."""
+
+import pytest
+
+from policies.models.estimate import ModelShape, Phase, Precision
+from policies.models.memory import ModelNeed, advice, model_need, model_shape
+from policies.pods.annotations import BadAnnotation
+from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
+
+PREFIX = "gpu-admission.dev/model-"
+
+
+def declaring(*containers: JSON, **annotations: str) -> JSON:
+    return pod(*containers, annotations={PREFIX + key: value for key, value in annotations.items()})
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(pod(gpu_container()), None, id="nothing"),
+        pytest.param(declaring(gpu_container(), batch="8"), None, id="no-params"),
+        pytest.param(
+            declaring(gpu_container(), params="7b"),
+            ModelShape(
+                params=7 * 10**9,
+                precision=Precision.BF16,
+                phase=Phase.SERVING,
+                batch=1,
+                sequence=2048,
+                checkpointing=False,
+            ),
+            id="defaults",
+        ),
+        pytest.param(
+            declaring(
+                gpu_container(),
+                params="350M",
+                precision="fp32",
+                phase="training",
+                batch="16",
+                sequence="512",
+                checkpointing="True",
+            ),
+            ModelShape(
+                params=350 * 10**6,
+                precision=Precision.FP32,
+                phase=Phase.TRAINING,
+                batch=16,
+                sequence=512,
+                checkpointing=True,
+            ),
+            id="everything",
+        ),
+    ],
+)
+def test_shape(document: JSON, want: ModelShape | None) -> None:
+    assert model_shape(view(document)) == want
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    document = declaring(
+        gpu_container(),
+        params="seventy",
+        precision="fp12",
+        phase="dreaming",
+        batch="0",
+        sequence="long",
+        checkpointing="1",
+    )
+
+    assert model_shape(view(document)) == (
+        BadAnnotation(
+            PREFIX + "params",
+            "seventy",
+            '"seventy" is no number of parameters, such as 70b, 350M or 1.3e9',
+            'write for example "70b"',
+        ),
+        BadAnnotation(
+            PREFIX + "precision",
+            "fp12",
+            '"fp12" is no precision; known are fp32, tf32, fp16, bf16, fp8, int8, fp4, int4',
+            'write for example "bf16"',
+        ),
+        BadAnnotation(
+            PREFIX + "phase",
+            "dreaming",
+            '"dreaming" is no phase; it is training or serving',
+            'write for example "serving"',
+        ),
+        BadAnnotation(
+            PREFIX + "batch",
+            "0",
+            '"0" is no batch size: a whole number from 1 to 1000000000',
+            'write for example "8"',
+        ),
+        BadAnnotation(
+            PREFIX + "sequence",
+            "long",
+            '"long" is no sequence length: a whole number from 1 to 1000000000',
+            'write for example "4096"',
+        ),
+        BadAnnotation(
+            PREFIX + "checkpointing", "1", '"1" is neither true nor false', 'write for example "true"'
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "words", "fits"),
+    [
+        # 7e9 * 2 bytes of weights, as much of KV cache (2048 / 512 * 0.25), times 1.2: 33.6e9 bytes
+        pytest.param(
+            declaring(gpu_container(), params="7b"),
+            "7b bf16 serving needs 31.3 GiB",
+            ["amd-mi300x", "nvidia-a100-40gb", "nvidia-a100-80gb"],
+            id="one-gpu",
+        ),
+        pytest.param(
+            declaring(gpu_container("2"), params="7b"),
+            "7b bf16 serving needs 31.3 GiB over 2 GPUs = 15.7 GiB each",
+            ["amd-mi300x", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"],
+            id="two-gpus-share-it",
+        ),
+        pytest.param(
+            declaring(gpu_container("1", "a"), gpu_container("1", "b"), params="7b"),
+            "7b bf16 serving needs 31.3 GiB over 2 GPUs = 15.7 GiB each",
+            ["amd-mi300x", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"],
+            id="gpus-of-the-whole-pod",
+        ),
+        pytest.param(
+            declaring(gpu_container(resource="nvidia.com/mig-3g.40gb"), params="7b"),
+            "7b bf16 serving needs 31.3 GiB",
+            ["nvidia-a100-80gb"],
+            id="slice",
+        ),
+        pytest.param(
+            declaring(gpu_container("7", resource="nvidia.com/mig-1g.10gb"), params="7b"),
+            "7b bf16 serving needs 31.3 GiB",
+            [],
+            id="slices-cannot-work-together",
+        ),
+    ],
+)
+def test_need(document: JSON, words: str, fits: list[str]) -> None:
+    need = model_need(view(document), context())
+
+    assert isinstance(need, ModelNeed)
+    assert need.words == words
+    assert [gpu_class.name for gpu_class in CLASSES if need.fits(gpu_class, CLASSES)] == fits
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(pod(gpu_container()), id="no-model"),
+        pytest.param(declaring(gpu_container(resource="nvidia.com/gpu.shared"), params="7b"), id="share"),
+        pytest.param(declaring(gpu_container(resource="aws.amazon.com/neuroncore"), params="7b"), id="core"),
+        pytest.param(
+            declaring(
+                gpu_container(), gpu_container(name="b", resource="nvidia.com/mig-1g.10gb"), params="7b"
+            ),
+            id="two-kinds",
+        ),
+        pytest.param(
+            declaring(gpu_container(resource="deviceclass.resource.kubernetes.io/gpu"), params="7b"),
+            id="device-class",
+        ),
+        pytest.param(declaring(gpu_container("some"), params="7b"), id="amount-that-is-no-quantity"),
+        pytest.param(declaring(params="7b"), id="no-gpu"),
+    ],
+)
+def test_need_that_nobody_can_tell(document: JSON) -> None:
+    assert model_need(view(document), context()) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "sizes", "want"),
+    [
+        pytest.param("70b", (16,), "ask the platform team for larger cards", id="more-than-eight"),
+        pytest.param("70b", (40, 80), "ask for 8 × 40 GB or 4 × 80 GB", id="each-size"),
+        pytest.param("70b", (80, 94, 96), "ask for 4 × 80 GB", id="smallest-of-those-that-take-as-many"),
+        pytest.param(
+            "70b",
+            (40, 48, 80, 141, 192),
+            "ask for 4 × 80 GB or 3 × 141 GB or 2 × 192 GB",
+            id="no-more-than-three-and-the-fewest-cards",
+        ),
+    ],
+)
+def test_advice(params: str, sizes: tuple[int, ...], want: str) -> None:
+    need = model_need(view(declaring(gpu_container(), params=params)), context())
+
+    assert isinstance(need, ModelNeed)
+    assert advice(need, [gpu_class(f"of-{size}", "some", size) for size in sizes]) == want

@@ -1,0 +1,140 @@
+"""The fetch script, run as its container runs it, and a web server with TLS of its own."""
+
+import datetime as dt
+import ipaddress
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from policies.models.warming import fetch_script
+from tests.policies.models.warming.servers import Store, serving
+
+
+@dataclass
+class Authority:
+    """A self-signed identity for 127.0.0.1: the file that clients trust, the context that servers use."""
+
+    file: Path
+    context: ssl.SSLContext
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "models.test")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    public, private = folder / "tls.crt", folder / "tls.key"
+    public.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(public, private)
+    return Authority(public, context)
+
+
+@dataclass
+class Warmer:
+    """Starts the script with an environment of its own; stops at the end what still runs."""
+
+    destination: Path
+    environment: dict[str, str]
+    before: tuple[str, ...] = ()
+    running: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def termination_log(self) -> Path:
+        return self.destination.parent.parent / "termination-log"
+
+    @property
+    def state(self) -> Path:
+        return self.destination.parent / f".{self.destination.name}.warming"
+
+    def start(self, source: str, **environment: str) -> subprocess.Popen[str]:
+        script = fetch_script(source.partition("://")[0] if "://" in source else "https")
+        process = subprocess.Popen(
+            [*self.before, sys.executable, "-I", "-c", script],
+            env={
+                **self.environment,
+                "MODEL_SOURCE": source,
+                "MODEL_DESTINATION": str(self.destination),
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.running.append(process)
+        return process
+
+    def run(self, source: str, **environment: str) -> tuple[int, str]:
+        """Return (exit code, everything it said)."""
+        process = self.start(source, **environment)
+        said, _ = process.communicate(timeout=60)
+        return process.returncode, said
+
+    def stop(self, process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=10)
+        return process.returncode, said
+
+    def files(self) -> dict[str, bytes]:
+        found = (file for file in self.destination.rglob("*") if file.is_file())
+        return {str(file.relative_to(self.destination)): file.read_bytes() for file in found}
+
+
+@pytest.fixture
+def warmer(tmp_path: Path, authority: Authority) -> Iterator[Warmer]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SSL_CERT_FILE": str(authority.file),
+        "HOME": str(tmp_path / "home"),
+    }
+    warmer = Warmer(tmp_path / "cache" / "model", environment)
+    environment["MODEL_TERMINATION_LOG"] = str(warmer.termination_log)
+    warmer.termination_log.touch()  # as the kubelet does
+    (tmp_path / "cache").mkdir()
+    yield warmer
+    for process in warmer.running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def web(store: Store, authority: Authority) -> Iterator[str]:
+    with serving(store, tls=authority.context) as url:
+        yield url

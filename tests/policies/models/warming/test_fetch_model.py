@@ -1,0 +1,372 @@
+"""The fetch script over real TLS: it arrives whole, resumes, shares, and says why it fails."""
+
+import hashlib
+import json
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.policies.models.warming.conftest import Authority, Warmer
+from tests.policies.models.warming.servers import Store, serving
+
+MODEL = random.Random(20260801).randbytes(2_000_000)  # noqa: S311 - any bytes will do
+SHA256 = hashlib.sha256(MODEL).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def served(store: Store) -> None:
+    store.objects["/llama/model.bin"] = MODEL
+
+
+def until_it_says(process: subprocess.Popen[str], text: str) -> str:
+    """Read lines until one holds the text."""
+    assert process.stdout
+    said = ""
+    for line in process.stdout:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(said)
+
+
+def test_a_file_is_fetched_and_the_second_start_is_warm(warmer: Warmer, web: str, store: Store) -> None:
+    code, said = warmer.run(f"{web}/llama/model.bin#sha256={SHA256}")
+
+    assert (code, warmer.files()) == (0, {"model.bin": MODEL})
+    assert f"{web}/llama/model.bin: 1 file(s), 1.907 MiB, of which 0 B are here already" in said
+    assert sorted(file.name for file in warmer.state.iterdir()) == ["lock", "marker.json"]
+
+    asked = len(store.seen)
+    code, said = warmer.run(f"{web}/llama/model.bin#sha256={SHA256}")
+
+    assert (code, said) == (0, f"warm: {warmer.destination} holds {web}/llama/model.bin\n")
+    assert len(store.seen) == asked
+
+
+def test_a_dropped_connection_is_resumed_where_it_broke(warmer: Warmer, web: str, store: Store) -> None:
+    store.cuts = [300_000, 200_000]
+
+    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256=SHA256)
+
+    assert (code, warmer.files()) == (0, {"model.bin": MODEL})
+    assert [seen.headers["Range"] for seen in store.bodies()] == [None, "bytes=300000-", "bytes=500000-"]
+    assert store.sent == len(MODEL) + 1  # one byte for the probe
+    assert "model.bin: OSError: got 300000 of 2000000 bytes; trying again in 1 s" in said
+
+
+@pytest.mark.parametrize(
+    ("number", "want"),
+    [
+        pytest.param(signal.SIGTERM, (143, "stopped; the next run resumes\n"), id="terminated"),
+        pytest.param(signal.SIGKILL, (-9, ""), id="killed"),
+    ],
+)
+def test_a_stopped_run_is_resumed(
+    warmer: Warmer, web: str, store: Store, number: signal.Signals, want: tuple[int, str]
+) -> None:
+    store.pause_at = 1_200_000
+    process = warmer.start(f"{web}/llama/model.bin")
+    assert store.paused.wait(20)
+    until_it_says(process, "1 file(s)")
+    part = next(iter((warmer.state / "partial").iterdir()))
+    deadline = time.monotonic() + 10
+    while part.stat().st_size < 1_000_000 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    began = time.monotonic()
+    code, said = warmer.stop(process, number)
+    assert time.monotonic() - began < 2
+    assert (code, said) == want
+    assert warmer.files() == {}
+
+    store.pause_at = None
+    store.resume.set()
+    kept = part.stat().st_size
+    assert kept >= 1_000_000
+    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256=SHA256)
+
+    assert (code, warmer.files()) == (0, {"model.bin": MODEL})
+    assert store.bodies()[-1].headers["Range"] == f"bytes={kept}-"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "validator"),
+    [
+        pytest.param(False, "ETag", id="server-without-ranges"),
+        pytest.param(True, None, id="no-validator-to-resume-with"),
+        pytest.param(True, "X-Weak", id="validator-of-an-unknown-kind"),
+    ],
+)
+def test_where_nothing_can_be_resumed_it_starts_over(
+    warmer: Warmer, web: str, store: Store, ranges: bool, validator: str | None
+) -> None:
+    store.ranges, store.validator, store.cuts = ranges, validator, [300_000]
+
+    code, _ = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256=SHA256)
+
+    assert (code, warmer.files()) == (0, {"model.bin": MODEL})
+    assert store.sent >= 300_000 + len(MODEL)
+
+
+def test_last_modified_resumes_as_well(warmer: Warmer, web: str, store: Store) -> None:
+    store.validator, store.cuts = "Last-Modified", [300_000]
+
+    code, _ = warmer.run(f"{web}/llama/model.bin")
+
+    assert (code, warmer.files()) == (0, {"model.bin": MODEL})
+    assert store.bodies()[-1].headers["Range"] == "bytes=300000-"
+
+
+def test_a_new_version_is_never_mixed_with_the_old_part(warmer: Warmer, web: str, store: Store) -> None:
+    store.cuts = [300_000] * 2
+    code, _ = warmer.run(f"{web}/llama/model.bin", MODEL_ATTEMPTS="1")
+    assert code == 1
+    newer = MODEL[::-1]
+    store.objects["/llama/model.bin"], store.cuts = newer, []
+
+    code, _ = warmer.run(f"{web}/llama/model.bin")
+
+    assert (code, warmer.files()) == (0, {"model.bin": newer})
+    assert store.bodies()[-1].headers["Range"] is None
+
+
+def test_a_wrong_checksum_installs_nothing_and_keeps_nothing(warmer: Warmer, web: str, store: Store) -> None:
+    store.objects["/llama/model.bin"] = b"tampered"
+
+    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256=SHA256)
+
+    found = hashlib.sha256(b"tampered").hexdigest()
+    assert code == 1
+    assert said.endswith(f"failed: {web}/llama/model.bin: model.bin has checksum {found}, not {SHA256}\n")
+    assert warmer.files() == {}
+    assert list((warmer.state / "partial").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code", "asked", "text"),
+    [
+        pytest.param([503, 429], 0, 4, "HTTPError: HTTP Error 503", id="transient-errors-pass"),
+        pytest.param(
+            [404], 1, 1, "failed: URL: HTTPError: HTTP Error 404: Not Found", id="missing-is-said-at-once"
+        ),
+        pytest.param(
+            [403], 1, 1, "failed: URL: HTTPError: HTTP Error 403: Forbidden", id="forbidden-at-once"
+        ),
+        pytest.param([500] * 9, 1, 3, "failed: URL: HTTPError: HTTP Error 500", id="bounded-attempts"),
+    ],
+)
+def test_only_transient_errors_are_tried_again(
+    warmer: Warmer, web: str, store: Store, *, statuses: list[int], code: int, asked: int, text: str
+) -> None:
+    store.statuses = statuses
+    url = f"{web}/llama/model.bin"
+
+    got, said = warmer.run(url, MODEL_ATTEMPTS="3")
+
+    assert (got, len(store.seen)) == (code, asked)
+    assert text.replace("URL", url) in said
+    assert "Traceback" not in said
+    assert warmer.termination_log.read_text() == (said.splitlines()[-1] if code else "")
+
+
+def test_an_untrusted_certificate_is_said_at_once(warmer: Warmer, web: str, store: Store) -> None:
+    code, said = warmer.run(f"{web}/llama/model.bin", SSL_CERT_FILE="/nonexistent")
+
+    assert (code, store.seen) == (1, [])
+    assert "CERTIFICATE_VERIFY_FAILED" in said
+    assert "trying again" not in said
+
+
+def test_of_two_at_once_one_downloads_and_the_other_waits(warmer: Warmer, web: str, store: Store) -> None:
+    store.pause_at = 1_200_000
+    first = warmer.start(f"{web}/llama/model.bin")
+    assert store.paused.wait(20)
+    second = warmer.start(f"{web}/llama/model.bin")
+    said = until_it_says(second, "waiting for")
+    assert re.search(rf"waiting for \S+ \(since \d{{4}}-.*Z\), which fetches into {warmer.destination}", said)
+
+    store.resume.set()
+
+    assert "done: " in first.communicate(timeout=20)[0]
+    assert second.communicate(timeout=20)[0] == f"warm: {warmer.destination} holds {web}/llama/model.bin\n"
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert len(store.bodies()) == 1
+
+
+def test_waiting_is_bounded_and_a_dead_holder_is_not_waited_for(
+    warmer: Warmer, web: str, store: Store
+) -> None:
+    store.pause_at = 1_200_000
+    first = warmer.start(f"{web}/llama/model.bin")
+    assert store.paused.wait(20)
+
+    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_LOCK_WAIT="1")
+
+    assert code == 1
+    assert re.search(rf"failed: .*: {warmer.destination} is locked by .*; gave up after \d s", said)
+
+    warmer.stop(first, signal.SIGKILL)
+    store.pause_at = None
+    store.resume.set()
+    assert warmer.run(f"{web}/llama/model.bin", MODEL_LOCK_WAIT="1")[0] == 0
+
+
+def test_another_source_replaces_the_files_of_the_first_but_no_others(
+    warmer: Warmer, web: str, store: Store
+) -> None:
+    store.objects["/mistral/other.bin"] = b"another model"
+    assert warmer.run(f"{web}/llama/model.bin")[0] == 0
+    (warmer.destination / "notes.txt").write_bytes(b"by hand")
+
+    assert warmer.run(f"{web}/mistral/other.bin")[0] == 0
+
+    assert warmer.files() == {"other.bin": b"another model", "notes.txt": b"by hand"}
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_damage_is_noticed_and_mended(warmer: Warmer, web: str, damage: str) -> None:
+    assert warmer.run(f"{web}/llama/model.bin")[0] == 0
+    file = warmer.destination / "model.bin"
+    file.unlink() if damage == "missing" else file.write_bytes(b"short")
+
+    code, said = warmer.run(f"{web}/llama/model.bin")
+
+    assert (code, warmer.files()) == (0, {"model.bin": MODEL})
+    assert "warm" not in said
+
+
+def test_a_new_checksum_counts(warmer: Warmer, web: str) -> None:
+    assert warmer.run(f"{web}/llama/model.bin")[0] == 0
+
+    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256="0" * 64)
+
+    assert (code, warmer.files()) == (1, {})
+    assert "not 0000" in said
+
+
+def test_a_query_is_part_of_the_source_but_its_text_is_kept_nowhere(
+    warmer: Warmer, web: str, store: Store
+) -> None:
+    secret = "X-Signature=5fa91c0de5fa91c0de"
+    assert warmer.run(f"{web}/llama/model.bin?{secret}")[0] == 0
+    assert warmer.run(f"{web}/llama/model.bin?{secret}")[1].startswith("warm: ")
+    marker = (warmer.state / "marker.json").read_text()
+    assert "5fa91c0de" not in marker
+    assert json.loads(marker)["source"].startswith(f"{web}/llama/model.bin ")
+
+    store.objects["/llama/model.bin"] = b"version two"
+    assert warmer.run(f"{web}/llama/model.bin?version=2")[0] == 0
+
+    assert warmer.files() == {"model.bin": b"version two"}
+
+
+def test_a_full_disk_is_one_clear_line(warmer: Warmer, web: str) -> None:
+    warmer.before = (shutil.which("prlimit") or "prlimit", "--fsize=300000")
+
+    code, said = warmer.run(f"{web}/llama/model.bin")
+
+    assert code == 1
+    assert said.endswith(f"failed: {web}/llama/model.bin: OSError: [Errno 27] File too large\n")
+    assert "trying again" not in said
+
+
+@pytest.mark.parametrize(
+    ("claimed", "limit", "text"),
+    [
+        pytest.param(1 << 60, "0", r"needs 1.049e\+06 TiB more, the cache has .* free", id="disk"),
+        pytest.param(
+            None, "500000", "has 1.907 MiB, more than the cache's size limit of 488.3 KiB", id="limit"
+        ),
+    ],
+)
+def test_too_little_space_is_said_before_anything_is_fetched(
+    warmer: Warmer, web: str, store: Store, *, claimed: int | None, limit: str, text: str
+) -> None:
+    store.claimed_size = claimed
+
+    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_CACHE_LIMIT=limit)
+
+    assert (code, store.bodies()) == (1, [])
+    assert re.search(text, said)
+
+
+def test_progress_names_bytes_total_and_rate(warmer: Warmer, web: str, store: Store) -> None:
+    store.pause_at = 1_200_000
+    process = warmer.start(f"{web}/llama/model.bin")
+
+    said = until_it_says(process, "/s")
+
+    assert re.search(r"\n[\d.]+ [KM]iB of 1.907 MiB, [\d.]+ [KM]iB/s\n", said)
+
+
+@pytest.mark.parametrize(
+    ("source", "environment", "text"),
+    [
+        pytest.param("", {}, "must begin with s3://", id="no-source"),
+        pytest.param("http://host/m.bin", {}, "must begin with s3://", id="plain-http"),
+        pytest.param("ftp://host/m.bin", {}, "must begin with s3://", id="unknown-scheme"),
+        pytest.param("https://u:hunter22@host/m.bin", {}, "holds credentials", id="credentials-in-the-uri"),
+        pytest.param("https://host", {}, "names no model", id="no-file"),
+        pytest.param("https://host/dir/", {}, "names no model", id="folder-over-https"),
+        pytest.param("hf://gpt2", {}, "names no model", id="hub-name-without-owner"),
+        pytest.param("s3://b/k?versionId=3", {}, "only an https:// MODEL_SOURCE", id="query-on-s3"),
+        pytest.param("https://host/m#sha256=12", {}, "64 hexadecimal digits", id="short-checksum"),
+        pytest.param("s3://b/k", {"MODEL_SHA256": "0" * 64}, "needs an https://", id="checksum-of-a-folder"),
+        pytest.param(
+            "s3://b/k", {"MODEL_DESTINATION": "models"}, "absolute directory", id="relative-destination"
+        ),
+        pytest.param("s3://b/k", {"MODEL_DESTINATION": "/"}, "absolute directory", id="root-destination"),
+        pytest.param("s3://b/k", {"MODEL_ATTEMPTS": "-1"}, "MODEL_ATTEMPTS is '-1'", id="not-a-number"),
+    ],
+)
+def test_bad_configuration_exits_2(
+    warmer: Warmer, source: str, environment: dict[str, str], text: str
+) -> None:
+    code, said = warmer.run(source, **environment)
+
+    assert (code, said.count("\n")) == (2, 1)
+    assert text in said
+    assert "hunter22" not in said
+    assert not warmer.state.exists()
+
+
+def test_credentials_are_never_said_and_do_not_follow_a_redirect(
+    warmer: Warmer, web: str, store: Store, authority: Authority
+) -> None:
+    elsewhere = Store(objects={"/moved/model.bin": MODEL})
+    with serving(elsewhere, tls=authority.context) as other:
+        store.redirect = f"{other}/moved/model.bin?signature=51gn4tur3"
+        code, said = warmer.run(f"{web}/llama/model.bin", MODEL_HTTP_AUTHORIZATION="Bearer t0pS3cret")
+        elsewhere.statuses = [403]
+        shutil.rmtree(warmer.destination)
+        failed = warmer.run(
+            f"{web}/llama/model.bin?token=t0k3nt0k3n", MODEL_HTTP_AUTHORIZATION="Bearer t0pS3cret"
+        )
+
+    assert (code, failed[0]) == (0, 1)
+    assert {seen.headers["Authorization"] for seen in store.seen} == {"Bearer t0pS3cret"}
+    assert {seen.headers["Authorization"] for seen in elsewhere.seen} == {None}
+    for secret in ("t0pS3cret", "t0k3nt0k3n", "51gn4tur3"):
+        assert secret not in said + failed[1]
+
+
+def test_a_redirect_away_from_https_is_refused(warmer: Warmer, web: str, store: Store) -> None:
+    store.redirect = "http://127.0.0.1:9/model.bin"
+
+    code, said = warmer.run(f"{web}/llama/model.bin")
+
+    assert (code, said) == (1, f"failed: {web}/llama/model.bin: redirects away from https\n")
+
+
+def test_a_name_that_leads_out_is_refused(warmer: Warmer, web: str, store: Store) -> None:
+    store.objects["/../../evil"] = b"evil"
+
+    code, said = warmer.run(f"{web}/..%2F..%2Fevil")
+
+    assert code == 1
+    assert "has an object named '../../evil', which could lead out of the destination" in said
+    assert not list(warmer.destination.parent.rglob("evil"))

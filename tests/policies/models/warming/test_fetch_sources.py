@@ -1,0 +1,339 @@
+"""The fetch script with the real client libraries of s3 and gs against loopback stores, and with a claim."""
+
+import hashlib
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfApi
+
+from tests.policies.models.warming.conftest import Warmer
+from tests.policies.models.warming.servers import GSHandler, HubHandler, S3Handler, Store, serving
+
+WEIGHTS = random.Random(7).randbytes(2_000_000)  # noqa: S311 - any bytes will do
+SHARD = random.Random(8).randbytes(300_000)  # noqa: S311 - likewise
+MODEL = {"config.json": b"{}", "model.safetensors": WEIGHTS, "shards/2.bin": SHARD, "empty": b""}
+
+
+@dataclass
+class Source:
+    """A store that serves MODEL: its URI, the environment of the script, the prefix of its object names."""
+
+    uri: str
+    environment: dict[str, str]
+    prefix: str
+
+
+@pytest.fixture(params=["s3", "gs", "hf"])
+def source(request: pytest.FixtureRequest, store: Store) -> Iterator[Source]:
+    handler = {"s3": S3Handler, "gs": GSHandler, "hf": HubHandler}[request.param]
+    prefix = "" if request.param == "hf" else "models/llama/"
+    with serving(store, handler) as url:
+        made = {
+            "s3": Source(
+                "s3://models/llama",
+                {
+                    "AWS_ENDPOINT_URL": url,
+                    "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+                    "AWS_SECRET_ACCESS_KEY": "t0pS3cretKey",
+                    "AWS_REGION": "eu-west-1",
+                },
+                prefix,
+            ),
+            "gs": Source("gs://models/llama", {"STORAGE_EMULATOR_HOST": url}, prefix),
+            "hf": Source("hf://meta/llama@main", {"HF_ENDPOINT": url, "HF_TOKEN": "hf_t0pS3cretKey"}, prefix),
+        }[request.param]
+        store.objects.update({prefix + name: body for name, body in MODEL.items()})
+        yield made
+
+
+def test_a_folder_is_fetched_and_the_second_start_asks_nothing(
+    warmer: Warmer, source: Source, store: Store
+) -> None:
+    store.objects["models/llama-2/other.bin"] = b"a neighbour whose name begins the same"
+    if not source.prefix:
+        del store.objects["models/llama-2/other.bin"]
+
+    code, said = warmer.run(source.uri, **source.environment)
+
+    assert (code, warmer.files()) == (0, MODEL)
+    assert f"{source.uri}: 4 file(s), 2.193 MiB" in said
+    assert "t0pS3cretKey" not in said
+    assert sorted(file.name for file in warmer.state.iterdir()) == ["lock", "marker.json"]
+
+    asked = len(store.seen)
+    assert warmer.run(source.uri, **source.environment) == (
+        0,
+        f"warm: {warmer.destination} holds {source.uri}\n",
+    )
+    assert len(store.seen) == asked
+
+
+def test_a_dropped_connection_is_resumed(warmer: Warmer, source: Source, store: Store) -> None:
+    for name in ("config.json", "shards/2.bin", "empty"):
+        del store.objects[source.prefix + name]
+    store.cuts = [600_000]
+
+    code, _ = warmer.run(source.uri, **source.environment)
+
+    assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
+    assert store.sent <= len(WEIGHTS) + 300_000  # at most one buffer is fetched twice
+    assert any((seen.headers["Range"] or "bytes=0-") != "bytes=0-" for seen in store.bodies())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_run_is_resumed(
+    warmer: Warmer, source: Source, store: Store, number: signal.Signals
+) -> None:
+    for name in ("config.json", "shards/2.bin", "empty"):
+        del store.objects[source.prefix + name]
+    store.pause_at = 1_200_000
+    process = warmer.start(source.uri, **source.environment)
+    assert store.paused.wait(30)
+    time.sleep(0.3)  # what was sent reaches the disk
+    began = time.monotonic()
+
+    code, _ = warmer.stop(process, number)
+
+    assert time.monotonic() - began < 2
+    assert code == (143 if number == signal.SIGTERM else -number)
+    assert warmer.files() == {}
+    store.pause_at = None
+    store.resume.set()
+    time.sleep(0.1)
+    before = store.sent
+
+    code, _ = warmer.run(source.uri, **source.environment)
+
+    assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
+    assert store.sent - before <= len(WEIGHTS) - 900_000
+
+
+def test_transient_errors_pass(warmer: Warmer, source: Source, store: Store) -> None:
+    store.statuses = [503]
+
+    code, _ = warmer.run(source.uri, **source.environment)
+
+    assert (code, warmer.files()) == (0, MODEL)
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_lasting_errors_are_said_at_once(warmer: Warmer, source: Source, store: Store, status: int) -> None:
+    store.statuses = [status] * 20
+
+    code, said = warmer.run(source.uri, **source.environment)
+
+    assert code == 1
+    assert said.count("\n") == 1
+    assert said.startswith(f"failed: {source.uri}: ")
+    assert str(status) in said or (status == 401 and "Anonymous credentials" in said)
+    assert "t0pS3cretKey" not in said
+
+
+def test_a_source_without_files_fails(warmer: Warmer, source: Source, store: Store) -> None:
+    store.objects.clear()
+
+    code, said = warmer.run(source.uri, **source.environment)
+
+    assert (code, said) == (1, f"failed: {source.uri}: holds no files\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        pytest.param("s3", "../evil", id="s3-parent"),
+        pytest.param("gs", "../evil", id="gs-parent"),
+        pytest.param("hf", "../evil", id="hf-parent"),
+        pytest.param("s3", "a/../../evil", id="parent-inside"),
+        pytest.param("s3", "/evil", id="absolute"),
+        pytest.param("s3", "a\\..\\evil", id="backslash"),
+    ],
+    indirect=["source"],
+)
+def test_names_that_lead_out_are_refused(warmer: Warmer, source: Source, store: Store, name: str) -> None:
+    store.objects[source.prefix + name] = b"evil"
+
+    code, said = warmer.run(source.uri, **source.environment)
+
+    assert code == 1
+    assert f"failed: {source.uri}: has an object named {name!r}, which could lead out" in said
+    assert warmer.files() == {}
+    assert not list(warmer.destination.parent.rglob("*evil"))
+
+
+def test_a_link_in_the_destination_is_not_written_through(
+    warmer: Warmer, source: Source, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    warmer.destination.mkdir()
+    (warmer.destination / "shards").symlink_to(outside)
+
+    code, said = warmer.run(source.uri, **source.environment)
+
+    assert code == 1
+    assert "would have shards/2.bin written through a link" in said
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("source", ["s3", "gs"], indirect=True)
+@pytest.mark.parametrize(
+    ("below", "want"),
+    [
+        pytest.param("/shards", {"2.bin": SHARD}, id="folder"),
+        pytest.param("/shards/", {"2.bin": SHARD}, id="folder-with-slash"),
+        pytest.param("/shards/2.bin", {"2.bin": SHARD}, id="one-object"),
+    ],
+)
+def test_what_a_prefix_names(
+    warmer: Warmer, source: Source, store: Store, below: str, want: dict[str, bytes]
+) -> None:
+    store.objects["models/llama/shards/"] = b""  # the placeholder that consoles create for a folder
+
+    code, _ = warmer.run(source.uri + below, **source.environment)
+
+    assert (code, warmer.files()) == (0, want)
+
+
+@pytest.mark.parametrize("source", ["gs", "hf"], indirect=True)
+def test_content_that_does_not_match_its_checksum_is_refused(
+    warmer: Warmer, source: Source, store: Store
+) -> None:
+    for name in ("config.json", "shards/2.bin", "empty"):
+        del store.objects[source.prefix + name]
+    store.pause_at = 1_200_000
+    process = warmer.start(source.uri, **source.environment)
+    assert store.paused.wait(30)
+    time.sleep(0.3)  # what was sent reaches the disk
+    warmer.stop(process, signal.SIGKILL)
+    store.pause_at = None
+    store.resume.set()
+    parts = [
+        file
+        for file in (warmer.state / "partial").rglob("*")
+        if file.is_file() and file.stat().st_size > 500_000
+    ]
+    assert len(parts) == 1
+    with parts[0].open("r+b") as file:
+        file.write(b"rotten")
+
+    code, said = warmer.run(source.uri, **source.environment)
+
+    assert code == 1
+    assert f"failed: {source.uri}: model.safetensors has checksum " in said
+    assert warmer.files() == {}
+    assert warmer.run(source.uri, **source.environment)[0] == 0
+    assert warmer.files() == {"model.safetensors": WEIGHTS}
+
+
+def test_the_hub_speaks_as_its_own_client_library_expects(store: Store, tmp_path: Path) -> None:
+    store.objects.update(MODEL)
+    with serving(store, HubHandler) as url:
+        hub = HfApi(endpoint=url, token=False)
+        info = hub.model_info("meta/llama", revision="main", files_metadata=True)
+        file = hub.hf_hub_download("meta/llama", "model.safetensors", revision=info.sha, local_dir=tmp_path)
+
+    listed = {file.rfilename: (file.size, file.lfs and file.lfs.sha256) for file in info.siblings or ()}
+    sha256 = hashlib.sha256(WEIGHTS).hexdigest()
+    assert listed == {name: (len(body), sha256 if body is WEIGHTS else None) for name, body in MODEL.items()}
+    assert Path(file).read_bytes() == WEIGHTS
+
+
+def test_the_hub_is_asked_for_the_revision_with_the_token(warmer: Warmer, store: Store) -> None:
+    store.objects.update(MODEL)
+    with serving(store, HubHandler) as url:
+        code, _ = warmer.run("hf://meta/llama@refs/pr/1", HF_ENDPOINT=url, HF_TOKEN="hf_example")
+
+    assert code == 0
+    assert store.seen[0].path == "/api/models/meta/llama/revision/refs%2Fpr%2F1?blobs=true"
+    assert {seen.headers["Authorization"] for seen in store.seen} == {"Bearer hf_example"}
+
+
+@pytest.fixture
+def claim(tmp_path: Path) -> Path:
+    root = tmp_path / "claim"
+    for name, body in MODEL.items():
+        (root / "llama" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "llama" / name).write_bytes(body)
+    return root
+
+
+def test_a_claim_is_copied_and_the_second_start_is_warm_without_it(warmer: Warmer, claim: Path) -> None:
+    code, said = warmer.run("pvc://models/llama", MODEL_CLAIM_MOUNT=str(claim))
+
+    assert (code, warmer.files()) == (0, MODEL)
+    assert "pvc://models/llama: 4 file(s), 2.193 MiB" in said
+    code, said = warmer.run("pvc://models/llama", MODEL_CLAIM_MOUNT="/nonexistent")
+    assert (code, said) == (0, f"warm: {warmer.destination} holds pvc://models/llama\n")
+
+
+def test_one_file_of_a_claim(warmer: Warmer, claim: Path) -> None:
+    code, _ = warmer.run("pvc://models/llama/shards/2.bin", MODEL_CLAIM_MOUNT=str(claim))
+
+    assert (code, warmer.files()) == (0, {"2.bin": SHARD})
+
+
+def test_links_inside_a_claim_are_followed(warmer: Warmer, claim: Path) -> None:
+    snapshot = claim / "snapshots" / "c0ffee"  # as the hub's cache lays it out
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").symlink_to("../../llama/model.safetensors")
+
+    code, _ = warmer.run("pvc://models/snapshots/c0ffee", MODEL_CLAIM_MOUNT=str(claim))
+
+    assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "text"),
+    [
+        pytest.param("lost+found", 0, "done: ", id="of-the-file-system"),
+        pytest.param("shards", 1, "has folders that user 65534 may not read: 'shards'", id="of-the-model"),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the script as another user")
+def test_a_folder_that_may_not_be_read_is_not_passed_over(
+    warmer: Warmer, closed: str, code: int, text: str
+) -> None:
+    warmer.before = ("setpriv", "--reuid=65534", "--clear-groups")
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are root's alone
+        Path(folder).chmod(0o777)
+        for name in ("a", closed):
+            (Path(folder) / "claim" / name).mkdir(parents=True)
+        (Path(folder) / "claim" / "a" / "b").write_text("c")
+        (Path(folder) / "claim" / closed).chmod(0)
+        warmer.destination = Path(folder) / "model"
+
+        got, said = warmer.run("pvc://models", MODEL_CLAIM_MOUNT=f"{folder}/claim")
+
+        assert (got, text in said) == (code, True), said
+        assert warmer.files() == ({} if code else {"a/b": b"c"})
+
+
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [
+        pytest.param("pvc://models/leak", "has 'passwd', which leads out of claim models", id="link-out"),
+        pytest.param("pvc://models/../secret", "has 'key', which leads out of claim models", id="path-out"),
+        pytest.param("pvc://models/looped", "a link to no file, which is not followed", id="linked-folder"),
+        pytest.param("pvc://models/nothing", "holds no files", id="missing"),
+    ],
+)
+def test_a_claim_is_not_left(warmer: Warmer, claim: Path, uri: str, text: str) -> None:
+    (claim.parent / "secret").mkdir()
+    (claim.parent / "secret" / "key").write_text("secret")
+    (claim / "leak").mkdir()
+    (claim / "leak" / "passwd").symlink_to("/etc/passwd")
+    (claim / "looped").mkdir()
+    (claim / "looped" / "again").symlink_to(".")
+
+    code, said = warmer.run(uri, MODEL_CLAIM_MOUNT=str(claim))
+
+    assert code == 1
+    assert text in said
+    assert warmer.files() == {}

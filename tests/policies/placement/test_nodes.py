@@ -1,0 +1,97 @@
+"""Whether any node could take a pod, by the labels that are known."""
+
+import pytest
+
+from policies.placement.nodes import MOST_DEMANDS, NodeFacts, NodePool
+from tests.builders import JSON, gpu_container, pod, view
+
+KEYS = frozenset({"accelerator", "product"})
+T4 = (("accelerator", "nvidia-t4"), ("product", "Tesla-T4"))
+UNLABELLED = (("product", "Tesla-T4"),)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def requiring(*terms: list[JSON]) -> JSON:
+    alternatives = [{"matchExpressions": term} for term in terms]
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": alternatives}}}}
+
+
+def demand(key: str, operator: str, *values: str) -> JSON:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+
+
+@pytest.mark.parametrize(
+    ("spec", "values", "label_sets", "want"),
+    [
+        pytest.param({}, ["nvidia-t4"], [T4], True, id="the-class-is-there"),
+        pytest.param({}, ["nvidia-h100"], [T4], False, id="another-is"),
+        pytest.param({}, ["nvidia-h100", "nvidia-t4"], [T4], True, id="one-of-several"),
+        pytest.param({}, ["nvidia-t4"], [UNLABELLED], False, id="the-label-is-missing"),
+        pytest.param({}, ["nvidia-t4"], [], False, id="no-nodes"),
+        pytest.param({}, [], [UNLABELLED], True, id="a-pod-that-demands-nothing"),
+        pytest.param({"nodeSelector": {"accelerator": "nvidia-t4"}}, [], [T4], True, id="its-own-selector"),
+        pytest.param(
+            {"nodeSelector": {"accelerator": "nvidia-h100"}}, [], [T4], False, id="its-own-selector-in-vain"
+        ),
+        pytest.param({"nodeSelector": {"zone": "b"}}, ["nvidia-t4"], [T4], True, id="labels-nobody-knows"),
+        pytest.param(
+            {"nodeSelector": {"product": "A100"}}, ["nvidia-t4"], [T4], False, id="both-on-the-same-node"
+        ),
+        pytest.param(
+            {"nodeSelector": {"product": "A100"}},
+            ["nvidia-t4"],
+            [T4, (("product", "A100"),)],
+            False,
+            id="each-on-another-node-is-not-enough",
+        ),
+        pytest.param(requiring([demand("product", "In", "A100", "Tesla-T4")]), [], [T4], True, id="in"),
+        pytest.param(requiring([demand("product", "NotIn", "Tesla-T4")]), [], [T4], False, id="not-in"),
+        pytest.param(
+            requiring([demand("product", "NotIn", "A100")]), [], [()], True, id="not-in-what-is-missing"
+        ),
+        pytest.param(requiring([demand("accelerator", "Exists")]), [], [UNLABELLED], False, id="exists"),
+        pytest.param(requiring([demand("accelerator", "DoesNotExist")]), [], [UNLABELLED], True, id="absent"),
+        pytest.param(
+            requiring([demand("product", "In", "A100")], [demand("product", "In", "Tesla-T4")]),
+            [],
+            [T4],
+            True,
+            id="terms-are-alternatives",
+        ),
+        pytest.param(requiring([]), [], [T4], False, id="an-empty-term-matches-nothing"),
+        pytest.param(
+            requiring(*[[demand("product", "In", "A100")]] * MOST_DEMANDS),
+            [],
+            [T4],
+            True,
+            id="of-more-than-anyone-writes-nothing-is-said",
+        ),
+    ],
+)
+def test_could_take(spec: JSON, values: list[str], label_sets: list[object], want: bool) -> None:
+    facts = NodeFacts(keys=KEYS, label_sets=frozenset(label_sets))  # type: ignore[arg-type] # tuples of the table
+
+    assert facts.could_take(view(pod(gpu_container(), **spec)), "accelerator", values) is want
+
+
+@pytest.mark.parametrize(
+    ("labels", "want"),
+    [
+        pytest.param((("accelerator", ("nvidia-t4",)),), True, id="a-pool-that-makes-it"),
+        pytest.param((("accelerator", None),), True, id="a-pool-that-makes-any"),
+        pytest.param((("accelerator", ("nvidia-l4", "nvidia-t4")),), True, id="a-pool-that-chooses"),
+        pytest.param((("accelerator", ("nvidia-l4",)),), False, id="a-pool-of-others"),
+        pytest.param((), False, id="a-pool-that-says-nothing"),
+    ],
+)
+def test_a_pool_counts_as_nodes(labels: tuple[tuple[str, tuple[str, ...] | None], ...], want: bool) -> None:
+    facts = NodeFacts(keys=KEYS, pools=(NodePool("gpu", labels),))
+
+    assert facts.could_take(view(pod(gpu_container())), "accelerator", ["nvidia-t4"]) is want
+
+
+def test_the_values_of_a_label() -> None:
+    facts = NodeFacts(keys=KEYS, label_sets=frozenset({T4, UNLABELLED}))
+
+    assert facts.values_of("accelerator") == {"nvidia-t4"}
+    assert facts.values_of("product") == {"Tesla-T4"}

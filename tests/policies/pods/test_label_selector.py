@@ -1,0 +1,63 @@
+"""Label selectors: Kubernetes' own semantics, and what is wrong with one."""
+
+import pytest
+
+from policies.pods.label_selector import LabelSelector, Operator, Requirement
+
+
+def selector(*expressions: tuple[str, str, tuple[str, ...]], **labels: str) -> LabelSelector:
+    return LabelSelector(
+        match_labels=labels,
+        match_expressions=tuple(
+            Requirement(key=key, operator=Operator(operator), values=values)
+            for key, operator, values in expressions
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "want"),
+    [
+        pytest.param(selector(), {}, True, id="empty-matches-everything"),
+        pytest.param(selector(team="ml"), {"team": "ml", "tier": "a"}, True, id="label"),
+        pytest.param(selector(team="ml"), {"team": "web"}, False, id="other-value"),
+        pytest.param(selector(team="ml"), {}, False, id="no-label"),
+        pytest.param(selector(team="ml", tier="a"), {"team": "ml"}, False, id="all-labels-are-needed"),
+        pytest.param(selector(("team", "In", ("ml", "web"))), {"team": "web"}, True, id="in"),
+        pytest.param(selector(("team", "In", ("ml",))), {}, False, id="in-needs-the-label"),
+        pytest.param(selector(("team", "NotIn", ("ml",))), {"team": "ml"}, False, id="not-in"),
+        pytest.param(selector(("team", "NotIn", ("ml",))), {}, True, id="not-in-without-the-label"),
+        pytest.param(selector(("team", "Exists", ())), {"team": ""}, True, id="exists"),
+        pytest.param(selector(("team", "Exists", ())), {}, False, id="exists-not"),
+        pytest.param(selector(("team", "DoesNotExist", ())), {}, True, id="does-not-exist"),
+        pytest.param(selector(("team", "DoesNotExist", ())), {"team": "ml"}, False, id="does-not-exist-does"),
+        pytest.param(selector(("tier", "Exists", ()), team="ml"), {"team": "ml"}, False, id="both-parts-are-needed"),
+    ],
+)  # fmt: skip
+def test_matches(given: LabelSelector, labels: dict[str, str], want: bool) -> None:
+    assert given.matches(labels) is want
+
+
+def test_everything_wrong_is_told() -> None:
+    wrong = LabelSelector(
+        match_labels={"a b": "-", "example.com/team": "ml"},
+        match_expressions=(
+            Requirement(key="", operator=Operator.IN),
+            Requirement(key="team", operator=Operator.EXISTS, values=("ml",)),
+            Requirement(key="team", operator=Operator.NOT_IN, values=("m l",)),
+        ),
+    )
+    assert [f"{path}: {sentence}" for path, sentence in wrong.problems()] == [
+        "matchLabels[a b]: is not a label key",
+        'matchLabels[a b]: "-" is not a label value',
+        'matchExpressions[0].key: "" is not a label key',
+        "matchExpressions[0].values: must name at least one with operator In",
+        "matchExpressions[1].values: must be left out with operator Exists",
+        'matchExpressions[2].values[0]: "m l" is not a label value',
+    ]
+
+
+def test_people_read_it() -> None:
+    told = selector(("team", "In", ("ml", "web")), ("tier", "Exists", ()), zone="a")
+    assert str(told) == "zone=a, team In (ml, web), tier Exists"
+    assert str(selector()) == "everything"

@@ -1,0 +1,94 @@
+"""Classes and a vocabulary with everything that a charge can depend on, and one call that charges a document."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.gpus.resource_mapping import (
+    AnnotationKey,
+    DeviceClassPattern,
+    Measure,
+    ResourcePattern,
+    Vocabulary,
+    VocabularySpec,
+)
+from policies.quota.charge import Charge, Unpinned, charge_pod
+from policies.quota.claims import charge_claim, decode_claim
+from tests import builders
+from tests.builders import JSON, gpu_class, view
+
+CLASSES = ClassCatalogue(
+    (
+        *builders.CLASSES,
+        # A pool that is time-sliced by four, without and with a resource name of its own.
+        gpu_class(
+            "t4-shared",
+            "nvidia-t4",
+            16,
+            equivalents={"nvidia.com/gpu": "1/4", "nvidia.com/gpu.shared": "1/4"},
+        ),
+        gpu_class(
+            "nvidia-h100",
+            "nvidia-h100",
+            80,
+            node_labels=(
+                NodeLabel(key="accelerator", values=("nvidia-h100",)),
+                NodeLabel(key="nvidia.com/gpu.product", values=("NVIDIA-H100-80GB-HBM3",)),
+            ),
+            device_classes=("h100.example.com", "large.example.com"),
+        ),
+        gpu_class("nvidia-h200", "nvidia-h200", 141, device_classes=("large.example.com",)),
+    )
+)
+
+RESOURCES = {
+    "nvidia.com/gpu": Measure.DEVICES,
+    "nvidia.com/gpu.shared": Measure.SHARES,
+    "nvidia.com/mig-*": Measure.SLICES,
+    "nvidia.com/gpumem": Measure.MEMORY_MIB,
+    "nvidia.com/gpumem-percentage": Measure.MEMORY_PERCENT,
+    "nvidia.com/gpucores": Measure.CORE_PERCENT,
+    "gpu.intel.com/i915": Measure.DEVICES,
+    "gpu.intel.com/memory.max": Measure.MEMORY_BYTES,
+    "gpu.intel.com/millicores": Measure.CORE_MILLIS,
+    "amd.com/gpu": Measure.DEVICES,
+    "volcano.sh/vgpu-number": Measure.SHARES,
+    "aws.amazon.com/neuroncore": Measure.CORES,
+}
+VOCABULARY = Vocabulary(
+    (
+        VocabularySpec(
+            resources=tuple(
+                ResourcePattern(pattern=name, measure=measure) for name, measure in RESOURCES.items()
+            ),
+            fraction_annotations=(
+                AnnotationKey(key="gpu-fraction", measure=Measure.FRACTION),
+                AnnotationKey(key="gpu-memory", measure=Measure.MEMORY_MIB),
+                AnnotationKey(key="gpu-fraction-num-devices", measure=Measure.DEVICES),
+            ),
+            device_classes=(
+                DeviceClassPattern(pattern="gpu.nvidia.com", resource="nvidia.com/gpu"),
+                DeviceClassPattern(pattern="*.example.com"),
+            ),
+        ),
+    )
+)
+
+
+def charged(
+    document: JSON,
+    unpinned: Unpinned = Unpinned.TOTAL_ONLY,
+    node_labels: Mapping[str, str] | None = None,
+    classes: ClassCatalogue = CLASSES,
+) -> Charge:
+    """Return what the Pod costs."""
+    return charge_pod(
+        view(document), classes=classes, vocabulary=VOCABULARY, unpinned=unpinned, node_labels=node_labels
+    )
+
+
+def charged_claim(document: JSON, unpinned: Unpinned = Unpinned.TOTAL_ONLY) -> Charge:
+    """Return what the ResourceClaim costs."""
+    claim = decode_claim(msgspec.json.encode(document))
+    return charge_claim(claim, classes=CLASSES, vocabulary=VOCABULARY, unpinned=unpinned)

@@ -1,0 +1,144 @@
+"""Who may come in, in tables."""
+
+from fractions import Fraction
+
+import pytest
+
+from policies.quota.amounts import Vector
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.decide import Reason, Reservation, Shortfall, decide
+from policies.quota.ledger.entries import Entries, Entry
+from policies.quota.ledger.row import Row
+
+Amounts = dict[str, int | str]
+
+
+def amounts(**by_name: int | str) -> Vector:
+    return {name if name == "gpus" else f"classes/{name}": Fraction(value) for name, value in by_name.items()}
+
+
+def row(hard: Vector, used: Vector | None, *entries: Entry) -> Row:
+    return Row(
+        quota_uid="q",
+        generation=1,
+        hard=hard,
+        unpinned=Unpinned.TOTAL_ONLY,
+        used=used,
+        entries=Entries.of(*entries),
+        class_catalogue="c",
+    )
+
+
+def creation(uid: str, **demand: int | str) -> Reservation:
+    return Reservation.creation(uid, amounts(**demand), "c")
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "held", "asked", "want"),
+    [
+        pytest.param({"gpus": 4}, {"gpus": 3}, {}, {"gpus": 1}, Reason.RESERVED, id="the-last-one"),
+        pytest.param(
+            {"gpus": 4}, {"gpus": 3}, {"gpus": 1}, {"gpus": 1}, Reason.EXCEEDED, id="in-flight-counts"
+        ),
+        pytest.param(
+            {"gpus": 1}, {"gpus": "5/7"}, {}, {"gpus": "2/7"}, Reason.RESERVED, id="sevenths-are-exact"
+        ),
+        pytest.param(
+            {"gpus": 1}, {"gpus": "5/7"}, {}, {"gpus": "3/10"}, Reason.EXCEEDED, id="a-hair-too-much"
+        ),
+        pytest.param(
+            {"a": 1}, {"a": 0}, {}, {"gpus": 9}, Reason.RESERVED, id="what-is-not-granted-is-unlimited"
+        ),
+        pytest.param({"gpus": 0}, {"gpus": 0}, {}, {"gpus": 1}, Reason.EXCEEDED, id="zero-forbids"),
+        pytest.param(
+            {"gpus": 1, "a": 1}, {"gpus": 9, "a": 0}, {}, {"a": 1}, Reason.RESERVED, id="only-what-is-asked"
+        ),
+        pytest.param(
+            {"gpus": 1}, {"gpus": 9}, {}, {}, Reason.NOTHING_TO_RESERVE, id="nothing-passes-an-exceeded-quota"
+        ),
+        pytest.param({"gpus": 1}, None, {}, {"gpus": 1}, Reason.UNCOUNTED, id="not-initialised"),
+        pytest.param(
+            {"gpus": 1}, None, {}, {}, Reason.NOTHING_TO_RESERVE, id="nothing-passes-an-uncounted-one"
+        ),
+        pytest.param(
+            {"gpus": 9, "a": 1}, {"gpus": 0}, {}, {"a": 1}, Reason.UNCOUNTED, id="a-key-that-used-lacks"
+        ),
+        pytest.param(
+            {"gpus": 9, "a": 1}, {"gpus": 0}, {}, {"gpus": 1}, Reason.UNCOUNTED, id="even-for-others"
+        ),
+    ],
+)
+def test_one_request(
+    hard: Amounts, used: Amounts | None, held: Amounts, asked: Amounts, want: Reason
+) -> None:
+    entries = [Entry("before", amounts(**held))] if held else []
+    before = row(amounts(**hard), None if used is None else amounts(**used), *entries)
+    decided = decide(before, [creation("pod", **asked)])
+    (verdict,) = decided.verdicts
+    assert verdict.reason is want
+    assert (decided.row is before) is (want is not Reason.RESERVED)
+    assert ("pod" in decided.row.entries) is (want is Reason.RESERVED)
+
+
+def test_another_class_catalogue_denies() -> None:
+    before = row(amounts(gpus=1), amounts(gpus=0))
+    (verdict,) = decide(before, [Reservation.creation("pod", amounts(gpus=1), "other")]).verdicts
+    assert verdict.reason is Reason.OTHER_CATALOGUE
+
+
+def test_a_batch_is_decided_in_its_order_and_each_id_once() -> None:
+    before = row(amounts(gpus=4), amounts(gpus=1))
+    requests = [
+        creation("one", gpus=2),
+        creation("too-big", gpus=2),
+        creation("one", gpus=2),
+        creation("fits-still", gpus=1),
+        creation("late", gpus=1),
+    ]
+    decided = decide(before, requests)
+    assert [verdict.reason for verdict in decided.verdicts] == [
+        Reason.RESERVED,
+        Reason.EXCEEDED,
+        Reason.ALREADY_RESERVED,
+        Reason.RESERVED,
+        Reason.EXCEEDED,
+    ]
+    assert [entry.id for entry in decided.row.entries] == ["one", "fits-still"]
+    late = decided.verdicts[-1].shortfalls
+    assert late == (Shortfall("gpus", Fraction(1), Fraction(1), Fraction(3), Fraction(4)),)
+    assert late[0].free == 0
+
+
+def test_an_exceeded_quota_has_nothing_free_and_not_less() -> None:
+    assert Shortfall("gpus", Fraction(1), Fraction(9), Fraction(0), Fraction(4)).free == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        pytest.param({"gpus": 1}, {"gpus": 1, "a": 1}, {"a": 1}, id="a-class-is-chosen"),
+        pytest.param({"a": 1}, {"b": 1}, {"b": 1}, id="what-is-left-is-not-given-back"),
+        pytest.param({"gpus": "1/2"}, {"gpus": "5/7"}, {"gpus": "3/14"}, id="a-larger-share"),
+        pytest.param({"gpus": 2}, {"gpus": 1}, {}, id="nothing-grows"),
+    ],
+)
+def test_of_a_change_only_what_grows(before: Amounts, after: Amounts, want: Amounts) -> None:
+    entry = Reservation.change("pod", "r1", amounts(**before), amounts(**after), "c", version=7).entry
+    assert (entry.id, entry.is_change, entry.object_uid) == ("pod/r1", True, "pod")
+    assert (entry.demand, entry.version) == (amounts(**want), 7)
+
+
+def test_a_change_without_growth_passes_an_exceeded_quota() -> None:
+    before = row(amounts(gpus=1), amounts(gpus=9))
+    change = Reservation.change("pod", "r1", amounts(gpus=2), amounts(gpus=1), "c", version=7)
+    assert decide(before, [change]).verdicts[0].allowed
+
+
+def test_entries_have_a_limit() -> None:
+    before = row(amounts(gpus=9), amounts(gpus=0))
+    requests = [creation(f"pod{number}", gpus=1) for number in range(9)]
+    decided = decide(before, requests, limit=60)
+    reasons = [verdict.reason for verdict in decided.verdicts]
+    assert reasons[0] is Reason.RESERVED
+    assert reasons[-1] is Reason.FULL
+    assert len(decided.row.entries.text) <= 60

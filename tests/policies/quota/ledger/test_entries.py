@@ -1,0 +1,83 @@
+"""The text of entries: compact, exact, and never read as less than it says."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.quota.ledger.entries import LIMIT, Entries, EntriesError, Entry
+
+ids = st.uuids().map(str)
+keys = st.sampled_from(
+    ["gpus", "classes/nvidia-a100", "classes/nvidia-t4", "resources/nvidia.com/mig-1g.10gb"]
+)
+vectors = st.dictionaries(keys, st.fractions(min_value=Fraction(1, 99), max_value=999), min_size=1)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> Entry:
+    demand = draw(vectors)
+    if draw(st.booleans()):
+        return Entry(draw(ids), demand)
+    return Entry(f"{draw(ids)}/{draw(ids)}", demand, draw(st.integers(0, 2**63)))
+
+
+@given(st.lists(entries(), unique_by=lambda entry: entry.id))
+def test_what_is_written_is_read(some: list[Entry]) -> None:
+    written = Entries.of(*some)
+    read = Entries.parse(written.text)
+    assert read == written
+    assert sorted(read, key=lambda entry: entry.id) == sorted(some, key=lambda entry: entry.id)
+    assert written.size == len(written.text) + (1 if some else 0)
+    assert all(
+        sum(entry.demand.get(key, 0) for entry in some) == amount for key, amount in written.demand.items()
+    )
+
+
+def test_equal_demands_share_a_line() -> None:
+    demand = {"gpus": Fraction(1), "classes/nvidia-a100": Fraction(1)}
+    written = Entries.of(Entry("a", demand), Entry("b/r", {"gpus": Fraction(2, 7)}, 4711), Entry("c", demand))
+    assert written.text == "classes/nvidia-a100=1 gpus=1 | a c\ngpus=2/7 >4711 | b/r"
+
+
+def test_a_thousand_pods_of_a_job_take_some_37_characters_each() -> None:
+    demand = {
+        "gpus": Fraction(1),
+        "classes/nvidia-a100": Fraction(1),
+        "resources/nvidia.com/gpu": Fraction(1),
+    }
+    written = Entries.of(*(Entry(f"{number:036d}", demand) for number in range(1000)))
+    assert (
+        len(written.text) == 1000 * 37 + len("classes/nvidia-a100=1 gpus=1 resources/nvidia.com/gpu=1 | ") - 1
+    )
+    assert LIMIT // 37 > 3400
+
+
+def test_an_id_that_is_there_stays_what_it_is() -> None:
+    first = Entries.of(Entry("a", {"gpus": Fraction(1)}))
+    assert first.plus([Entry("a", {"gpus": Fraction(2)})]) == first
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("gpus=1", "line 1 of the entries has no ids", id="no-ids"),
+        pytest.param(
+            "gpus=1 | a\ngpus=2 | a",
+            "line 2 of the entries has an id that is empty or there already",
+            id="twice",
+        ),
+        pytest.param("gpus=1 | a  b", "line 1 of the entries has an id that is empty", id="empty-id"),
+        pytest.param("gpus=-1 | a", "the entries hold 'gpus=-1': ", id="negative"),
+        pytest.param(
+            "gpus=1 >x | a/b", "the entries hold 'gpus=1 >x': 'x' is no resourceVersion", id="version"
+        ),
+        pytest.param("cpu=1 | a", "is neither gpus nor classes/<name> nor resources/<name>", id="key"),
+        pytest.param(" | a", "the entries hold '': ", id="no-demand"),
+    ],
+)
+def test_a_damaged_text_is_an_error(text: str, want: str) -> None:
+    with pytest.raises(EntriesError) as error:
+        Entries.parse(text)
+    assert want in str(error.value)

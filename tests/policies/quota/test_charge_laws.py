@@ -1,0 +1,177 @@
+"""What holds for the charge of every pod."""
+
+from fractions import Fraction
+from typing import Any
+
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS
+from policies.pods.quantity import NANO, QuantityError
+from policies.pods.requests import gpu_requests
+from policies.quota import amounts as vector
+from policies.quota.amounts import CLASSES as BY_CLASS
+from policies.quota.amounts import GPUS, RESOURCES, Vector
+from policies.quota.charge import Charge, Unpinned
+from tests.builders import JSON, container, pod, view
+from tests.policies.quota.charging import CLASSES, VOCABULARY, charged
+from tests.strategies import PODS
+
+UNPINNED = st.sampled_from(list(Unpinned))
+NAMES = [gpu_class.name for gpu_class in CLASSES]
+FAMILIES = {gpu_class.name: gpu_class.family for gpu_class in CLASSES}
+LABELS = st.none() | st.dictionaries(
+    st.sampled_from(["accelerator", "zone"]), st.sampled_from([*NAMES, "nvidia-a100"]), max_size=2
+)
+COUNTED = st.dictionaries(
+    st.sampled_from(
+        [
+            "nvidia.com/gpu",
+            "nvidia.com/gpu.shared",
+            "nvidia.com/mig-1g.20gb",
+            "amd.com/gpu",
+            "example.com/dongle",
+        ]
+    ),
+    st.integers(0, 9).map(str),
+    max_size=3,
+)
+"""Amounts without limits of memory: what these come to depends on nothing else in the container."""
+
+LIMITED = st.fixed_dictionaries(
+    {"nvidia.com/gpu": st.integers(1, 8).map(str)},
+    optional={
+        "nvidia.com/gpumem": st.integers(1, 200_000).map(str),
+        "nvidia.com/gpucores": st.integers(1, 100).map(str),
+    },
+)
+NVIDIA = st.sampled_from([gpu_class.name for gpu_class in CLASSES if gpu_class.resource == "nvidia.com/gpu"])
+# No deadline: the machine may be busy, and none of the laws is about time.
+generated = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def of(*amounts: dict[str, str], **spec: Any) -> JSON:
+    return pod(
+        *(container(f"app-{index}", resources={"limits": each}) for index, each in enumerate(amounts)), **spec
+    )
+
+
+def on(name: str, *amounts: dict[str, str]) -> JSON:
+    return of(*amounts, nodeSelector={"accelerator": name})
+
+
+def is_within(one: Vector, other: Vector) -> bool:
+    return all(amount <= other.get(key, 0) for key, amount in one.items())
+
+
+@given(document=PODS, unpinned=UNPINNED, labels=LABELS)
+@generated
+def test_amounts_are_positive_and_exact(
+    document: JSON, unpinned: Unpinned, labels: dict[str, str] | None
+) -> None:
+    charge = charged(document, unpinned, labels)
+
+    assert all(type(amount) is Fraction and amount > 0 for amount in charge.vector.values())
+    assert vector.parse_vector(vector.texts(charge.vector)) == charge.vector
+
+
+@given(document=PODS, unpinned=UNPINNED, labels=LABELS)
+@generated
+def test_a_class_is_part_of_its_family_and_a_family_of_the_total(
+    document: JSON, unpinned: Unpinned, labels: dict[str, str] | None
+) -> None:
+    charge = charged(document, unpinned, labels)
+
+    for name in charge.classes:
+        amount = charge.vector[BY_CLASS + name]
+        assert amount <= charge.vector[BY_CLASS + FAMILIES.get(name, name)] <= charge.vector[GPUS]
+
+
+@given(document=PODS, unpinned=UNPINNED, labels=LABELS)
+@generated
+def test_the_vector_is_full(document: JSON, unpinned: Unpinned, labels: dict[str, str] | None) -> None:
+    """There is no quota in sight: nothing can depend on what one constrains."""
+    try:
+        requests = gpu_requests(view(document), VOCABULARY)
+    except QuantityError:
+        reject()
+    charge = charged(document, unpinned, labels)
+
+    counts = {key: amount for key, amount in charge.vector.items() if key.startswith(RESOURCES)}
+    asked = {
+        RESOURCES + resource.name: Fraction(quantity.nano, NANO)
+        for resource, quantity in requests.items()
+        # "big" is no GPU in this vocabulary.
+        if not resource.name.startswith(IMPLICIT_DEVICE_CLASS)
+    }
+    if not charge.denials:
+        assert counts == asked
+        assert (GPUS in charge.vector) == (bool(asked) or VOCABULARY.pod_fraction(view(document)) is not None)
+
+
+@given(document=PODS, labels=LABELS)
+@generated
+def test_how_unpinned_pods_are_charged_changes_neither_total_nor_counts(
+    document: JSON, labels: dict[str, str] | None
+) -> None:
+    each = [charged(document, unpinned, labels).vector for unpinned in Unpinned]
+    without_classes = [
+        {key: amount for key, amount in one.items() if not key.startswith(BY_CLASS)} for one in each
+    ]
+
+    assert without_classes[0] == without_classes[1] == without_classes[2]
+
+
+@given(
+    one=COUNTED, other=COUNTED, name=st.sampled_from([*NAMES, "nvidia-a100"]) | st.none(), unpinned=UNPINNED
+)
+@generated
+def test_two_containers_cost_what_two_pods_do(
+    one: dict[str, str], other: dict[str, str], name: str | None, unpinned: Unpinned
+) -> None:
+    def cost(*amounts: dict[str, str]) -> Vector:
+        return charged(on(name, *amounts) if name else of(*amounts), unpinned).vector
+
+    assert cost(one, other) == vector.add(cost(one), cost(other))
+
+
+@given(amounts=COUNTED, times=st.integers(2, 7), name=st.sampled_from(NAMES))
+@generated
+def test_so_many_of_it_cost_so_many_times_as_much(amounts: dict[str, str], times: int, name: str) -> None:
+    multiplied = {resource: str(times * int(amount)) for resource, amount in amounts.items()}
+
+    assert charged(on(name, multiplied)).vector == vector.total([charged(on(name, amounts)).vector] * times)
+
+
+@given(amounts=COUNTED | LIMITED, name=st.sampled_from(NAMES), unpinned=UNPINNED)
+@generated
+def test_bound_costs_what_pinned_costs(amounts: dict[str, str], name: str, unpinned: Unpinned) -> None:
+    node = {"accelerator": name}
+    pinned = charged(on(name, amounts), unpinned)
+
+    assert charged(on(name, amounts), unpinned, node).vector == pinned.vector
+    assert charged(of(amounts), unpinned, node).vector == pinned.vector
+
+
+@given(amounts=LIMITED, name=NVIDIA, unpinned=UNPINNED)
+@generated
+def test_binding_never_costs_more_in_total(amounts: dict[str, str], name: str, unpinned: Unpinned) -> None:
+    before, after = charged(of(amounts), unpinned), charged(of(amounts), unpinned, {"accelerator": name})
+
+    assert after.vector[GPUS] <= before.vector[GPUS]
+
+
+@given(amounts=LIMITED, name=NVIDIA)
+@generated
+def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> None:
+    bound: Charge = charged(of(amounts), Unpinned.DEAREST, {"accelerator": name})
+
+    assert is_within(bound.vector, charged(of(amounts), Unpinned.DEAREST).vector)
+
+
+@given(amounts=LIMITED, name=NVIDIA)
+@generated
+def test_part_of_a_gpu_never_costs_more_than_all_of_it(amounts: dict[str, str], name: str) -> None:
+    limited, count = charged(on(name, amounts)), Fraction(amounts["nvidia.com/gpu"])
+
+    assert 0 < limited.vector[GPUS] <= count

@@ -1,0 +1,40 @@
+import pytest
+
+from policies.quota.lint import resource_quota_findings
+from webhook.configuration.loader import load_directory
+
+VOCABULARY = load_directory(None).vocabulary
+WHY = "limits nothing: of a GPU resource the API server counts only what is requested"
+
+
+@pytest.mark.parametrize(
+    ("hard", "want"),
+    [
+        pytest.param(["requests.nvidia.com/gpu", "cpu", "pods"], [], id="what-is-enforced"),
+        pytest.param(
+            ["nvidia.com/gpu"],
+            [f"spec.hard[nvidia.com/gpu]: {WHY}; write requests.nvidia.com/gpu [resource-quota]"],
+            id="bare-name",
+        ),
+        pytest.param(
+            ["limits.nvidia.com/gpu", "requests.nvidia.com/gpu"],
+            [
+                f"spec.hard[limits.nvidia.com/gpu]: {WHY};"
+                " requests.nvidia.com/gpu is there as well: remove this one [resource-quota]"
+            ],
+            id="limits-beside-requests",
+        ),
+        pytest.param(
+            ["nvidia.com/mig-1g.10gb"],
+            [
+                f"spec.hard[nvidia.com/mig-1g.10gb]: {WHY};"
+                " write requests.nvidia.com/mig-1g.10gb [resource-quota]"
+            ],
+            id="mig-slice",
+        ),
+        pytest.param(["example.com/dongle", "limits.cpu", "count/pods"], [], id="no-gpu"),
+        pytest.param(["gpu.nvidia.com.deviceclass.resource.k8s.io/devices"], [], id="dra-devices"),
+    ],
+)
+def test_keys_that_limit_nothing(hard: list[str], want: list[str]) -> None:
+    assert [finding.sentence() for finding in resource_quota_findings(hard, VOCABULARY)] == want

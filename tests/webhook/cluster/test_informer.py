@@ -1,0 +1,210 @@
+"""The mirror against a watch that breaks in every way that watches do."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.cluster.controllers import eventually
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, event, page, status
+from webhook.cluster.informer import Mirror, Pace, Resource
+
+PODS = Resource("/api/v1", "pods")
+QUICK = Pace(watch=60.0, silence=0.4, pause_least=0.02, pause_most=0.1)
+
+
+class Record(msgspec.Struct, frozen=True):
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str = ""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str
+    name: str
+    namespace: str
+    resource_version: str
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
+def record(raw: msgspec.Raw) -> Record | None:
+    seen = msgspec.json.decode(raw, type=_Object).metadata
+    if seen.name == "unwanted":
+        return None
+    return Record(seen.uid, seen.namespace, seen.name, seen.resource_version)
+
+
+class Script:
+    """Lists and watches answered in turn; when there are no more, the last list holds and watches stay silent."""
+
+    def __init__(self, lists: list[Answer], watches: list[Answer]) -> None:
+        self.lists = lists
+        self.watches = watches
+        self.ended = threading.Event()
+
+    def __call__(self, request: Request) -> Answer:
+        if "watch" not in request.query:
+            return self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
+        if self.watches:
+            return self.watches.pop(0)
+        return Answer(stream=[], wait=self.ended)
+
+
+Changes = list[tuple[str | None, str | None]]
+
+
+@contextmanager
+def mirrored(folder: Path, script: Script) -> Iterator[tuple[Mirror[Record], ApiServer, Changes]]:
+    changes: Changes = []
+
+    def changed(before: Record | None, after: Record | None) -> None:
+        changes.append((before.name if before else None, after.name if after else None))
+
+    stopping = threading.Event()
+    with ApiServer(folder, script) as server:
+        mirror = Mirror(server.client(), PODS, record, changed, pace=QUICK)
+        thread = threading.Thread(target=mirror.run, args=(stopping,))
+        thread.start()
+        try:
+            assert mirror.wait(5)
+            yield mirror, server, changes
+        finally:
+            stopping.set()
+            script.ended.set()
+            thread.join(5)
+            assert not thread.is_alive()
+
+
+def names(mirror: Mirror[Record]) -> list[str]:
+    return sorted(each.name for each in mirror.view("team").items)
+
+
+def shows(mirror: Mirror[Record], *want: str) -> bool:
+    return eventually(lambda: names(mirror) == list(want), seconds=5)
+
+
+def test_events_are_taken_in_and_told(tmp_path: Path) -> None:
+    events = [
+        event("ADDED", "b", "11"),
+        event("MODIFIED", "unwanted", "12"),
+        event("DELETED", "a", "13"),
+        event("BOOKMARK", "", "40"),
+    ]
+    script = Script([page(["a"], "10")], [Answer(stream=events)])
+    with mirrored(tmp_path, script) as (mirror, server, changes):
+        assert shows(mirror, "b")
+        assert eventually(lambda: mirror.view("team").revision == 40)
+
+    assert changes == [(None, "a"), (None, "b"), ("a", None)]
+    watches = [request.query for request in server.requests if "watch" in request.query]
+    assert watches[0]["resourceVersion"] == "10"
+    assert watches[0]["allowWatchBookmarks"] == "true"
+    assert watches[1]["resourceVersion"] == "40"  # goes on after the bookmark
+
+
+def test_a_deletion_that_the_watch_told_is_remembered(tmp_path: Path) -> None:
+    events = [event("ADDED", "b", "11"), event("DELETED", "b", "12"), event("DELETED", "unwanted", "13")]
+    with mirrored(tmp_path, Script([page(["a"], "10")], [Answer(stream=events)])) as (mirror, _, _):
+        assert eventually(lambda: mirror.view("team").revision == 13)
+        view = mirror.view("team")
+
+    assert [each.name for each in view.items] == ["a"]
+    assert len(view.gone) == 1
+    assert view.gone.isdisjoint(each.uid for each in view.items), "what is not kept is not remembered either"
+
+
+def test_an_event_may_come_in_pieces(tmp_path: Path) -> None:
+    whole = event("ADDED", "b", "11") + event("ADDED", "c", "12")
+    pieces = [whole[:20], whole[20 : len(whole) - 30], whole[-30:]]
+    with mirrored(tmp_path, Script([page(["a"], "10")], [Answer(stream=pieces)])) as (mirror, _, _):
+        assert shows(mirror, "a", "b", "c")
+
+
+GONE_EVENT = (
+    b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
+)
+OTHER_EVENT = b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is away"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("broken", "lists"),
+    [
+        pytest.param(lambda: Answer(stream=[GONE_EVENT]), 2, id="410-as-an-event"),
+        pytest.param(lambda: status(410, "too old", "Expired"), 2, id="410-as-an-answer"),
+        pytest.param(lambda: Answer(stream=[OTHER_EVENT]), 1, id="500-as-an-event"),
+        pytest.param(lambda: status(429, "slow down"), 1, id="429"),
+        pytest.param(lambda: Answer(cut=True), 1, id="cut"),
+        pytest.param(lambda: Answer(stream=[b"garbage\n"]), 1, id="garbage"),
+        pytest.param(lambda: Answer(stream=[], wait=threading.Event()), 1, id="half-open"),
+    ],
+)
+def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answer], lists: int) -> None:
+    good = Answer(stream=[event("ADDED", "b", "21")])
+    script = Script([page(["a"], "10"), page(["a"], "20")], [broken(), good])
+    with mirrored(tmp_path, script) as (mirror, server, _):
+        assert shows(mirror, "a", "b")
+
+    made = [request for request in server.requests if "watch" not in request.query]
+    assert len(made) == lists
+
+
+def test_what_a_new_list_lacks_has_gone(tmp_path: Path) -> None:
+    script = Script([page(["a", "b"], "10"), page(["b"], "20")], [status(410, "too old")])
+    with mirrored(tmp_path, script) as (mirror, _, changes):
+        assert shows(mirror, "b")
+
+    assert ("a", None) in changes
+
+
+def test_events_that_a_newer_list_contained_are_passed_over(tmp_path: Path) -> None:
+    """The watch lags behind: it still tells of `a`, deleted by the time of the list at 50."""
+    go_on = threading.Event()
+
+    class Lagging(Script):
+        def __call__(self, request: Request) -> Answer:
+            if "watch" in request.query and self.watches:
+                go_on.wait(5)
+            return super().__call__(request)
+
+    lagging = [event("MODIFIED", "a", "30"), event("DELETED", "a", "40"), event("ADDED", "c", "60")]
+    script = Lagging([page(["a"], "10"), page(["b"], "50")], [Answer(stream=lagging)])
+    with mirrored(tmp_path, script) as (mirror, server, changes):
+        before = mirror.view("team").begun
+        mirror.refresh("team")
+
+        assert names(mirror) == ["b"]
+        assert mirror.view("team").revision == 50
+        assert mirror.view("team").begun > before
+        assert mirror.view("other").revision == 10
+        go_on.set()
+        assert shows(mirror, "b", "c")
+        assert mirror.view("team").revision == 60
+
+    assert ("a", "a") not in changes
+    assert server.requests[1].path in {"/api/v1/namespaces/team/pods", "/api/v1/pods"}
+
+
+def test_a_list_older_than_the_watch_changes_nothing(tmp_path: Path) -> None:
+    watch = Answer(stream=[event("ADDED", "b", "60")])
+    with mirrored(tmp_path, Script([page(["a"], "10"), page(["a"], "50")], [watch])) as (mirror, _, _):
+        assert shows(mirror, "a", "b")
+        begun = mirror.view("team").begun
+        mirror.refresh("team")
+
+        assert names(mirror) == ["a", "b"]
+        assert mirror.view("team").revision == 60
+        assert mirror.view("team").begun > begun
+
+
+def test_silence_shows(tmp_path: Path) -> None:
+    script = Script([page(["a"], "10")], [])
+    with mirrored(tmp_path, script) as (mirror, _, _):
+        assert mirror.age < 1
+        assert eventually(lambda: mirror.age > 0.3, seconds=3)

@@ -1,0 +1,91 @@
+"""What stands in the status of every document."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from webhook.configuration.choice import choose
+from webhook.configuration.cluster_source import Judged
+from webhook.configuration.documents import Document
+from webhook.configuration.records import Condition, Record, Status, reader
+from webhook.controller.document_status import statuses
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": "none"}}}
+
+
+def record(name: str, spec: dict[str, Any], status: Status | None = None) -> Record:
+    return Record(name, 3, Document("GPUPolicy", name, spec), status or Status())
+
+
+def reported(*records: Record, last_good: tuple[Document, ...] | None = None) -> dict[str, Status]:
+    judged = Judged(records, choose(records, last_good))
+    return {record.document.name: status for record, status in statuses(judged, NOW)}
+
+
+def condition(status: Status) -> tuple[str, str, str]:
+    [found] = status.conditions
+    assert (found.type, found.observed_generation, status.observed_generation) == ("InForce", 3, 3)
+    return found.status, found.reason, found.message
+
+
+def test_in_force() -> None:
+    status = reported(record("a", GOOD))["a"]
+
+    assert condition(status) == ("True", "Accepted", "every decision is made by it, where it applies")
+    assert status.accepted == GOOD
+    assert status.conditions[0].last_transition_time == "2026-11-21T12:00:00Z"
+
+
+def test_refused_with_everything_wrong_and_what_it_holds_back() -> None:
+    last_good = (Document("GPUPolicy", "a", GOOD), Document("GPUPolicy", "same", GOOD))
+    bad = {**BAD, "templates": "audit"}
+
+    found = reported(
+        record("a", bad), record("new", GOOD), record("same", GOOD), record("worse", BAD), last_good=last_good
+    )
+
+    assert condition(found["a"]) == (
+        "False",
+        "Refused",
+        "the version before it stays in force; 2 problems:\n"
+        'spec.rules.gpu-class.default: "none" is neither a class nor a family\n'
+        'spec.templates: "audit" is none of warn, enforce; known are warn, enforce',
+    )
+    assert found["a"].accepted == GOOD
+    assert condition(found["worse"])[2].startswith("it is not in force:\nspec.rules.gpu-class.default: ")
+    assert found["worse"].accepted is None
+    assert condition(found["new"]) == (
+        "False",
+        "HeldBack",
+        "nothing is wrong with it, but a configuration takes over as a whole: mend GPUPolicy/a, GPUPolicy/worse",
+    )
+    assert condition(found["same"])[:2] == ("True", "Accepted")
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    at = "2026-01-01T00:00:00Z"
+    before = Status(conditions=(Condition("InForce", "True", "Accepted", "older words", at),))
+    after = Status(conditions=(Condition("InForce", "False", "Refused", "", at),))
+
+    found = reported(record("kept", GOOD, before), record("mended", GOOD, after))
+
+    assert found["kept"].conditions[0].last_transition_time == at
+    assert found["mended"].conditions[0].last_transition_time == "2026-11-21T12:00:00Z"
+
+
+def test_what_was_written_is_read_back_the_same() -> None:
+    status = reported(record("a", {}))["a"]
+    raw = {"metadata": {"name": "a", "uid": "a", "generation": 3}, "spec": {}, "status": status}
+
+    seen = reader("GPUPolicy")(msgspec.Raw(msgspec.json.encode(raw)))
+
+    assert seen.status == status
+    assert seen.accepted == seen.document
+
+
+def test_a_status_that_somebody_spoilt_is_none() -> None:
+    raw = b'{"metadata": {"name": "a", "uid": "a"}, "spec": {}, "status": {"accepted": "text"}}'
+
+    assert reader("GPUPolicy")(msgspec.Raw(raw)).status == Status()

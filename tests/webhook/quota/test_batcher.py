@@ -1,0 +1,344 @@
+"""Requests for one row share reads and writes, nobody waits beyond its deadline, and nothing stale is believed."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policies.quota.ledger.bounds import NO_QUOTA_SECONDS
+from policies.quota.ledger.decide import Reason, Reservation
+from policies.quota.ledger.row import Row
+from tests.webhook.quota.ledgers import MemoryLedger, configuration
+from tests.webhook.quota.world import NAMESPACE, vector
+from webhook.quota.batcher import VANISHED_SECONDS, Answer, Ask, Batches
+from webhook.quota.metrics import QuotaMetrics
+from webhook.quota.store import Conflict, LedgerError, Versioned
+
+LIMIT = 8 * 1024 * 1024
+
+
+class SlowStore:
+    """The memory store behind a network: every call takes a while, is counted, and can be made to fail."""
+
+    entries_limit = LIMIT
+
+    def __init__(self, ledger: MemoryLedger, seconds: float = 0.0) -> None:
+        self._store = ledger.store
+        self.seconds = seconds
+        self.reads = 0
+        self.writes = 0
+        self.at_work = 0
+        self.most_at_work = 0
+        self.fails: Callable[[str], None] = lambda _what: None
+        self._lock = threading.Lock()
+
+    def read(self, namespace: str, seconds: float) -> Versioned | None:
+        with self._counted("read", seconds):
+            self.reads += 1
+            return self._store.read(namespace, seconds)
+
+    def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+        with self._counted("swap", seconds):
+            self.writes += 1
+            return self._store.swap(namespace, before, row, seconds)
+
+    def _counted(self, what: str, seconds: float) -> "_AtWork":
+        if self.seconds > seconds:
+            sleep(seconds)
+            raise LedgerError("timed out", transient=True)
+        sleep(self.seconds)
+        self.fails(what)
+        return _AtWork(self)
+
+
+class _AtWork:
+    def __init__(self, store: SlowStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        with self._store._lock:
+            self._store.at_work += 1
+            self._store.most_at_work = max(self._store.most_at_work, self._store.at_work)
+
+    def __exit__(self, *_: object) -> None:
+        with self._store._lock:
+            self._store.at_work -= 1
+
+
+class Bench:
+    def __init__(self, gpus: int, seconds: float = 0.0, clock: Callable[[], float] = monotonic) -> None:
+        self.ledger = MemoryLedger(vector(gpus=gpus))
+        self.store = SlowStore(self.ledger, seconds)
+        self.registry = CollectorRegistry()
+        self.batches = Batches(self.store, QuotaMetrics(self.registry), clock)
+        self.clock = clock
+
+    def ask(self, uid: str, gpus: int = 1) -> Ask:
+        return lambda _row: Reservation.creation(uid, vector(gpus=gpus), self.ledger.catalogue)
+
+    def reserve(self, uid: str, gpus: int = 1, seconds: float = 5.0) -> Answer:
+        return self.batches.reserve(NAMESPACE, self.ask(uid, gpus), self.clock() + seconds)
+
+    def held(self) -> list[str]:
+        row = self.ledger.store.read(NAMESPACE, 1.0)
+        assert row is not None
+        return [entry.id for entry in row.row.entries]
+
+    def metric(self, name: str) -> float:
+        return self.registry.get_sample_value(f"gpu_admission_quota_{name}") or 0.0
+
+
+def reason(answer: Answer) -> Reason | None:
+    return answer.verdict.reason if answer.verdict else None
+
+
+def test_thirty_two_threads_share_writes_and_get_exactly_what_there_is() -> None:
+    bench = Bench(gpus=100, seconds=0.002)
+    with ThreadPoolExecutor(32) as pool:
+        answers = list(pool.map(bench.reserve, (f"pod{number}" for number in range(160))))
+    reasons = [reason(answer) for answer in answers]
+    assert reasons.count(Reason.RESERVED) == 100
+    assert reasons.count(Reason.EXCEEDED) == 60
+    assert len(bench.held()) == 100
+    assert bench.store.writes < 50, "batches are larger than one"
+    assert bench.metric("batch_size_sum") / bench.metric("batch_size_count") > 3
+
+
+def test_namespaces_have_a_writer_each() -> None:
+    bench = Bench(gpus=1000, seconds=0.001)
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(bench.reserve, (f"pod{number}" for number in range(200))))
+    assert bench.store.most_at_work == 1
+    assert bench.batches._queues == {}, "nobody leads once nobody waits"
+
+
+def test_one_client_alone_reads_once_and_then_only_writes() -> None:
+    bench = Bench(gpus=100)
+    assert all(reason(bench.reserve(f"pod{number}")) is Reason.RESERVED for number in range(20))
+    assert (bench.store.reads, bench.store.writes) == (1, 20)
+
+
+def test_a_repeated_call_is_answered_from_the_row_itself() -> None:
+    bench = Bench(gpus=2)
+    bench.reserve("pod1")
+    reads = bench.store.reads
+    assert reason(bench.reserve("pod1")) is Reason.ALREADY_RESERVED
+    assert (bench.store.reads - reads, bench.store.writes) == (1, 1)
+    assert bench.held() == ["pod1"]
+
+
+def test_an_id_that_comes_twice_at_once_is_charged_once() -> None:
+    bench = Bench(gpus=2, seconds=0.01)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(bench.reserve, ["pod1"] * 8))
+    assert {reason(answer) for answer in answers} <= {Reason.RESERVED, Reason.ALREADY_RESERVED}
+    assert bench.held() == ["pod1"]
+
+
+def test_nobody_is_refused_by_what_was_only_remembered() -> None:
+    bench = Bench(gpus=1)
+    bench.reserve("pod1")
+    bench.ledger.store.release(NAMESPACE, "pod1")  # somebody else's write
+    assert reason(bench.reserve("pod2")) is Reason.RESERVED
+
+
+def test_a_row_that_somebody_else_changed_is_decided_again() -> None:
+    bench = Bench(gpus=2)
+    bench.reserve("pod1")
+    bench.ledger.grant(vector(gpus=1))
+    assert reason(bench.reserve("pod2")) is Reason.EXCEEDED
+    assert bench.held() == ["pod1"]
+    assert bench.metric("conflicts_total") == 1, "the write that the remembered row justified"
+
+
+def test_a_conflict_is_tried_again_and_counted() -> None:
+    bench = Bench(gpus=2)
+    failures = iter([Conflict("changed"), Conflict("changed again")])
+
+    def conflicts(what: str) -> None:
+        error = next(failures, None) if what == "swap" else None
+        if error is not None:
+            raise error
+
+    bench.store.fails = conflicts
+    assert reason(bench.reserve("pod1")) is Reason.RESERVED
+    assert bench.metric("conflicts_total") == 2
+
+
+def test_after_a_conflict_one_batch_reads_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.quota.batcher.FIRST_PAUSE", 0.0)
+    bench = Bench(gpus=10)
+    bench.reserve("pod0")
+    failures = iter([Conflict("changed")])
+
+    def conflicts(what: str) -> None:
+        error = next(failures, None) if what == "swap" else None
+        if error is not None:
+            raise error
+
+    bench.store.fails = conflicts
+    reads = []
+    for number in range(1, 5):
+        before = bench.store.reads
+        assert reason(bench.reserve(f"pod{number}")) is Reason.RESERVED
+        reads.append(bench.store.reads - before)
+    assert reads == [1, 1, 0, 0]
+
+
+def test_endless_conflicts_end_with_the_deadline() -> None:
+    bench = Bench(gpus=2)
+
+    def conflict(what: str) -> None:
+        if what == "swap":
+            raise Conflict("changed")
+
+    bench.store.fails = conflict
+    begun = monotonic()
+    with pytest.raises(LedgerError, match="written by too many at once"):
+        bench.reserve("pod1", seconds=0.3)
+    assert 0.2 < monotonic() - begun < 1.5
+
+
+def test_a_ledger_that_hangs_does_not_hang_anybody() -> None:
+    bench = Bench(gpus=100, seconds=60.0)
+    begun = monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        results = [pool.submit(bench.reserve, f"pod{number}", 1, 0.4) for number in range(8)]
+        errors = [result.exception() for result in results]
+    assert all(isinstance(error, LedgerError) for error in errors)
+    assert monotonic() - begun < 2.5
+    assert bench.batches._queues == {}
+
+
+def test_who_has_time_left_is_decided_after_the_leader_gave_up() -> None:
+    bench = Bench(gpus=2)
+    broken = threading.Event()
+    broken.set()
+
+    def unreachable(_what: str) -> None:
+        if broken.is_set():
+            raise LedgerError("connection refused", transient=True)
+
+    bench.store.fails = unreachable
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(bench.reserve, "pod1", 1, 0.3)
+        sleep(0.1)
+        follower = pool.submit(bench.reserve, "pod2", 1, 5.0)
+        assert isinstance(leader.exception(), LedgerError)
+        broken.clear()
+        assert reason(follower.result()) is Reason.RESERVED
+    assert bench.held() == ["pod2"]
+
+
+def test_an_error_that_will_not_pass_is_told_at_once() -> None:
+    bench = Bench(gpus=2)
+
+    def forbidden(_what: str) -> None:
+        raise LedgerError("forbidden", transient=False)
+
+    bench.store.fails = forbidden
+    begun = monotonic()
+    with pytest.raises(LedgerError, match="forbidden"):
+        bench.reserve("pod1", seconds=5.0)
+    assert monotonic() - begun < 1.0
+
+
+def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
+    bench = Bench(gpus=2)
+    store, swap = bench.store, bench.store.swap
+    silences = iter([True])
+
+    def swap_in_silence(namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+        after = swap(namespace, before, row, seconds)
+        if next(silences, False):
+            raise LedgerError("the connection was cut", transient=True)
+        return after
+
+    store.swap = swap_in_silence  # type: ignore[method-assign] # the wire between, cut after the write
+    assert reason(bench.reserve("pod1")) is Reason.ALREADY_RESERVED
+    assert bench.held() == ["pod1"]
+
+
+def test_a_defect_in_one_request_is_its_own() -> None:
+    bench = Bench(gpus=8, seconds=0.05)
+
+    def defect(_row: Row) -> Reservation | None:
+        raise ZeroDivisionError("a defect")
+
+    with ThreadPoolExecutor(4) as pool:
+        good = [pool.submit(bench.reserve, f"pod{number}") for number in range(3)]
+        bad = pool.submit(bench.batches.reserve, NAMESPACE, defect, monotonic() + 5)
+        assert isinstance(bad.exception(), ZeroDivisionError)
+        assert [reason(each.result()) for each in good] == [Reason.RESERVED] * 3
+    assert bench.batches._queues == {}
+
+
+def test_a_dry_run_decides_and_writes_nothing() -> None:
+    bench = Bench(gpus=1)
+    deadline = monotonic() + 5
+    fits = bench.batches.try_out(NAMESPACE, bench.ask("pod1"), deadline)
+    too_much = bench.batches.try_out(NAMESPACE, bench.ask("pod1", gpus=2), deadline)
+    assert (reason(fits), reason(too_much)) == (Reason.RESERVED, Reason.EXCEEDED)
+    assert (bench.held(), bench.store.writes) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("age", "believed"),
+    [
+        pytest.param(NO_QUOTA_SECONDS - 0.1, True, id="younger-than-D"),
+        pytest.param(NO_QUOTA_SECONDS + 0.1, False, id="older-than-D"),
+    ],
+)
+def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, believed: bool) -> None:
+    now = 100.0
+    bench = Bench(gpus=1, clock=lambda: now)
+    granted = bench.ledger.configuration
+    bench.ledger.configuration = configuration()
+    assert bench.reserve("pod1").row is None
+    bench.ledger.configuration = granted
+    now += age
+    assert (bench.reserve("pod2").row is None) is believed
+
+
+@pytest.mark.parametrize(
+    ("seconds", "believed"),
+    [
+        pytest.param(VANISHED_SECONDS - 1, False, id="just-now"),
+        pytest.param(VANISHED_SECONDS + 1, True, id="long-ago"),
+    ],
+)
+def test_no_quota_is_not_believed_where_one_was_just_now(seconds: float, believed: bool) -> None:
+    now = 100.0
+    bench = Bench(gpus=1, clock=lambda: now)
+    granted = bench.ledger.configuration
+    assert reason(bench.reserve("pod1")) is Reason.RESERVED
+    now += seconds
+    bench.ledger.configuration = configuration()
+    assert bench.reserve("pod2").row is None
+    bench.ledger.configuration = granted
+    assert (bench.reserve("pod3").row is None) is believed
+
+
+def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.quota.batcher.NO_QUOTA_SECONDS", float("inf"))
+    now = 100.0
+    bench = Bench(gpus=0, clock=lambda: now)
+    granted = bench.ledger.configuration
+    bench.ledger.configuration = configuration()
+    bench.reserve("pod1")
+    bench.ledger.configuration = granted
+    now += NO_QUOTA_SECONDS + 0.1
+    assert bench.reserve("pod2").row is None
+
+
+def test_a_full_row_says_so() -> None:
+    bench = Bench(gpus=100)
+    bench.store.entries_limit = 40
+    assert [reason(bench.reserve(f"pod{number}")) for number in range(8)][-1] is Reason.FULL
+    read = bench.ledger.store.read(NAMESPACE, 1.0)
+    assert read is not None
+    assert len(msgspec.json.encode(read.row.entries.text)) <= 40 + len('""') + len("\\n")

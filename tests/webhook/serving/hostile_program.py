@@ -1,0 +1,207 @@
+"""Send hostile bodies through the WSGI app and report what became of them, as JSON on stdout.
+
+`python -m tests.webhook.serving.hostile_program COUNT SEED`, a process of its own: its memory is that of the app and of one body.
+"""
+
+import base64
+import gc
+import io
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import msgspec
+import psutil
+from flask import Flask
+from prometheus_client import CollectorRegistry
+
+from tests.webhook.serving.hostile_bodies import Body, bodies
+from webhook.configuration.loader import load_directory
+from webhook.serving import review
+from webhook.serving.admission import Admission
+from webhook.serving.app import create_app
+from webhook.serving.audit import AuditLog
+from webhook.serving.endpoints import BODY_LIMIT
+from webhook.serving.engine import Engine
+from webhook.serving.metrics import Metrics
+
+POLICY = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: everything}
+spec:
+  match: {namespaces: [strict]}
+  templates: enforce
+  rules:
+    gpu-requests: {mode: enforce, maxPerContainer: 8, maxPerPod: 8, completeLimits: true}
+    gpu-class: {mode: enforce, default: nvidia-a100-80gb}
+    readiness-delay: {mode: enforce, modelLoadSeconds: 60}
+    gpu-isolation: {mode: enforce}
+    shared-memory: {mode: enforce}
+"""
+"""Beside the defaults: everything on, so that every rule has something to do."""
+
+SETTLED = 10_000
+"""Bodies after which caches are full and memory should no longer grow."""
+SLOW = 1.0
+REPORTED = 20
+"""Broken promises told in full."""
+
+
+class Trial:
+    """The app, and what its answers have shown so far."""
+
+    def __init__(self, config: Path) -> None:
+        metrics = Metrics(CollectorRegistry())
+        engine = Engine(load_directory(config))
+        audit = AuditLog.to("/dev/null", metrics.audit_lost.inc)
+        audit.start()
+        self.app: Flask = create_app(Admission(lambda: engine, audit, metrics), metrics, lambda: (True, {}))
+        self.outcomes: Counter[str] = Counter()
+        self.broken: list[str] = []
+        self.slowest = 0.0
+        self.defects = Defects()
+        logging.getLogger("gpu_admission.app").addHandler(self.defects)
+
+    def run(self, body: Body) -> None:
+        before = len(self.defects.places)
+        started = time.process_time()  # of the processor: a busy machine makes nothing slow here
+        status, content_type, answer = self.post(body.endpoint, body.data)
+        seconds = time.process_time() - started
+        self.slowest = max(self.slowest, seconds)
+        if seconds > SLOW:
+            self.complain(f"took {seconds:.1f} s", body.data)
+        if len(self.defects.places) > before:
+            self.complain(self.defects.places[-1], body.data)
+        try:
+            self.outcomes[self.outcome(body, status, content_type, answer)] += 1
+        except (
+            AssertionError,
+            ValueError,
+            KeyError,
+            jsonpatch.JsonPatchException,
+            jsonpatch.JsonPointerException,
+        ) as error:
+            self.complain(f"{type(error).__name__} {error}"[:500], body.data)
+
+    def post(self, path: str, data: bytes) -> tuple[int, str, bytes]:
+        told: dict[str, Any] = {}
+
+        def start_response(status: str, headers: Iterable[tuple[str, str]], _info: Any = None) -> Any:
+            told.update(status=int(status[:3]), **{name.lower(): value for name, value in headers})
+
+        environ = {
+            "REQUEST_METHOD": "POST",
+            "PATH_INFO": path,
+            "SERVER_NAME": "localhost",
+            "SERVER_PORT": "443",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "wsgi.url_scheme": "https",
+            "wsgi.input": io.BytesIO(data),
+            "wsgi.errors": sys.stderr,
+            "CONTENT_TYPE": "application/json",
+            "CONTENT_LENGTH": str(len(data)),
+        }
+        answer = b"".join(self.app(environ, start_response))
+        return told["status"], told["content-type"], answer
+
+    def outcome(self, body: Body, status: int, content_type: str, answer: bytes) -> str:
+        """Check the answer against the wire contract (facts of AdmissionReview v1) and return what kind it is."""
+        if status != 200:
+            assert status == (413 if len(body.data) > BODY_LIMIT else 400), f"status {status}"
+            assert content_type.startswith("text/plain"), content_type
+            assert not body.sound, f"a sound review was not answered: {answer[:200]!r}"
+            return "no review"
+        assert content_type == "application/json", content_type
+        reviewed = json.loads(answer)
+        assert set(reviewed) == {"apiVersion", "kind", "response"}
+        assert (reviewed["apiVersion"], reviewed["kind"]) == (review.API_VERSION, review.KIND)
+        response = reviewed["response"]
+        sent = json.loads(body.data)["request"]
+        assert response["uid"] == sent["uid"], "another uid"
+        assert type(response["allowed"]) is bool
+        self.check_texts(response)
+        if not response["allowed"]:
+            assert "patch" not in response
+            return f"code {response['status']['code']}"
+        assert "status" not in response
+        return self.patched(body, sent, response) if "patch" in response else "allowed"
+
+    def check_texts(self, response: Any) -> None:
+        warnings = response.get("warnings", [])
+        assert all(text and text.isprintable() and len(text) <= 256 for text in warnings), (
+            "a warning that gets lost"
+        )
+        assert sum(map(len, warnings)) <= 4096, "more warnings than there is room for"
+        assert all("/" not in key and len(key) <= 63 for key in response.get("auditAnnotations", {}))
+        if "status" in response:
+            assert response["status"]["message"]
+
+    def patched(self, body: Body, sent: Any, response: Any) -> str:
+        assert body.endpoint == "/mutate", "a patch of a validating webhook"
+        assert response["patchType"] == "JSONPatch"
+        patch = json.loads(base64.b64decode(response["patch"]))
+        assert patch, "an empty patch"
+        # What comes back was injected once, so the second call has nothing to add (reinvocation).
+        sent["object"] = jsonpatch.apply_patch(sent["object"], patch)
+        again = {"apiVersion": review.API_VERSION, "kind": review.KIND, "request": sent}
+        _, _, answer = self.post("/mutate", msgspec.json.encode(again))
+        second = json.loads(answer)["response"]
+        assert second["allowed"], f"refuses its own work: {second}"
+        assert "patch" not in second, f"a second patch: {base64.b64decode(second['patch'])!r}"
+        return "patched"
+
+    def complain(self, what: str, data: bytes) -> None:
+        if len(self.broken) < REPORTED:
+            self.broken.append(f"{what}: {data[:6000]!r}")
+
+
+class Defects(logging.Handler):
+    """Keeps what the app logs of failures of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.places: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.places.append(record.getMessage())
+
+
+def resident() -> int:
+    gc.collect()
+    size: int = psutil.Process().memory_info().rss
+    return size
+
+
+def main(count: int, seed: int) -> None:
+    with tempfile.TemporaryDirectory() as config:
+        Path(config, "policy.yaml").write_text(POLICY)
+        trial = Trial(Path(config))
+    found = bodies(seed)
+    for body in islice(found, SETTLED):
+        trial.run(body)
+    settled = resident()
+    for body in islice(found, count - SETTLED):
+        trial.run(body)
+    report = {
+        "bodies": count,
+        "outcomes": dict(trial.outcomes),
+        "broken": trial.broken,
+        "defects": dict(Counter(place.partition(" failed: ")[2] for place in trial.defects.places)),
+        "slowest_seconds": round(trial.slowest, 3),
+        "grown_bytes": resident() - settled,
+        "resident_bytes": settled,
+    }
+    sys.stdout.write(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,193 @@
+"""Which requests the rules look at, whose word is believed, and what the audit log says of each."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policies.pods.pod import decode_pod
+from tests.builders import JSON, gpu_container, pod
+from webhook.configuration.loader import load_directory
+from webhook.serving import review
+from webhook.serving.admission import Admission, is_mirror_pod, made_by_daemonset
+from webhook.serving.audit import AuditLog
+from webhook.serving.deadline import deadline_of
+from webhook.serving.engine import Engine
+from webhook.serving.metrics import Metrics
+from webhook.serving.review import AdmissionRequest, AdmissionResponse
+
+POD = {"group": "", "version": "v1", "kind": "Pod"}
+NODE = {"username": "system:node:gpu-0", "groups": ["system:nodes", "system:authenticated"]}
+MIRROR = {"kubernetes.io/config.mirror": "0123"}
+
+
+def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
+    fields = {
+        "uid": "u",
+        "kind": POD,
+        "operation": "CREATE",
+        "namespace": "ml-training",
+        "userInfo": {"username": "ada"},
+        "object": document,
+        **tweaks,
+    }
+    envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return review.decode_request(msgspec.json.encode(envelope))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(load_directory(None))
+
+
+@pytest.fixture
+def admission(engine: Engine) -> Admission:
+    return Admission(lambda: engine, None, Metrics(CollectorRegistry()))
+
+
+def patched(response: AdmissionResponse) -> bool:
+    assert response.allowed
+    return response.patch is not None
+
+
+def on_node(**spec: Any) -> JSON:
+    return pod(gpu_container(), annotations=MIRROR, nodeName="gpu-0", **spec)
+
+
+@pytest.mark.parametrize(
+    ("tweaks", "want"),
+    [
+        pytest.param({}, True, id="a-new-pod"),
+        pytest.param({"operation": "UPDATE"}, False, id="an-update"),
+        pytest.param({"operation": "DELETE", "object": None}, False, id="a-deletion"),
+        pytest.param({"subResource": "binding"}, False, id="a-subresource"),
+        pytest.param(
+            {"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}}, False, id="somebody-elses-pod"
+        ),
+        pytest.param({"namespace": "kube-system"}, False, id="kube-system"),
+        pytest.param({"dryRun": True}, True, id="a-dry-run-answers-the-same"),
+    ],
+)
+def test_what_is_mutated(admission: Admission, tweaks: JSON, want: bool) -> None:
+    assert patched(admission.mutate(request(pod(gpu_container()), **tweaks), deadline_of(None))) is want
+
+
+@pytest.mark.parametrize(
+    ("document", "user", "want"),
+    [
+        pytest.param(on_node(), NODE, True, id="shown-by-its-own-node"),
+        pytest.param(
+            on_node(), {"username": "ada", "groups": ["system:nodes"]}, False, id="claimed-by-a-user"
+        ),
+        pytest.param(on_node(), {"username": "system:node:gpu-0"}, False, id="a-node-name-without-the-group"),
+        pytest.param(
+            on_node(), {"username": "system:node:gpu-1", "groups": ["system:nodes"]}, False, id="another-node"
+        ),
+        pytest.param(pod(gpu_container(), annotations=MIRROR), NODE, False, id="not-on-a-node"),
+        pytest.param(pod(gpu_container(), nodeName="gpu-0"), NODE, False, id="no-annotation"),
+    ],
+)
+def test_only_a_node_shows_mirror_pods(admission: Admission, document: JSON, user: JSON, want: bool) -> None:
+    asked = request(document, userInfo=user)
+
+    assert is_mirror_pod(decode_pod(asked.object), asked) is want
+    assert patched(admission.mutate(asked, deadline_of(None))) is not want
+
+
+OWNED = {
+    "ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "username", "want"),
+    [
+        pytest.param(
+            OWNED, "system:serviceaccount:kube-system:daemon-set-controller", True, id="its-controller"
+        ),
+        pytest.param(
+            {}, "system:serviceaccount:kube-system:daemon-set-controller", True, id="whatever-it-claims"
+        ),
+        pytest.param(OWNED, "system:kube-controller-manager", True, id="controllers-with-one-identity"),
+        pytest.param({}, "system:kube-controller-manager", False, id="another-controller-with-that-identity"),
+        pytest.param(OWNED, "ada", False, id="a-user-who-claims-to-be-owned"),
+    ],
+)
+def test_daemonset_pods_are_known_by_who_creates_them(metadata: JSON, username: str, want: bool) -> None:
+    document = {**pod(gpu_container()), "metadata": {"name": "d-1", **metadata}}
+    asked = request(document, userInfo={"username": username})
+
+    assert made_by_daemonset(decode_pod(asked.object), asked) is want
+
+
+def deployment(quantity: str) -> JSON:
+    return {
+        "metadata": {"name": "web"},
+        "spec": {"template": {"spec": {"containers": [gpu_container(quantity)]}}},
+    }
+
+
+DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
+
+
+def test_a_workload_is_never_patched(admission: Admission) -> None:
+    response = admission.validate(request(deployment("1"), kind=DEPLOYMENT), deadline_of(None))
+
+    assert (response.allowed, response.patch) == (True, None)
+
+
+def test_a_template_that_cannot_be_read_is_let_through_with_a_warning(admission: Admission) -> None:
+    broken = {"spec": {"template": {"spec": {"containers": "none"}}}}
+
+    response = admission.validate(request(broken, kind=DEPLOYMENT), deadline_of(None))
+
+    assert response.allowed is True
+    assert response.warnings is not None
+    assert "`$.spec.template.spec.containers`" in response.warnings[0]
+
+
+def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path) -> None:
+    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
+    admission = Admission(lambda: engine, log, Metrics(CollectorRegistry()))
+
+    admission.mutate(request(pod(gpu_container()), dryRun=True), deadline_of(None))
+    generated = {"metadata": {"generateName": "train-"}, "spec": {"containers": []}}
+    admission.mutate(request(generated), deadline_of(None))
+    log.stop()
+
+    first, second = map(msgspec.json.decode, (tmp_path / "audit.jsonl").read_bytes().splitlines())
+    duration = first.pop("durationMs")
+    assert 0 < duration < 1000
+    assert first.pop("time").endswith("Z")
+    assert first == {
+        "uid": "u",
+        "phase": "mutate",
+        "operation": "CREATE",
+        "kind": "Pod",
+        "namespace": "ml-training",
+        "name": "trainer",
+        "user": "ada",
+        "dryRun": True,
+        "verdict": "patched",
+        "policy": {"name": "built-in", "version": "built-in"},
+        "operations": [
+            {
+                "op": "add",
+                "path": "/spec/tolerations",
+                "value": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            },
+            {
+                "op": "add",
+                "path": "/metadata/annotations",
+                "value": {
+                    "gpu-admission.dev/injected": "gpu-toleration: toleration nvidia.com/gpu:NoSchedule"
+                },
+            },
+        ],
+        "injected": [{"rule": "gpu-toleration", "what": "toleration nvidia.com/gpu:NoSchedule"}],
+    }
+    assert (second["name"], second["verdict"]) == ("train-", "allowed")

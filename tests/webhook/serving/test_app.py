@@ -1,0 +1,200 @@
+"""The HTTP face: every way a request can be wrong has its own answer, and none of them is a traceback."""
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+from flask.testing import FlaskClient
+from prometheus_client import CollectorRegistry
+
+from tests.builders import JSON, gpu_container, pod
+from webhook.configuration.loader import load_directory
+from webhook.serving.admission import Admission
+from webhook.serving.app import create_app
+from webhook.serving.endpoints import BODY_LIMIT
+from webhook.serving.engine import Engine
+from webhook.serving.metrics import Metrics
+from webhook.serving.review import AdmissionRequest, AdmissionResponse
+
+
+def review(document: JSON | None, **tweaks: Any) -> JSON:
+    """Return the AdmissionReview that the API server sends when `document` is created."""
+    request = {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "ml-training",
+        "userInfo": {"username": "ada", "groups": ["system:authenticated"]},
+        "object": document,
+        "dryRun": False,
+        **tweaks,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def respond(client: FlaskClient, endpoint: str, document: JSON) -> JSON:
+    """Post a review and return the response in the answer."""
+    answer = client.post(endpoint, json=document)
+    assert answer.status_code == 200
+    response: JSON = msgspec.json.decode(answer.data)["response"]
+    return response
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(CollectorRegistry())
+
+
+@pytest.fixture
+def client(metrics: Metrics) -> FlaskClient:
+    engine = Engine(load_directory(None))
+    return create_app(Admission(lambda: engine, None, metrics), metrics, lambda: (True, {})).test_client()
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        pytest.param("/mutate/try-again-in-a-minute", 200, id="words-for-people-behind-the-endpoint"),
+        pytest.param("/mutate/", 200, id="no-words"),
+        pytest.param("/mutated", 404, id="another-word"),
+        pytest.param("/healthz/mutate", 404, id="not-in-front"),
+    ],
+)
+def test_the_first_step_of_the_path_is_the_endpoint(client: FlaskClient, path: str, code: int) -> None:
+    assert client.post(path, json=review(pod(gpu_container()))).status_code == code
+
+
+@pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
+@pytest.mark.parametrize(
+    ("body", "content_type", "code", "told"),
+    [
+        pytest.param(b"{", "application/json", 400, "the body is no JSON", id="broken-json"),
+        pytest.param(b"\xff\xfe", "application/json", 400, "the body is no JSON", id="not-utf-8"),
+        pytest.param(b"[]", "application/json", 400, "no AdmissionReview: Expected `object`", id="a-list"),
+        pytest.param(b"{}", "application/json", 400, "this webhook answers admission.k8s.io/v1", id="empty"),
+        pytest.param(
+            b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}',
+            "application/json",
+            400,
+            "the body is admission.k8s.io/v1beta1 AdmissionReview",
+            id="an-old-version",
+        ),
+        pytest.param(
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}',
+            "application/json",
+            400,
+            "no request.uid",
+            id="no-request",
+        ),
+        pytest.param(
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}',
+            "application/json",
+            400,
+            "at `$.request.uid`",
+            id="uid-is-a-number",
+        ),
+        pytest.param(b"{}", "text/plain", 415, "must be application/json, not 'text/plain'", id="not-json"),
+        pytest.param(b'{"a":' * 100_000, "application/json", 400, "no JSON", id="nested-without-end"),
+    ],
+)
+def test_a_bad_request_is_told_why(
+    client: FlaskClient, endpoint: str, body: bytes, content_type: str, code: int, told: str
+) -> None:
+    answer = client.post(endpoint, data=body, content_type=content_type)
+
+    assert (answer.status_code, answer.mimetype) == (code, "text/plain")
+    assert told in answer.text
+
+
+def test_a_body_over_the_limit_is_refused_unread(client: FlaskClient) -> None:
+    answer = client.post(
+        "/mutate", content_type="application/json", environ_overrides={"CONTENT_LENGTH": str(BODY_LIMIT + 1)}
+    )
+
+    assert answer.status_code == 413
+    assert answer.text == "the body has 8388609 bytes; the limit is 8388608\n"
+
+
+def test_a_body_without_a_length_is_refused(client: FlaskClient) -> None:
+    answer = client.post(
+        "/mutate",
+        content_type="application/json",
+        environ_overrides={"CONTENT_LENGTH": "", "HTTP_TRANSFER_ENCODING": "chunked"},
+    )
+
+    assert (answer.status_code, answer.text) == (411, "the request needs a Content-Length header\n")
+
+
+def test_a_gpu_pod_gets_a_patch_that_adds_a_toleration(client: FlaskClient) -> None:
+    response = respond(client, "/mutate", review(pod(gpu_container())))
+
+    assert response["allowed"] is True
+    assert response["patchType"] == "JSONPatch"
+    operations = msgspec.json.decode(base64.b64decode(response["patch"]))
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in operations[0]["value"]
+
+
+def test_a_cpu_pod_gets_no_patch(client: FlaskClient) -> None:
+    response = respond(client, "/mutate", review(pod()))
+
+    assert response["allowed"] is True
+    assert "patch" not in response
+
+
+def test_the_validating_endpoint_never_patches(client: FlaskClient) -> None:
+    response = respond(client, "/validate", review(pod(gpu_container())))
+
+    assert "patch" not in response
+    assert "patchType" not in response
+
+
+def test_an_object_of_the_wrong_shape_is_refused_with_its_path(client: FlaskClient) -> None:
+    response = respond(client, "/mutate", review({"spec": {"containers": {"name": "x"}}}))
+
+    assert (response["allowed"], response["status"]["code"]) == (False, 400)
+    assert "`$.spec.containers`" in response["status"]["message"]
+
+
+def test_a_defect_of_ours_still_answers_and_quotes_nothing(
+    metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Admission):
+        def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:  # noqa: ARG002 - fails before it looks
+            raise KeyError("secret-of-the-pod")
+
+    engine = Engine(load_directory(None))
+    broken = Broken(lambda: engine, None, metrics)
+    client = create_app(broken, metrics, lambda: (True, {})).test_client()
+
+    answer = client.post("/mutate", json=review(pod(gpu_container())))
+
+    response = msgspec.json.decode(answer.data)["response"]
+    assert answer.status_code == 200
+    assert (response["uid"], response["allowed"]) == ("705ab4f5-6393-11e8-b7cc-42010a800002", False)
+    assert response["status"]["code"] == 500
+    assert "secret-of-the-pod" not in answer.text + caplog.text
+    assert "KeyError at test_app.py" in caplog.text
+    assert metrics.registry.get_sample_value("gpu_admission_internal_errors_total") == 1
+
+
+def test_readiness_is_the_status_and_the_details_are_json(metrics: Metrics) -> None:
+    engine = Engine(load_directory(None))
+    admission = Admission(lambda: engine, None, metrics)
+    detail: dict[str, object] = {"draining": True}
+    client = create_app(admission, metrics, lambda: (False, detail)).test_client()
+
+    answer = client.get("/readyz")
+
+    assert (answer.status_code, answer.json) == (503, {"ready": False, "draining": True})
+    assert client.get("/healthz").text == "ok\n"
+
+
+def test_requests_are_counted_by_phase_and_verdict(client: FlaskClient, metrics: Metrics) -> None:
+    client.post("/mutate", json=review(pod(gpu_container())))
+    client.post("/mutate", data=b"{", content_type="application/json")
+
+    sample = metrics.registry.get_sample_value
+    assert sample("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched"}) == 1
+    assert sample("gpu_admission_injections_total", {"rule": "gpu-toleration"}) == 1
+    assert sample("gpu_admission_bad_requests_total", {"code": "400"}) == 1

@@ -1,0 +1,112 @@
+"""The audit log: whole lines from many threads, and a disk that is full changes no decision."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from webhook.serving.audit import QUEUE_LIMIT, AuditLog
+
+
+class Losses:
+    def __init__(self) -> None:
+        self.lines = 0
+
+    def __call__(self, lines: int) -> None:
+        self.lines += lines
+
+
+def test_lines_of_many_threads_stay_whole(tmp_path: Path) -> None:
+    lost = Losses()
+    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lost)
+    log.start()
+
+    def write(writer: int) -> None:
+        for number in range(500):
+            log.write({"writer": writer, "number": number, "padding": "x" * 200})
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.stop()
+
+    records = [msgspec.json.decode(line) for line in (tmp_path / "audit.jsonl").read_bytes().splitlines()]
+    assert sorted((record["writer"], record["number"]) for record in records) == [
+        (writer, number) for writer in range(8) for number in range(500)
+    ]
+    assert lost.lines == 0
+
+
+def test_an_existing_log_is_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text("before\n")
+    log = AuditLog.to(str(path), Losses())
+    log.write({"after": True})
+    log.stop()
+
+    assert path.read_text() == 'before\n{"after":true}\n'
+
+
+def test_a_full_disk_loses_lines_and_counts_them() -> None:
+    lost = Losses()
+    log = AuditLog.to("/dev/full", lost)
+    for number in range(3):
+        log.write({"number": number})
+    log.stop()
+
+    assert lost.lines == 3
+
+
+def test_a_line_cut_short_does_not_spoil_the_next(tmp_path: Path) -> None:
+    script = """
+import resource, signal, sys
+from webhook.serving.audit import AuditLog
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+lost = []
+log = AuditLog.to(sys.argv[1], lost.append)
+resource.setrlimit(resource.RLIMIT_FSIZE, (30, resource.RLIM_INFINITY))
+log.write({"first": "x" * 10})
+log.write({"cut": "y" * 50})
+log._flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+log.write({"next": "z"})
+log.stop()
+print(sum(lost))
+"""
+    path = tmp_path / "audit.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},  # noqa: PTH109 - the checkout under test
+    )
+
+    first, cut, following = path.read_text().splitlines()
+    assert msgspec.json.decode(first) == {"first": "x" * 10}
+    assert not cut.endswith("}")
+    assert msgspec.json.decode(following) == {"next": "z"}
+    assert done.stdout == "1\n"
+
+
+def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded() -> None:
+    read_end, write_end = os.pipe()
+    lost = Losses()
+    log = AuditLog(write_end, lost)
+    for number in range(QUEUE_LIMIT + 5):
+        log.write({"number": number})
+
+    assert lost.lines == 5
+    os.close(read_end)
+    os.close(write_end)
+
+
+def test_a_log_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        AuditLog.to(str(tmp_path / "missing" / "audit.jsonl"), Losses())

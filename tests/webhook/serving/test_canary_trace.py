@@ -1,0 +1,118 @@
+"""The mark on the answer to a canary: written on a dry run only, read back as it was written, never in the way of a rule."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policies.pods.annotations import CANARY, CANARY_ANSWER
+from tests.builders import JSON, gpu_container, pod
+from tests.webhook.serving.test_admission import request
+from webhook.configuration.loader import load_directory
+from webhook.serving.admission import Admission
+from webhook.serving.canary_trace import MUTATE, PREFIX, VALIDATE, Mark, read_marks
+from webhook.serving.deadline import deadline_of
+from webhook.serving.engine import Engine
+from webhook.serving.metrics import Metrics
+from webhook.serving.review import WARNING_LIMIT
+
+NONCE = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def admission() -> Admission:
+    engine = Engine(load_directory(None))
+    return Admission(lambda: engine, None, Metrics(CollectorRegistry()))
+
+
+def canary(amount: str = "1", **annotations: str) -> JSON:
+    return pod(gpu_container(amount), annotations={CANARY: NONCE, **annotations})
+
+
+def marks(response: Any) -> list[Mark]:
+    return read_marks(response.warnings or (), NONCE)
+
+
+def test_the_mutating_answer_tells_who_answered_and_proves_the_patch(admission: Admission) -> None:
+    response = admission.mutate(request(canary(), dryRun=True), deadline_of(None))
+    (mark,) = marks(response)
+    patch = msgspec.json.decode(response.patch or b"[]")
+
+    assert (mark.phase, mark.patched, mark.version) == (MUTATE, False, "0.1.0")
+    assert mark.injects == ("gpu-toleration",)
+    assert {"gpu-requests", "gpu-toleration"} <= set(mark.enforces)
+    assert patch[-1] == {
+        "op": "add",
+        "path": "/metadata/annotations/gpu-admission.dev~1canary-answer",
+        "value": NONCE,
+    }
+
+
+def test_a_second_call_patches_nothing_more(admission: Admission) -> None:
+    tolerated = canary(**{CANARY_ANSWER: NONCE})
+    tolerated["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    response = admission.mutate(request(tolerated, dryRun=True), deadline_of(None))
+
+    assert response.patch is None
+    assert [mark.patched for mark in marks(response)] == [True]
+
+
+def test_the_validating_answer_says_whether_the_patch_came_through(admission: Admission) -> None:
+    with_it = admission.validate(request(canary(**{CANARY_ANSWER: NONCE}), dryRun=True), deadline_of(None))
+    without = admission.validate(request(canary(), dryRun=True), deadline_of(None))
+
+    assert [(mark.phase, mark.patched) for mark in marks(with_it)] == [(VALIDATE, True)]
+    assert [(mark.phase, mark.patched) for mark in marks(without)] == [(VALIDATE, False)]
+    assert with_it.patch is None
+
+
+def test_a_refusal_is_marked_and_stays_one(admission: Admission) -> None:
+    response = admission.mutate(request(canary("500m"), dryRun=True), deadline_of(None))
+
+    assert (response.allowed, response.patch) == (False, None)
+    assert response.status is not None
+    assert "[gpu-requests]" in response.status.message
+    assert [mark.phase for mark in marks(response)] == [MUTATE]
+
+
+@pytest.mark.parametrize(
+    ("document", "dry_run"),
+    [
+        pytest.param(canary(), False, id="what-is-to-be-stored"),
+        pytest.param(canary(), None, id="a-request-that-says-nothing-of-it"),
+        pytest.param(pod(gpu_container()), True, id="no-canary"),
+        pytest.param(pod(gpu_container(), annotations={CANARY: "yes"}), True, id="a-word-of-ones-own"),
+        pytest.param(
+            pod(gpu_container(), annotations={CANARY: NONCE + '" evil'}), True, id="characters-of-ones-own"
+        ),
+    ],
+)
+def test_nothing_else_is_marked(admission: Admission, document: JSON, dry_run: bool | None) -> None:
+    response = admission.mutate(request(document, dryRun=dry_run), deadline_of(None))
+
+    assert not any(warning.startswith(PREFIX) for warning in response.warnings or ())
+    assert b"canary-answer" not in (response.patch or b"")
+
+
+def test_a_mark_is_read_as_it_was_written() -> None:
+    mark = Mark(
+        nonce=NONCE,
+        phase=MUTATE,
+        patched=True,
+        enforces=("gpu-requests", "gpu-class"),
+        injects=("gpu-class",),
+        version="0.1.0",
+        replica="webhook-7d9f",
+    )
+
+    assert read_marks(["something else", mark.text()], NONCE) == [mark]
+    assert read_marks([mark.text()], "fedcba9876543210") == []
+
+
+def test_what_matters_of_a_mark_survives_the_cutting_of_long_warnings() -> None:
+    rules = tuple(binding.rule.id for binding in load_directory(None).policies.for_namespace("x").bindings)
+    mark = Mark(nonce=NONCE, phase=VALIDATE, patched=True, enforces=rules, replica="x" * 253)
+    (read,) = read_marks([mark.text()[:WARNING_LIMIT]], NONCE)
+
+    assert (read.phase, read.patched, read.enforces) == (VALIDATE, True, rules)

@@ -1,0 +1,240 @@
+"""Review of our own documents where the configuration is a directory; the same with a cluster is in tests/cluster."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_directory
+from webhook.configuration.source import ConfigurationSource, Source, State
+from webhook.serving import review
+from webhook.serving.admission import Admission
+from webhook.serving.deadline import deadline_of
+from webhook.serving.document_reviews import DocumentReviews
+from webhook.serving.engine import Engine
+from webhook.serving.metrics import Metrics
+from webhook.serving.review import AdmissionRequest, AdmissionResponse
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+FILE = """\
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec: {rules: {gpu-class: {default: card}}}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUClass
+metadata: {name: card}
+spec: {memoryGiB: 8, nodeLabels: [{key: accelerator, values: [card]}]}
+"""
+UNUSED = "is not in force: gpu-admission reads its configuration from a directory"
+Spec = dict[str, Any]
+
+
+def request(document: Document, before: Spec | None = None, **metadata: Any) -> AdmissionRequest:
+    body = {**document.data, "metadata": {**document.data["metadata"], **metadata}}
+    fields = {
+        "uid": "u",
+        "kind": {"group": "gpu-admission.dev", "version": "v1alpha1", "kind": document.kind},
+        "operation": "CREATE" if before is None else "UPDATE",
+        "name": document.name,
+        "namespace": document.namespace,
+        "object": body,
+        "oldObject": None if before is None else {**body, "spec": before},
+    }
+    envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return review.decode_request(msgspec.json.encode(envelope))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> ConfigurationSource:
+    (tmp_path / "all.yaml").write_text(FILE)
+    return ConfigurationSource(tmp_path, lambda _state: None)
+
+
+def told(source: Source, document: Document, before: Spec | None = None, **metadata: Any) -> list[str]:
+    found = DocumentReviews(source, lambda: None).findings(request(document, before, **metadata), NOW)
+    return [f"{each.severity.value} {each.path}: {each.message}" for each in found]
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(Document("GPUClass", "other", {"memoryGiB": 8}), [f"warning : {UNUSED}"], id="good"),
+        pytest.param(
+            Document("GPUClass", "other", {"memoryGiB": 0, "resource": "gpu"}),
+            [
+                "denial spec.memoryGiB: is 0; it must be at least 1",
+                'denial spec.resource: "gpu" is not an extended resource, such as nvidia.com/gpu',
+            ],
+            id="everything-wrong",
+        ),
+        pytest.param(
+            Document("GPUPolicy", "other", {"priority": 1, "rules": {"gpu-class": {"default": "cadr", "mode": "warm"}}}),
+            ['denial spec.rules.gpu-class.mode: "warm" is none of enforce, warn, audit, disabled; did you mean warn?'],
+            id="a-rule-that-cannot-be-read",
+        ),
+        pytest.param(
+            Document("GPUPolicy", "other", {"priority": True, "rules": {"gpu-class": {"default": "cadr"}}}),
+            [
+                "denial spec.priority: must be a whole number, not true or false",
+                'denial spec.rules.gpu-class.default: "cadr" is neither a class nor a family: did you mean "card"?',
+            ],
+            id="references-are-told-beside-what-cannot-be-read",
+        ),
+        pytest.param(
+            Document("GPUQuota", "default", {"hard": {"gpus": "1", "resources": {"example.com/dongle": "1"}}}, "team"),
+            [
+                "denial spec.hard.resources[example.com/dongle]: "
+                "is no resource that asks for a GPU, so nothing would ever be counted for it"
+            ],
+            id="quota-of-what-is-no-gpu",
+        ),
+        pytest.param(
+            Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}, "resources": {"nvidia.com/gpu": "1"}}}, "team"),
+            [],
+            id="good-quota",
+        ),
+    ],
+)  # fmt: skip
+def test_creation(source: ConfigurationSource, document: Document, want: list[str]) -> None:
+    assert told(source, document) == want
+
+
+class Fixed:
+    """A source of what a test says; `later` is what a refresh brings."""
+
+    origin = "cluster"
+    unconfirmed_seconds = None
+    waits = False
+
+    def __init__(self, *documents: Document, later: tuple[Document, ...] = (), read: bool = True) -> None:
+        self.documents = documents
+        self.state = State("1", 0.0, read=read)
+        self.engine = Engine(load_directory(None))
+        self._later = later
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+    def refresh(self) -> None:
+        self.documents += self._later
+
+
+CARD = Document("GPUClass", "card", {"memoryGiB": 8, "family": "cards"})
+BROKEN = Document(
+    "GPUPolicy", "broken", {"match": {"namespaces": ["broken"]}, "rules": {"gpu-class": {"default": "none"}}}
+)
+USES = Document("GPUPolicy", "uses", {"rules": {"gpu-class": {"default": "cards"}}})
+OTHER = Document("GPUPolicy", "other", {"match": {"namespaces": ["other"]}, "priority": 1})
+UNTIL = "2026-11-21T12:30:00Z"
+
+
+def test_a_change_that_would_break_others_is_refused() -> None:
+    changed = Document("GPUClass", "card", {"memoryGiB": 8, "family": "boards"})
+
+    assert told(Fixed(CARD, USES), changed, CARD.spec) == [
+        "denial : would make GPUPolicy/uses unusable: "
+        'spec.rules.gpu-class.default: "cards" is neither a class nor a family: did you mean "card"?'
+    ]
+
+
+def test_what_is_wrong_elsewhere_is_told_and_stops_nobody() -> None:
+    assert told(Fixed(BROKEN, CARD), OTHER) == [
+        "warning : will not be in force before what is wrong elsewhere is mended: GPUPolicy/broken"
+    ]
+
+
+def test_what_came_a_moment_ago_is_read_before_anything_is_refused() -> None:
+    assert told(Fixed(later=(CARD,)), USES) == []
+    assert told(Fixed(), USES) != []
+
+
+def test_without_the_other_documents_only_the_document_itself_is_checked() -> None:
+    bad = Document("GPUPolicy", "uses", {**USES.spec, "templates": "audit"})
+
+    assert told(Fixed(read=False), USES) == [
+        "warning : was checked by itself alone: the other documents could not be read yet"
+    ]
+    assert (
+        told(Fixed(read=False), bad)[0]
+        == 'denial spec.templates: "audit" is none of warn, enforce; known are warn, enforce'
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param({**BROKEN.spec, "pausedUntil": UNTIL}, "warning", id="pause"),
+        pytest.param({**BROKEN.spec, "pausedUntil": "soon"}, "denial", id="no-moment"),
+        pytest.param({**BROKEN.spec, "pausedUntil": UNTIL, "priority": 2}, "denial", id="more-than-a-pause"),
+    ],
+)
+def test_a_pause_is_never_refused(spec: Spec, want: str) -> None:
+    found = told(Fixed(BROKEN), Document("GPUPolicy", "broken", spec), BROKEN.spec)
+
+    assert {each.partition(" ")[0] for each in found} == {want}
+
+
+@pytest.mark.parametrize(
+    ("before", "metadata"),
+    [
+        pytest.param(BROKEN.spec, {"labels": {"a": "b"}}, id="unchanged"),
+        pytest.param({}, {"deletionTimestamp": "2026-11-21T12:00:00Z"}, id="being-deleted"),
+    ],
+)
+def test_what_does_not_matter_is_let_in(before: Spec, metadata: Spec) -> None:
+    assert told(Fixed(), BROKEN, before, **metadata) == []
+
+
+def answered(source: Fixed, asked: AdmissionRequest) -> AdmissionResponse:
+    engine = Engine(load_directory(None))
+    reviewed = DocumentReviews(source, lambda: None)
+    admission = Admission(lambda: engine, None, Metrics(CollectorRegistry()), reviewed=reviewed)
+    return admission.validate(asked, deadline_of(None))
+
+
+def test_a_refusal_is_what_the_api_server_says_of_an_invalid_object() -> None:
+    response = answered(Fixed(), request(BROKEN))
+
+    assert msgspec.json.decode(msgspec.json.encode(response.status)) == {
+        "code": 422,
+        "reason": "Invalid",
+        "message": 'GPUPolicy broken: spec.rules.gpu-class.default: "none" is neither a class nor a family',
+        "details": {
+            "group": "gpu-admission.dev",
+            "kind": "GPUPolicy",
+            "name": "broken",
+            "causes": [
+                {
+                    "field": "spec.rules.gpu-class.default",
+                    "message": '"none" is neither a class nor a family',
+                    "reason": "FieldValueInvalid",
+                }
+            ],
+        },
+    }
+
+
+def test_advice_is_a_warning() -> None:
+    response = answered(Fixed(BROKEN), request(OTHER))
+
+    assert response.allowed
+    assert response.warnings == (
+        "will not be in force before what is wrong elsewhere is mended: GPUPolicy/broken [configuration]",
+    )
+
+
+def test_what_is_no_document_is_unreadable() -> None:
+    asked = request(OTHER)
+    broken = msgspec.structs.replace(asked, object=msgspec.Raw(b'{"metadata": {}, "spec": []}'))
+
+    assert answered(Fixed(), broken).status == review.Status(
+        400,
+        "BadRequest",
+        "gpu-admission cannot read the object: Expected `object`, got `array` - at `$.spec`",
+    )

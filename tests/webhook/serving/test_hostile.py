@@ -1,0 +1,288 @@
+"""What people, broken clients and attackers may send: answered in order, at once, and without growing."""
+
+import base64
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+from flask.testing import FlaskClient
+from prometheus_client import CollectorRegistry
+
+from policies.pods.annotations import MODEL_URI
+from tests.builders import JSON, container, gpu_container, pod
+from tests.webhook.server.harness import Client
+from tests.webhook.serving.hostile_bodies import bodies, review, workload
+from webhook.configuration.loader import load_directory
+from webhook.serving.admission import Admission
+from webhook.serving.app import create_app
+from webhook.serving.engine import Engine
+from webhook.serving.metrics import Metrics
+
+ROOT = Path(__file__).parents[3]
+BODIES, SEED = 100_000, 3
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_hostile_bodies(record_property: Callable[[str, Any], None]) -> None:
+    command = [sys.executable, "-m", "tests.webhook.serving.hostile_program", str(BODIES), str(SEED)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+
+    broken = report.pop("broken")
+    for name, value in report.items():
+        record_property(name, value)
+    print(report)  # noqa: T201  figures, shown by -rA
+    assert broken == []
+    assert report["defects"] == {}
+    assert report["slowest_seconds"] < 1
+    assert report["grown_bytes"] < 10 * MEBIBYTE
+    assert set(report["outcomes"]) == {"allowed", "patched", "no review", "code 400", "code 403"}
+    assert min(report["outcomes"].values()) > BODIES / 50, "each kind of answer has to be tried"
+
+
+MANY = 20_000
+NAMES = {f"nvidia.com/mig-{number}": "1" for number in range(MANY)}
+VARIABLE = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}
+IN_ANOTHER = {"key": "accelerator", "operator": "In", "values": ["nvidia-t4"]}
+TERMS = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [IN_ANOTHER]}] * MANY
+    }
+}
+
+
+def slices(container_number: int, quantity: str) -> JSON:
+    names = {f"nvidia.com/mig-{number}g.{container_number}gb": quantity for number in range(60)}
+    return container(f"c{container_number}", resources={"limits": names})
+
+
+@pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        pytest.param(pod(*[gpu_container("0.5", f"c{number}") for number in range(500)]), 403, id="many-wrong-containers"),
+        pytest.param(pod(*[gpu_container("1", f"c{number}") for number in range(MANY)]), 400, id="too-many-containers"),
+        pytest.param(pod(*[slices(number, "0.5") for number in range(500)]), 403, id="many-wrong-numbers"),
+        pytest.param(pod(*[slices(number, "1") for number in range(500)]), 403, id="many-unknown-slices"),
+        pytest.param(pod(container(resources={"limits": NAMES})), 400, id="too-many-resources"),
+        pytest.param(pod(gpu_container(resource="nvidia.com/mig-" + "1g" * 10**6)), 400, id="a-name-of-two-megabytes"),
+        pytest.param(pod(gpu_container("1" * 10**6)), 403, id="a-quantity-of-a-megabyte"),
+        pytest.param(pod(gpu_container(env=[VARIABLE] * MANY)), None, id="many-variables"),
+        pytest.param(pod(gpu_container(), affinity={"nodeAffinity": TERMS}), None, id="many-terms"),
+        pytest.param(pod(gpu_container(), annotations={MODEL_URI: "https://h/" + "a/" * 10**6}), 403, id="a-long-uri"),
+    ],
+)  # fmt: skip
+def test_a_huge_object_is_answered_soon_and_shortly(endpoint: str, document: JSON, code: int | None) -> None:
+    client = app()
+
+    seconds, response = timed(client, endpoint, review("", "Pod", document))
+    template_seconds, advice = timed(
+        client, "/validate", review("apps", "Deployment", workload("Deployment", document))
+    )
+
+    assert response.get("status", {}).get("code") == code
+    assert advice["allowed"]
+    # Of the processor, so it does not depend on what else runs; what this guards against took minutes.
+    assert max(seconds, template_seconds) < 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        pytest.param(
+            {"group": "ray.io", "kind": "RayCluster"},
+            {"workerGroupSpecs": [{"template": pod(gpu_container("0.5"))}] * MANY},
+            id="many-groups",
+        ),
+        pytest.param(
+            {"group": "kubeflow.org", "kind": "PyTorchJob"},
+            {
+                "pytorchReplicaSpecs": {
+                    str(number): {"template": pod(gpu_container("0.5"))} for number in range(MANY)
+                }
+            },
+            id="many-roles",
+        ),
+        pytest.param(
+            {"group": "argoproj.io", "kind": "Workflow"},
+            {"templates": [{"container": gpu_container("0.5")}] * MANY},
+            id="many-templates",
+        ),
+        pytest.param(
+            {"group": "argoproj.io", "kind": "Workflow"},
+            {"templates": [{"containerSet": {"containers": [gpu_container("0.5")] * MANY}}]},
+            id="many-containers-of-one",
+        ),
+    ],
+)
+def test_a_huge_workload_is_answered_soon_and_shortly(kind: JSON, spec: JSON) -> None:
+    seconds, advice = timed(app(), "/validate", review(kind["group"], kind["kind"], {"spec": spec}))
+
+    assert advice["allowed"]
+    assert advice["warnings"]
+    assert seconds < 2
+
+
+def app() -> FlaskClient:
+    engine, metrics = Engine(load_directory(None)), Metrics(CollectorRegistry())
+    return create_app(Admission(lambda: engine, None, metrics), metrics, lambda: (True, {})).test_client()
+
+
+def timed(client: FlaskClient, endpoint: str, data: bytes) -> tuple[float, JSON]:
+    started = time.process_time()
+    answer = client.post(endpoint, data=data, content_type="application/json")
+    seconds = time.process_time() - started
+    assert len(answer.data) < 100_000
+    response: JSON = answer.get_json()["response"]
+    return seconds, response
+
+
+def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
+    data = review("", "Pod", pod(gpu_container(name="tr\u00e4ner"))).replace(b"\xc3\xa4", b"\xe4")
+
+    answer = app().post("/mutate", data=data, content_type="application/json")
+
+    assert (answer.status_code, answer.mimetype) == (400, "text/plain")
+    assert answer.text.startswith("the body is no JSON: 'utf-8' codec can't decode byte 0xe4")
+
+
+def test_a_pod_without_a_spec_gets_one_with_its_first_change() -> None:
+    document = {"metadata": {"name": "empty", "annotations": {"gpu-fraction": "0.5"}}}
+    answer = app().post("/mutate", data=review("", "Pod", document), content_type="application/json")
+
+    patched = jsonpatch.apply_patch(
+        document, base64.b64decode(answer.get_json()["response"]["patch"]).decode()
+    )
+    assert [each["key"] for each in patched["spec"]["tolerations"]] == ["nvidia.com/gpu"]
+
+
+# ---- over the wire
+
+
+class Served:
+    """A real `gpu-admission serve`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca = folder / "certs" / "ca.crt"
+        self.log = folder / "log"
+        arguments = ["--self-signed", str(folder / "certs"), "--host", "127.0.0.1", "--port", "0"]
+        arguments += [
+            "--metrics-host",
+            "127.0.0.1",
+            "--metrics-port",
+            "0",
+            "--audit-log",
+            "none",
+            "--drain-seconds",
+            "0",
+            "--threads",
+            "8",
+        ]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "webhook", "serve", *arguments], cwd=ROOT, stderr=log
+            )
+        self.port = self._wait_for_port()
+
+    def client(self) -> Client:
+        return Client(self.port, self.ca)
+
+    def _wait_for_port(self) -> int:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self.process.poll() is None:
+            head, found, rest = self.log.read_text().partition("serving https://127.0.0.1:")
+            if found and "Booting worker" in head + rest:
+                return int(rest.partition(",")[0])
+            time.sleep(0.05)
+        self.process.kill()
+        raise AssertionError(self.log.read_text())
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("served"))
+    yield served
+    served.process.terminate()
+    served.process.wait(20)
+
+
+def test_hostile_bodies_over_tls(served: Served) -> None:
+    answered = 0
+    with served.client() as client:
+        for body in islice(bodies(SEED + 1), 300):
+            answer = client.post(body.endpoint, body.data)
+            assert answer.status in ({200} if body.sound else {200, 400}), body
+            answered += answer.status == 200
+
+    assert answered > 200
+    assert_in_order(served)
+
+
+LENGTH = b"Content-Length: 2\r\n"
+HEAD = b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x00" * 1000, id="zeros"),
+        pytest.param(b"\r\n" * 1000, id="empty-lines"),
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", id="http-2"),
+        pytest.param(b"POST /mutate HTTP/9.9\r\nHost: x\r\n\r\n", id="an-unknown-version"),
+        pytest.param(b"POST /mutate\r\n\r\n", id="no-version"),
+        pytest.param(b"P\xffST /mutate HTTP/1.1\r\n\r\n", id="no-method"),
+        pytest.param(b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", id="a-long-line"),
+        pytest.param(HEAD + b"X: " + b"a" * 100_000 + b"\r\n\r\n", id="a-long-header"),
+        pytest.param(HEAD + b"X: y\r\n" * 10_000 + b"\r\n", id="many-headers"),
+        pytest.param(HEAD + b"X\x00: \x00\r\n" + LENGTH + b"\r\n{}", id="zeros-in-a-header"),
+        pytest.param(HEAD + b"no header at all\r\n\r\n", id="a-line-that-is-no-header"),
+        pytest.param(HEAD + b"\r\n{}", id="no-length"),
+        pytest.param(HEAD + b"Content-Length: -1\r\n\r\n{}", id="a-negative-length"),
+        pytest.param(HEAD + b"Content-Length: 1e3\r\n\r\n{}", id="a-length-that-is-no-number"),
+        pytest.param(HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n{}", id="a-huge-length"),
+        pytest.param(HEAD + LENGTH + b"Content-Length: 3\r\n\r\n{}", id="two-lengths"),
+        pytest.param(HEAD + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", id="length-and-chunks"),
+        pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n", id="broken-chunks"),
+        pytest.param(HEAD + b"Content-Length: 100\r\n\r\n{}", id="shorter-than-its-length"),
+        pytest.param(HEAD + LENGTH + b"\r\n{} and much more than that", id="longer-than-its-length"),
+        pytest.param(b"GET /mutate HTTP/1.1\r\nHost: x\r\n\r\n", id="another-method"),
+        pytest.param(b"POST /../../etc/passwd HTTP/1.1\r\nHost: x\r\n" + LENGTH + b"\r\n{}", id="another-path"),
+    ],
+)  # fmt: skip
+def test_wrong_framing_is_refused_or_cut_off(served: Served, data: bytes) -> None:
+    with served.client() as client:
+        client.send(data)
+        client.socket.settimeout(0.3)
+        # What matters is that it is no success, and that others are served on.
+        with contextlib.suppress(OSError):
+            assert client.answer().status in range(400, 500)
+
+    assert_in_order(served)
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + b"\xff" * 500, b"\x00" * 100])
+def test_what_is_no_tls_is_cut_off(served: Served, data: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as plain:
+        plain.sendall(data)
+        with contextlib.suppress(ConnectionError):
+            assert b"HTTP" not in plain.recv(1000)
+
+    assert_in_order(served)
+
+
+def assert_in_order(served: Served) -> None:
+    with served.client() as client:
+        answer = client.post("/mutate", review("", "Pod", pod(gpu_container())))
+    assert answer.json()["response"]["patchType"] == "JSONPatch"
+    assert "Traceback" not in served.log.read_text()

@@ -1,0 +1,169 @@
+"""What serve knows of the nodes: from scripted API servers, for what a real one does rarely, and with Karpenter's API."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.placement.nodes import NodeFacts, NodePool
+from tests.cluster.controllers import eventually
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster.api import METADATA, METADATA_LIST
+from webhook.cluster.informer import Pace
+from webhook.serving.node_watch import NodeWatch
+
+KEYS = frozenset({"accelerator", "karpenter.k8s.aws/instance-gpu-name"})
+QUICK = Pace(watch=1, silence=1, pause_least=0.05, pause_most=0.1)
+
+
+def listed(*items: dict[str, Any]) -> Answer:
+    return Answer(json.dumps({"metadata": {"resourceVersion": "5"}, "items": items}).encode())
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": "5", "labels": labels}}
+
+
+class Cluster:
+    """Answers as an API server with these nodes and pools; `events` are what the watch tells then."""
+
+    def __init__(self, *nodes: dict[str, Any], pools: list[dict[str, Any]] | int | None = None) -> None:
+        self.nodes = list(nodes)
+        self.pools = pools
+        self.events: list[bytes] = []
+        self.done = threading.Event()
+
+    def __call__(self, request: Request) -> Answer:
+        if request.path == "/api/v1/nodes":
+            if "watch" in request.query:
+                return Answer(stream=self.events, wait=self.done)
+            return listed(*self.nodes)
+        if self.pools is None:
+            return status(404, "not found", "NotFound")
+        if isinstance(self.pools, int):
+            return status(self.pools, "nodepools is forbidden", "Forbidden")
+        if request.path == "/apis/karpenter.sh":
+            return Answer(json.dumps({"versions": [{"version": "v1"}, {"version": "v1beta1"}]}).encode())
+        assert request.path == "/apis/karpenter.sh/v1/nodepools"
+        return listed(*self.pools)
+
+
+@contextmanager
+def watching(
+    folder: Path, cluster: Cluster, keys: Callable[[], frozenset[str]] = lambda: KEYS
+) -> Iterator[tuple[NodeWatch, ApiServer]]:
+    stopping = threading.Event()
+    with ApiServer(folder, cluster) as server:
+        watch = NodeWatch(server.client(), keys, pace=QUICK, pool_seconds=0.1)
+        thread = threading.Thread(target=watch.run, args=(stopping,))
+        thread.start()
+        try:
+            yield watch, server
+        finally:
+            stopping.set()
+            cluster.done.set()
+            thread.join()
+
+
+def test_only_the_labels_that_classes_go_by_are_kept_each_set_once(tmp_path: Path) -> None:
+    cluster = Cluster(
+        node("a", accelerator="t4", zone="x"), node("b", accelerator="t4", zone="y"), node("c", zone="x")
+    )
+    with watching(tmp_path, cluster) as (watch, server):
+        facts = eventually(watch.facts)
+
+    assert facts == NodeFacts(keys=KEYS, label_sets=frozenset({(("accelerator", "t4"),), ()}))
+    accepted = {
+        request.headers["Accept"]: "watch" in request.query
+        for request in server.requests
+        if request.path == "/api/v1/nodes"
+    }
+    assert accepted == {METADATA_LIST: False, METADATA: True}
+
+
+def test_a_change_is_known_at_once(tmp_path: Path) -> None:
+    cluster = Cluster(node("a", accelerator="t4"))
+    changed = {"type": "MODIFIED", "object": {**node("a", accelerator="h100")}}
+    changed["object"]["metadata"]["resourceVersion"] = "6"  # type: ignore[index] # a dict
+    cluster.events = [json.dumps(changed).encode() + b"\n"]
+    with watching(tmp_path, cluster) as (watch, _):
+        assert eventually(lambda: (found := watch.facts()) and found.values_of("accelerator") == {"h100"})
+
+
+def test_nothing_is_known_before_the_first_list(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, Cluster()) as server:
+        assert NodeWatch(server.client(), lambda: KEYS).facts() is None
+
+
+def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Path) -> None:
+    keys = [KEYS]
+    with watching(tmp_path, Cluster(node("a", accelerator="t4", pool="x")), lambda: keys[0]) as (watch, _):
+        assert eventually(watch.facts)
+        keys[0] = frozenset({"pool"})
+        facts = eventually(lambda: (found := watch.facts()) and found.keys == {"pool"} and found)
+
+    assert facts
+    assert facts.label_sets == {(("pool", "x"),)}
+
+
+@pytest.mark.parametrize(
+    ("template", "want"),
+    [
+        pytest.param(
+            {"metadata": {"labels": {"accelerator": "t4"}}},
+            (("accelerator", ("t4",)), ("karpenter.k8s.aws/instance-gpu-name", None)),
+            id="labels-of-its-template",
+        ),
+        pytest.param(
+            {"spec": {"requirements": [{"key": "accelerator", "operator": "In", "values": ["t4", "l4"]}]}},
+            (("accelerator", ("t4", "l4")), ("karpenter.k8s.aws/instance-gpu-name", None)),
+            id="requirements",
+        ),
+        pytest.param(
+            {"spec": {"requirements": [{"key": "accelerator", "operator": "Exists"}]}},
+            (("accelerator", None), ("karpenter.k8s.aws/instance-gpu-name", None)),
+            id="any-value",
+        ),
+        pytest.param(
+            {
+                "spec": {
+                    "requirements": [
+                        {"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "In", "values": ["t4"]},
+                        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]},
+                    ]
+                }
+            },
+            (("karpenter.k8s.aws/instance-gpu-name", ("t4",)),),
+            id="a-label-of-the-provider",
+        ),
+        pytest.param(
+            {},
+            (("karpenter.k8s.aws/instance-gpu-name", None),),
+            id="a-pool-that-says-nothing-makes-any-machine",
+        ),
+    ],
+)
+def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want: Any) -> None:
+    pool = {"metadata": {"name": "gpu"}, "spec": {"template": template}}
+    with watching(tmp_path, Cluster(pools=[pool])) as (watch, _):
+        facts = eventually(watch.facts)
+
+    assert facts
+    assert facts.pools == (NodePool("gpu", want),)
+
+
+def test_pools_that_may_not_be_seen_leave_everything_unsaid(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(node("a", accelerator="t4"), pools=403)
+    with watching(tmp_path, cluster) as (watch, server):
+        eventually(lambda: len([r for r in server.requests if r.path == "/apis/karpenter.sh"]) > 1)
+        facts = watch.facts()
+
+    assert facts is None
+    told = [record.getMessage() for record in caplog.records if record.name == "gpu_admission.nodes"]
+    assert told == ["no warnings of classes without nodes: node pools: nodepools is forbidden"], "said once"

@@ -1,0 +1,418 @@
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webhook.tools.check.manifests import Manifest, Manifests, as_stored, read_manifests, with_requests
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec:\n  containers: [{name: main}]\n"
+
+
+def read(tmp_path: Path, text: str, **options: Any) -> Manifests:
+    path = tmp_path / "m.yaml"
+    path.write_text(text)
+    found = read_manifests([str(path)], **options)
+    for manifest in found.manifests:
+        assert manifest.file == str(path)
+    return found
+
+
+def told(found: Manifests, tmp_path: Path) -> list[str]:
+    return [str(problem).replace(f"{tmp_path}/", "") for problem in found.problems]
+
+
+def only(found: Manifests) -> Manifest:
+    assert [str(problem) for problem in found.problems] == []
+    (manifest,) = found.manifests
+    return manifest
+
+
+def test_a_pod(tmp_path: Path) -> None:
+    manifest = only(read(tmp_path, POD))
+
+    assert (manifest.group, manifest.kind, manifest.namespace, manifest.name) == (
+        "",
+        "Pod",
+        "default",
+        "train",
+    )
+    assert manifest.is_pod
+    assert manifest.line_of(("spec", "containers", 0, "name")) == 5
+    (pod,) = manifest.pods
+    assert pod.path == ""
+    assert [place.container.name for place in pod.pod.places] == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "spec", "want"),
+    [
+        pytest.param("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template", id="deployment"),
+        pytest.param("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template", id="any-version"),
+        pytest.param("batch/v1", "Job", "{template: TEMPLATE}", "spec.template", id="job"),
+        pytest.param(
+            "batch/v1",
+            "CronJob",
+            "{jobTemplate: {spec: {template: TEMPLATE}}}",
+            "spec.jobTemplate.spec.template",
+            id="cronjob",
+        ),
+    ],
+)
+def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: str, want: str) -> None:
+    template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: main}]}}"
+    text = f"apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec.replace('TEMPLATE', template)}\n"
+
+    (pod,) = only(read(tmp_path, text)).pods
+
+    assert pod.path == want
+    assert pod.pod.labels == {"a": "b"}
+
+
+def test_what_is_wrong_in_a_list_of_templates_is_told_with_its_line(tmp_path: Path) -> None:
+    text = """\
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: x}
+spec:
+  headGroupSpec:
+    template: {spec: {containers: []}}
+  workerGroupSpecs:
+  - template: {spec: {containers: []}}
+  - template:
+      spec:
+        containers: none
+"""
+
+    found = read(tmp_path, text)
+
+    assert told(found, tmp_path) == [
+        'm.yaml:11: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        pytest.param("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n", False, id="service"),
+        pytest.param("apiVersion: batch.example.com/v1\nkind: Job\nmetadata: {name: x}\n", False, id="job-of-another-group"),
+        pytest.param("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", True, id="deployment-without-spec"),
+        pytest.param("apiVersion: v1\nkind: PodTemplate\nmetadata: {name: x}\ntemplate: null\n", True, id="null-template"),
+    ],
+)  # fmt: skip
+def test_objects_without_pods(tmp_path: Path, text: str, known: bool) -> None:
+    manifest = only(read(tmp_path, text))
+
+    assert manifest.pods == ()
+    assert manifest.is_known is known
+
+
+@pytest.mark.parametrize(
+    ("metadata", "option", "want"),
+    [
+        pytest.param("{name: a, namespace: ml}", "other", "ml", id="its-own"),
+        pytest.param("{name: a}", "other", "other", id="option"),
+        pytest.param("{name: a}", None, "default", id="default"),
+        pytest.param("{name: a, namespace: null}", "other", "other", id="null"),
+        pytest.param('{name: a, namespace: ""}', "other", "other", id="empty"),
+    ],
+)
+def test_namespace(tmp_path: Path, metadata: str, option: str | None, want: str) -> None:
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {metadata}\n"
+
+    assert only(read(tmp_path, text, namespace=option)).namespace == want
+
+
+def test_generated_name(tmp_path: Path) -> None:
+    assert (
+        only(read(tmp_path, "apiVersion: v1\nkind: Pod\nmetadata: {generateName: train-}\n")).name == "train-"
+    )
+
+
+def test_lists_are_unwrapped(tmp_path: Path) -> None:
+    text = """\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: a}
+- apiVersion: v1
+  kind: List
+  items:
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: b}
+    spec:
+      containers: []
+---
+apiVersion: v1
+kind: PodList
+items:
+- metadata: {name: c}
+---
+apiVersion: v1
+kind: List
+"""
+
+    found = read(tmp_path, text)
+
+    assert [(each.kind, each.name, each.line_of()) for each in found.manifests] == [
+        ("Pod", "a", 4),
+        ("Pod", "b", 10),
+        ("Pod", "c", 19),
+    ]
+    assert found.manifests[1].line_of(("spec", "containers")) == 14
+    assert found.problems == []
+
+
+def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
+    assert (
+        only(read(tmp_path, "apiVersion: a.b/v1\nkind: AllowList\nmetadata: {name: x}\n")).kind == "AllowList"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("- 1\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="list"),
+        pytest.param("just text\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="text"),
+        pytest.param("a: 1\n", ["m.yaml:1: apiVersion: is required", "m.yaml:1: kind: is required"], id="nothing-known"),
+        pytest.param(
+            "apiVersion: v1\nkind: 5\n",
+            ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"],
+            id="kind",
+        ),
+        pytest.param('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: is empty"], id="empty-kind"),
+        pytest.param("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: is required"], id="null-kind"),
+        pytest.param(
+            "apiVersion: v1\nkind: Pod\nmetadata: [1]\n", ["m.yaml:3: metadata: must be a map, not a list"], id="metadata"
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: 5}\n- 7\n",
+            [
+                "m.yaml:6: items[0].metadata.name: must be text; YAML reads 5 as a number: quote it",
+                "m.yaml:7: items[1]: is no object: an object is a map with apiVersion and kind",
+            ],
+            id="items",
+        ),
+        pytest.param("apiVersion: v1\nkind: List\nitems: {a: b}\n", ["m.yaml:3: items: must be a list"], id="items-no-list"),
+        pytest.param(
+            """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: x}
+spec:
+  template:
+    metadata:
+      annotations:
+        gpu-fraction: 0.5
+    spec:
+      nodeSelector: {gpu: true}
+      containers:
+      - name: main
+        env:
+        - {name: A, value: 1}
+        readinessProbe: {periodSeconds: "5"}
+""",
+            [
+                "m.yaml:8: spec.template.metadata.annotations.gpu-fraction: must be text; YAML reads 0.5 as a number: quote it",
+                "m.yaml:10: spec.template.spec.nodeSelector.gpu: must be text; YAML reads off, no and n as false, and on, "
+                "yes and y as true: quote it",
+                "m.yaml:14: spec.template.spec.containers[0].env[0].value: must be text; YAML reads 1 as a number: quote it",
+                "m.yaml:15: spec.template.spec.containers[0].readinessProbe.periodSeconds: must be a whole number, "
+                'not text "5"',
+            ],
+            id="every-field-of-the-wrong-type",
+        ),
+        pytest.param(
+            "apiVersion: apps/v1\nkind: Deployment\nspec:\n  template: x\n",
+            ["m.yaml:4: spec.template: must be a map"],
+            id="template-no-map",
+        ),
+        pytest.param("apiVersion: apps/v1\nkind: Deployment\nspec: 5\n", ["m.yaml:3: spec: must be a map"], id="spec-no-map"),
+        pytest.param("", ["m.yaml: there is no object in it"], id="empty"),
+        pytest.param("# only\n---\n", ["m.yaml: there is no object in it"], id="only-comments"),
+    ],
+)  # fmt: skip
+def test_bad_objects_are_told_with_line_and_path(tmp_path: Path, text: str, want: list[str]) -> None:
+    found = read(tmp_path, text)
+
+    assert told(found, tmp_path) == want
+    assert found.manifests == []
+
+
+def test_what_can_be_read_is_read(tmp_path: Path) -> None:
+    text = f"{POD}---\na: [1\n---\napiVersion: v1\nkind: Pod\nspec: 5\n---\n{POD.replace('train', 'last')}"
+
+    found = read(tmp_path, text)
+
+    assert [manifest.name for manifest in found.manifests] == ["train", "last"]
+    assert told(found, tmp_path) == [
+        "m.yaml:7: while parsing a flow sequence, did not find expected ',' or ']'",
+        "m.yaml:11: spec: must be a map, not a whole number 5",
+    ]
+
+
+# ---- where manifests come from
+
+
+def names(found: Manifests) -> list[str]:
+    return [manifest.name for manifest in found.manifests]
+
+
+def folder(tmp_path: Path) -> str:
+    (tmp_path / "sub").mkdir()
+    for path, name in (("b.yml", "b"), ("a.yaml", "a"), ("sub/c.yaml", "c"), ("notes.txt", "d")):
+        (tmp_path / path).write_text(POD.replace("train", name))
+    (tmp_path / "e.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "e"}})
+    )
+    return str(tmp_path)
+
+
+def test_a_directory_is_read_like_kubectl_does(tmp_path: Path) -> None:
+    assert names(read_manifests([folder(tmp_path)])) == ["a", "b", "e"]
+
+
+def test_a_directory_with_those_below(tmp_path: Path) -> None:
+    assert names(read_manifests([folder(tmp_path)], recursive=True)) == ["a", "b", "e", "c"]
+
+
+def test_a_named_file_may_be_called_anything(tmp_path: Path) -> None:
+    directory = folder(tmp_path)
+
+    assert names(read_manifests([f"{directory}/notes.txt", f"{directory}/a.yaml"])) == ["d", "a"]
+
+
+@pytest.mark.parametrize(
+    ("recursive", "want"),
+    [
+        pytest.param(False, "has no .yaml, .yml or .json file; with -R also the directories below are read", id="flat"),
+        pytest.param(True, "has no .yaml, .yml or .json file", id="recursive"),
+    ],
+)  # fmt: skip
+def test_a_directory_without_manifests(tmp_path: Path, recursive: bool, want: str) -> None:
+    found = read_manifests([str(tmp_path)], recursive=recursive)
+
+    assert [problem.message for problem in found.problems] == [want]
+
+
+def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes("a: ü\n".encode("latin-1"))
+    (tmp_path / "good.yaml").write_text(POD)
+    (tmp_path / "gone.yaml").symlink_to("nowhere")
+    sources = [f"{tmp_path}/missing.yaml", str(tmp_path), "https://example.com/pod.yaml"]
+
+    found = read_manifests(sources)
+
+    assert names(found) == ["train"]
+    assert told(found, tmp_path) == [
+        "missing.yaml: No such file or directory",
+        "gone.yaml: No such file or directory",
+        "latin.yaml: is not UTF-8 text",
+        "https://example.com/pod.yaml: is a URL; fetch it yourself: curl -sSL URL | gpu-admission check -f -",
+    ]
+
+
+def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
+
+    found = read_manifests(["-"])
+
+    assert names(found) == ["train"]
+    assert found.manifests[0].file == "stdin"
+
+
+def test_nothing_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+
+    assert [str(problem) for problem in read_manifests(["-"]).problems] == ["-: there is no object in it"]
+
+
+# ---- what the API server makes of an object before a webhook sees it
+
+
+@pytest.mark.parametrize(
+    ("data", "want"),
+    [
+        pytest.param({"labels": None, "name": "a"}, {"name": "a"}, id="null-member"),
+        pytest.param({"spec": {"tolerations": [{"key": None}]}}, {"spec": {"tolerations": [{}]}}, id="null-below"),
+        pytest.param({"limits": {"nvidia.com/gpu": None}}, {"limits": {"nvidia.com/gpu": 0}}, id="null-quantity-is-zero"),
+        pytest.param({"nodeSelector": {"a": None}}, {"nodeSelector": {"a": ""}}, id="null-in-a-map-of-text"),
+        pytest.param({"args": [None, "x"]}, {"args": ["", "x"]}, id="null-in-a-list-of-text"),
+        pytest.param({"containers": [None]}, {"containers": [{}]}, id="null-in-a-list-of-objects"),
+        pytest.param({"a": {1: "x", 0.5: "y"}}, {"a": {"1": "x", "0.5": "y"}}, id="keys-are-text"),
+        pytest.param({True: 1, False: 2}, {"true": 1, "false": 2}, id="boolean-keys"),
+        pytest.param({"a": 0, "b": "", "c": [], "d": False}, {"a": 0, "b": "", "c": [], "d": False}, id="empty-is-not-null"),
+    ],
+)  # fmt: skip
+def test_nulls_and_keys_as_stored(data: Any, want: Any) -> None:
+    assert as_stored(data) == want
+
+
+@pytest.mark.parametrize(
+    ("resources", "want"),
+    [
+        pytest.param(
+            {"limits": {"a": "1"}}, {"limits": {"a": "1"}, "requests": {"a": "1"}}, id="no-requests"
+        ),
+        pytest.param(
+            {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0"}},
+            {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0", "b": "2"}},
+            id="one-missing",
+        ),
+        pytest.param({"requests": {"a": "1"}}, {"requests": {"a": "1"}}, id="no-limits"),
+        pytest.param({}, {}, id="nothing"),
+    ],
+)
+def test_limits_become_requests(resources: Any, want: Any) -> None:
+    def pod(shape: Any) -> Any:
+        return {"spec": {"containers": [{"resources": shape}], "initContainers": [{"resources": shape}, {}]}}
+
+    given = pod(resources)
+
+    assert with_requests(given) == pod(want)
+    assert given == pod(resources)
+
+
+def test_only_pods_get_requests_from_limits(tmp_path: Path) -> None:
+    spec = "{containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+    workload = f"apiVersion: apps/v1\nkind: Deployment\nspec: {{template: {{spec: {spec}}}}}\n"
+    text = f"apiVersion: v1\nkind: Pod\nspec: {spec}\n---\n{workload}"
+
+    pods = [manifest.pods[0].data for manifest in read(tmp_path, text).manifests]
+
+    assert [data["spec"]["containers"][0]["resources"] for data in pods] == [
+        {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}},
+        {"limits": {"nvidia.com/gpu": 1}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "want"),
+    [
+        pytest.param("1", 1, id="integer"),
+        pytest.param("0.5", 0.5, id="half"),
+        pytest.param("1e3", 1000, id="exponent"),
+        pytest.param("1.0", 1, id="whole-float"),
+        pytest.param('"1"', "1", id="quoted"),
+        pytest.param("500m", "500m", id="suffix"),
+        pytest.param("null", 0, id="null"),
+    ],
+)
+def test_quantities_reach_the_rules_as_the_api_server_gets_them(
+    tmp_path: Path, written: str, want: Any
+) -> None:
+    text = (
+        "apiVersion: v1\nkind: Pod\nspec: {containers: [{resources: {limits: {nvidia.com/gpu: "
+        + written
+        + "}}}]}\n"
+    )
+
+    (pod,) = only(read(tmp_path, text)).pods
+
+    (place,) = pod.pod.places
+    assert place.container.resources is not None
+    assert place.container.resources.limits == {"nvidia.com/gpu": want}

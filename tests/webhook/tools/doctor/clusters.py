@@ -1,0 +1,42 @@
+"""Installations as a scripted API server shows them: objects by their path, and nothing else is there."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.tools.doctor.cluster import Cluster, Names
+
+NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
+
+
+@contextmanager
+def cluster_of(
+    folder: Path,
+    objects: Mapping[str, Any],
+    *,
+    denied: Collection[str] = (),
+    now: datetime = NOW,
+    config: Path | None = None,
+) -> Iterator[Cluster]:
+    """Serve the objects; a list is a collection. Everything is allowed but what reads as `denied` does: `list nodes`."""
+
+    def answer(request: Request) -> Answer:
+        if request.path.startswith("/apis/authorization.k8s.io/"):
+            asked = msgspec.json.decode(request.body)["spec"]["resourceAttributes"]
+            allowed = f"{asked['verb']} {asked['resource']}" not in denied
+            return Answer(json.dumps({"status": {"allowed": allowed}}).encode(), 201)
+        found = objects.get(request.path)
+        if found is None:
+            return status(404, "not found", "NotFound")
+        if isinstance(found, list):
+            found = {"metadata": {"resourceVersion": "1"}, "items": found}
+        return found if isinstance(found, Answer) else Answer(json.dumps(found).encode())
+
+    with ApiServer(folder, answer) as server:
+        yield Cluster(server.client(), Names(), config=config, now=now)

@@ -1,0 +1,460 @@
+"""Each check on installations that no real cluster shows on demand; the rest is in tests/cluster/test_doctor.py."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.pods.pod import Toleration
+from tests.webhook.cluster.apiserver import Answer, status
+from tests.webhook.tools.doctor.clusters import cluster_of
+from webhook.tools.doctor.check import Result, result_of
+from webhook.tools.doctor.checks.configurations import excluded_by_name
+from webhook.tools.doctor.checks.neighbours import selects
+from webhook.tools.doctor.checks.nodes import told, tolerates
+from webhook.tools.doctor.registry import CHECKS
+from webhook.tools.doctor.wanted import wanted
+
+BY_ID = {check.id: check for check in CHECKS}
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
+QUOTAS = "/apis/gpu-admission.dev/v1alpha1/gpuquotas"
+POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/gpu-admission/endpointslices"
+SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
+GPU = {"nvidia.com/gpu": "8"}
+NVIDIA = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+def test_every_check_has_an_id_of_its_own() -> None:
+    assert len(BY_ID) == len(CHECKS)
+
+
+def lease(holder: str | None, renewed: str | None) -> dict[str, Any]:
+    return {"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}}
+
+
+def node(
+    name: str, labels: dict[str, str], taints: list[dict[str, str]] | None = None, **gpus: str
+) -> dict[str, Any]:
+    allocatable = {"cpu": "64", **(gpus or GPU)}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": [NVIDIA] if taints is None else taints},
+        "status": {"allocatable": allocatable},
+    }
+
+
+def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
+    listed = [
+        {
+            "type": kind,
+            "status": holds,
+            "reason": "R",
+            "message": message,
+            "lastTransitionTime": "2027-01-31T00:00:00Z",
+            "observedGeneration": 1,
+        }
+        for kind, holds, message in conditions
+    ]
+    return {
+        "metadata": {
+            "name": "default",
+            "namespace": "team",
+            "uid": "u",
+            "resourceVersion": "1",
+            "generation": 1,
+        },
+        "spec": {"hard": {"gpus": "4"}, **spec},
+        "status": {"conditions": listed},
+    }
+
+
+def stored(spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the GPUPolicy p as the API server has it, with the spec that was in force last."""
+    status = {} if accepted is None else {"status": {"accepted": accepted}}
+    return {"metadata": {"name": "p", "uid": "u", "generation": 2}, "spec": spec, **status}
+
+
+def other(name: str, **rule: list[str]) -> dict[str, Any]:
+    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"], **rule}
+    return {"metadata": {"name": name}, "webhooks": [{"name": "x.example.com", "rules": [rule]}]}
+
+
+def endpoint(ready: bool | None, *, of: str = "gpu-admission") -> dict[str, Any]:
+    conditions = {} if ready is None else {"conditions": {"ready": ready}}
+    return {
+        "metadata": {"name": "a", "labels": {"kubernetes.io/service-name": of}},
+        "endpoints": [{"addresses": ["10.0.0.1"], **conditions}],
+    }
+
+
+def service(*ports: int) -> dict[str, Any]:
+    return {"spec": {"clusterIP": "10.0.0.2", "ports": [{"port": port} for port in ports]}}
+
+
+@pytest.mark.parametrize(
+    ("check", "objects", "want"),
+    [
+        pytest.param("kubernetes-version", {"/version": {"major": "1", "minor": "30"}}, [], id="new-enough"),
+        pytest.param(
+            "kubernetes-version", {"/version": {"major": "1", "minor": "33+"}}, [], id="as-clouds-write-it"
+        ),
+        pytest.param(
+            "kubernetes-version",
+            {"/version": {"major": "1", "minor": "29", "gitVersion": "v1.29.4"}},
+            [("kubernetes-too-old", "API server v1.29.4")],
+            id="too-old",
+        ),
+        pytest.param("controller", {LEASE: lease("a", "2027-01-31T11:59:50.000000Z")}, [], id="it-leads"),
+        pytest.param(
+            "controller",
+            {LEASE: lease("a", "2027-01-31T11:59:00.000000Z")},
+            [("controller-away", "is held by a and was last renewed 60 s ago")],
+            id="it-did",
+        ),
+        pytest.param(
+            "controller",
+            {LEASE: lease("", "2027-01-31T11:59:59.000000Z")},
+            [("controller-away", "is held by nobody")],
+            id="it-let-go",
+        ),
+        pytest.param(
+            "controller",
+            {LEASE: lease(None, None)},
+            [("controller-away", "was never renewed")],
+            id="an-empty-lease",
+        ),
+        pytest.param("controller", {}, [("controller-missing", "no controller ever led")], id="no-lease"),
+        pytest.param("service", {SERVICE: service(443), SLICES: [endpoint(True)]}, [], id="one-is-ready"),
+        pytest.param(
+            "service", {SERVICE: service(443), SLICES: [endpoint(None)]}, [], id="nothing-said-is-ready"
+        ),
+        pytest.param(
+            "service",
+            {SERVICE: service(443), SLICES: [endpoint(True, of="another")]},
+            [("no-endpoints", "no replica of the webhook is ready")],
+            id="another-service-is",
+        ),
+        pytest.param(
+            "service",
+            {SERVICE: service(8443), SLICES: [endpoint(True)]},
+            [("service-port", "has no port 443")],
+            id="another-port",
+        ),
+        pytest.param(
+            "later-webhooks", {MUTATING: [other("istio"), other("zz-gpu-admission")]}, [], id="earlier-ones"
+        ),
+        pytest.param(
+            "later-webhooks",
+            {MUTATING: [other("zzz")]},
+            [("later-webhook", "x.example.com may change pods after")],
+            id="a-later-one",
+        ),
+        pytest.param(
+            "later-webhooks",
+            {MUTATING: [other("zzz", resources=["*/*"], operations=["*"], apiGroups=["*"])]},
+            [("later-webhook", "x.example.com")],
+            id="a-later-one-for-everything",
+        ),
+        pytest.param(
+            "later-webhooks",
+            {MUTATING: [other("zzz", operations=["UPDATE"]), other("zzzz", resources=["services"])]},
+            [],
+            id="later-ones-for-something-else",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {QUOTAS: [quota(("Ready", "True", ""), ("Exceeded", "False", ""), ("Stale", "False", ""))]},
+            [],
+            id="quotas-are-fine",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {QUOTAS: [quota(("Ready", "True", ""), ("Exceeded", "True", "gpus: 5 used of 4, 1 too many"))]},
+            [("quota-exceeded", "is Exceeded: gpus: 5 used of 4, 1 too many")],
+            id="a-quota-is-exceeded",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {QUOTAS: [quota(("Ready", "True", ""), ("Stale", "True", "pods not heard of for 200 s"))]},
+            [("quota-stale", "is Stale: pods not heard of for 200 s")],
+            id="a-quota-is-stale",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {QUOTAS: [quota()]},
+            [("quota-not-ready", "was never counted")],
+            id="a-quota-was-never-counted",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {
+                QUOTAS: [
+                    quota(
+                        ("Ready", "True", ""),
+                        hard={
+                            "classes": {"nvidia-t4": "1", "deleted": "2"},
+                            "resources": {"nvidia.com/gpus": "1"},
+                        },
+                    )
+                ]
+            },
+            [
+                ("quota-limits-nothing", "spec.hard.classes.deleted is neither a class nor a family"),
+                (
+                    "quota-limits-nothing",
+                    "spec.hard.resources[nvidia.com/gpus] is no resource that asks for a GPU",
+                ),
+            ],
+            id="a-quota-for-a-class-that-was-deleted",
+        ),
+        pytest.param("gpu-quotas", {}, [], id="no-quotas"),
+        pytest.param(
+            "untainted-nodes",
+            {
+                "/api/v1/nodes": [
+                    node("a", {}, []),
+                    node("b", {}, [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]),
+                    node("c", {}),
+                    node("cpu", {}, [], **{"nvidia.com/gpu": "0"}),
+                ]
+            },
+            [("untainted-gpu-node", "Node a, b")],
+            id="taints-that-go-away-are-none",
+        ),
+        pytest.param(
+            "taints",
+            {"/api/v1/nodes": [node("a", {"accelerator": "nvidia-t4"})]},
+            [],
+            id="the-usual-taint-is-tolerated",
+        ),
+        pytest.param(
+            "unknown-classes",
+            {"/api/v1/nodes": [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)]},
+            [("unknown-class", "Node n0, n1, n2 and 2 more has GPUs of no class that is known")],
+            id="many-nodes-are-one-finding",
+        ),
+        pytest.param(
+            "class-labels",
+            {"/api/v1/nodes": [node("a", {"nvidia.com/gpu.product": "NVIDIA-L4"})]},
+            [("node-without-label", "is of class nvidia-l4, but has no label accelerator")],
+            id="a-node-without-the-label",
+        ),
+        pytest.param(
+            "documents",
+            {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]},
+            [
+                ("document-refused", "GPUPolicy/p spec.priorty"),
+                ("document-refused", "GPUPolicy/p spec.rules.gpu-clas"),
+            ],
+            id="documents-of-the-cluster-that-cannot-be-used",
+        ),
+        pytest.param(
+            "custom-resources",
+            {},
+            [("crd-missing", name) for name in wanted().custom_resources],
+            id="no-crds",
+        ),
+        pytest.param(
+            "configurations",
+            {},
+            [
+                ("configuration-missing", "MutatingWebhookConfiguration/zz-gpu-admission"),
+                ("configuration-missing", "ValidatingWebhookConfiguration/zz-gpu-admission"),
+            ],
+            id="nothing-is-installed",
+        ),
+    ],
+)
+def test_a_check(check: str, objects: dict[str, Any], want: list[tuple[str, str]], tmp_path: Path) -> None:
+    with cluster_of(tmp_path, objects) as cluster:
+        result = result_of(BY_ID[check], cluster)
+
+    assert result.not_checked == ()
+    assert [finding.id for finding in result.findings] == [identity for identity, _ in want]
+    for finding, (_, words) in zip(result.findings, want, strict=True):
+        assert words in f"{finding.object} {finding.message}"
+        assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("annotations", "want"),
+    [
+        pytest.param(
+            {},
+            [
+                "ServiceAccount/gpu-admission-webhook in gpu-admission",
+                "ServiceAccount/gpu-admission-controller in gpu-admission",
+            ],
+            id="of-our-own",
+        ),
+        pytest.param(
+            {"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}, [], id="of-cert-manager"
+        ),
+    ],
+)
+def test_the_secret_is_needed_only_where_the_certificate_is_ours(
+    annotations: dict[str, str], want: list[str], tmp_path: Path
+) -> None:
+    configuration = {"metadata": {"annotations": annotations}}
+    objects = {f"{MUTATING}/zz-gpu-admission": configuration}
+    with cluster_of(tmp_path, objects, denied=["watch secrets"]) as cluster:
+        findings = result_of(BY_ID["service-accounts"], cluster).findings
+
+    assert [finding.object for finding in findings] == want
+    assert all("watch secrets" in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("check", "objects", "denied", "why"),
+    [
+        pytest.param("taints", {}, ["list nodes"], "you may not list nodes", id="a-right-is-missing"),
+        pytest.param(
+            "resource-quotas",
+            {"/api/v1/resourcequotas": status(403, "resourcequotas is forbidden", "Forbidden")},
+            [],
+            "the API server says: resourcequotas is forbidden",
+            id="refused-all-the-same",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {QUOTAS: Answer(b"no JSON")},
+            [],
+            "the API server says: the list of",
+            id="no-json",
+        ),
+        pytest.param(
+            "resource-quotas",
+            {"/api/v1/resourcequotas": status(500, "etcd is away", "InternalError")},
+            [],
+            "the API server says: etcd is away",
+            id="an-api-server-in-trouble",
+        ),
+        pytest.param(
+            "kubernetes-version", {"/version": {"major": "x"}}, [], "tells no version", id="no-version"
+        ),
+        pytest.param("entries", {}, [], "there is no configuration of ours", id="nothing-to-compare"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_said(
+    check: str, objects: dict[str, Any], denied: list[str], why: str, tmp_path: Path
+) -> None:
+    with cluster_of(tmp_path, objects, denied=denied) as cluster:
+        result = result_of(BY_ID[check], cluster)
+
+    assert result.findings == ()
+    (missed,) = result.not_checked
+    assert why in missed.why
+
+
+def test_a_directory_with_a_mistake_leaves_open_what_depends_on_it(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "policy.yaml").write_text("{")
+    nodes = {"/api/v1/nodes": [node("a", {"accelerator": "nvidia-t4"})]}
+    with cluster_of(tmp_path, nodes, config=config) as cluster:
+        results = {
+            name: result_of(BY_ID[name], cluster) for name in ("documents", "taints", "untainted-nodes")
+        }
+
+    assert [finding.id for finding in results["documents"].findings] == ["document-refused"]
+    assert [each.why for each in results["taints"].not_checked] == [
+        "the configuration cannot be used: see check `documents`"
+    ]
+    assert results["untainted-nodes"] == Result(BY_ID["untainted-nodes"])
+
+
+def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -> None:
+    # The taint would be tolerated by the newest policy, which cannot be used, and not by the one in force.
+    tainted = node("a", {"accelerator": "nvidia-t4"}, [NVIDIA, {"key": "ml", "effect": "NoSchedule"}])
+    newest = {"rules": {"gpu-toleration": {"tolerations": [{"key": "ml", "operator": "Exists"}]}}, "x": 1}
+    objects = {"/api/v1/nodes": [tainted], POLICIES: [stored(newest, {"priority": 1})]}
+    with cluster_of(tmp_path, objects) as cluster:
+        found = result_of(BY_ID["taints"], cluster).findings
+
+    assert [finding.id for finding in found] == ["taint-not-tolerated"]
+    assert "has the taint ml:NoSchedule" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("toleration", "taint", "want"),
+    [
+        pytest.param(
+            {"key": "a", "operator": "Exists"},
+            {"key": "a", "value": "b", "effect": "NoSchedule"},
+            True,
+            id="exists",
+        ),
+        pytest.param(
+            {"key": "a", "value": "b"}, {"key": "a", "value": "b", "effect": "NoSchedule"}, True, id="equal"
+        ),
+        pytest.param(
+            {"key": "a", "value": "c"},
+            {"key": "a", "value": "b", "effect": "NoSchedule"},
+            False,
+            id="another-value",
+        ),
+        pytest.param(
+            {"key": "a", "operator": "Exists", "effect": "NoExecute"},
+            {"key": "a", "effect": "NoSchedule"},
+            False,
+            id="another-effect",
+        ),
+        pytest.param({"operator": "Exists"}, {"key": "a", "effect": "NoSchedule"}, True, id="everything"),
+    ],
+)
+def test_tolerates(toleration: dict[str, str], taint: dict[str, str], want: bool) -> None:
+    assert tolerates(msgspec.convert(toleration, Toleration), msgspec.convert(taint, Toleration)) is want
+
+
+NAME = "kubernetes.io/metadata.name"
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "selected", "excluded"),
+    [
+        pytest.param({}, {}, True, frozenset(), id="everything"),
+        pytest.param(
+            {"matchExpressions": [{"key": NAME, "operator": "NotIn", "values": ["a", "b"]}]},
+            {NAME: "a"},
+            False,
+            frozenset({"a", "b"}),
+            id="not-by-name",
+        ),
+        pytest.param({"matchLabels": {"gpu": "yes"}}, {"gpu": "no"}, False, None, id="by-label"),
+        pytest.param(
+            {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
+            {"gpu": ""},
+            True,
+            None,
+            id="if-there",
+        ),
+        pytest.param(
+            {"matchExpressions": [{"key": "cpu", "operator": "DoesNotExist"}]},
+            {"cpu": ""},
+            False,
+            None,
+            id="if-not-there",
+        ),
+        pytest.param(
+            {"matchExpressions": [{"key": NAME, "operator": "In", "values": ["a"]}]},
+            {NAME: "a"},
+            True,
+            None,
+            id="by-name",
+        ),
+    ],
+)
+def test_selectors(
+    selector: dict[str, Any], labels: dict[str, str], selected: bool, excluded: frozenset[str] | None
+) -> None:
+    assert selects(selector, labels) is selected
+    assert excluded_by_name(selector) == excluded
+
+
+def test_a_few_names_stand_for_many() -> None:
+    assert told(["c", "a", "b"]) == "a, b, c"
+    assert told("edcba") == "a, b, c and 2 more"

@@ -1,0 +1,45 @@
+"""What doctor holds installations against is what deploy/ has; UPDATE_WANTED=1 writes it anew."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from webhook.tools.doctor.wanted import wanted, wanted_of
+
+ROOT = Path(__file__).parents[4]
+KEPT = ROOT / "webhook" / "doctor" / "wanted.json"
+
+
+def manifests() -> Iterator[dict[str, Any]]:
+    """Yield what deploy/ would have an operator apply: the rendered manifests where there are some."""
+    static = ROOT / "deploy" / "static"
+    for path in sorted((static if static.is_dir() else ROOT / "deploy").glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if isinstance(document, dict) and document.get("kind") not in {None, "Kustomization"}:
+                yield document
+
+
+def test_wanted_is_what_deploy_has() -> None:
+    found = wanted_of(manifests())
+    text = msgspec.json.format(msgspec.json.encode(found, order="deterministic"), indent=1)
+    if os.environ.get("UPDATE_WANTED"):
+        KEPT.write_bytes(text + b"\n")
+
+    assert KEPT.read_bytes() == text + b"\n", "UPDATE_WANTED=1 writes it anew"
+    assert set(found.configurations) == {
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+    }
+    assert "gpuquotas.gpu-admission.dev" in found.custom_resources
+
+
+def test_the_namespace_of_an_installation_is_put_in() -> None:
+    entries = wanted("ml-platform").configurations["mutatingwebhookconfigurations"]
+    (expression,) = entries["pods.mutate.gpu-admission.dev"]["namespaceSelector"]["matchExpressions"]
+
+    assert "ml-platform" in expression["values"]
+    assert "gpu-admission" not in expression["values"]

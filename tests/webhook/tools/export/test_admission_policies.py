@@ -1,0 +1,249 @@
+"""Which objects come of which documents: policies, modes, namespaces, times, versions."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from webhook.configuration.loader import load_directory
+from webhook.tools.export.admission_policies import Backstop, Wish, backstop
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HEAD = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\n"
+ALL_OFF = "gpu-requests: {mode: disabled}, gpu-toleration: {mode: disabled}, gpu-isolation: {mode: disabled}"
+
+
+def policy(name: str, spec: str, rules: str = "") -> str:
+    return f"{HEAD}metadata: {{name: {name}}}\nspec: {{{spec}, rules: {{{rules}}}}}\n"
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Any:
+    def export(*documents: str, **wish: Any) -> Backstop:
+        (tmp_path / "p.yaml").write_text("---\n".join(documents))
+        return backstop(load_directory(tmp_path if documents else None), Wish(now=NOW, **wish))
+
+    return export
+
+
+def names(made: Backstop, kind: str = "") -> list[str]:
+    return [
+        each["metadata"]["name"].removeprefix("gpu-admission.")
+        for each in made.objects
+        if each["kind"] == kind
+    ]
+
+
+def actions(made: Backstop) -> dict[str, list[str]]:
+    return {
+        each["metadata"]["name"].removeprefix("gpu-admission."): each["spec"]["validationActions"]
+        for each in made.objects
+        if each["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+
+
+def conditions(made: Backstop, name: str) -> dict[str, str]:
+    (found,) = [
+        each for each in made.objects
+        if each["metadata"]["name"] == f"gpu-admission.{name}" and not each["kind"].endswith("Binding")
+    ]  # fmt: skip
+    return {each["name"]: each["expression"] for each in found["spec"].get("matchConditions", [])}
+
+
+def test_the_built_in_defaults(exported: Any) -> None:
+    made = exported()
+
+    assert names(made, "MutatingAdmissionPolicy") == ["built-in.gpu-toleration"]
+    assert actions(made) == {
+        "built-in.gpu-isolation.advice": ["Audit"],
+        "built-in.gpu-isolation.exposed": ["Audit"],
+        "built-in.gpu-isolation.exposed-ephemeral": ["Audit"],
+        "built-in.gpu-requests": ["Deny"],
+        "built-in.gpu-requests.templates": ["Warn"],
+    }
+    assert (
+        conditions(made, "built-in.gpu-toleration")["not-exempted"]
+        == "!(request.namespace in ['kube-system'])"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "denied", "advised", "template", "enforced_template"),
+    [
+        pytest.param("enforce", "Deny", "Warn", "Warn", "Deny", id="enforce"),
+        pytest.param("warn", "Warn", "Warn", "Warn", "Warn", id="warn"),
+        pytest.param("audit", "Audit", "Audit", "Audit", "Audit", id="audit"),
+    ],
+)
+def test_modes(
+    exported: Any, mode: str, denied: str, advised: str, template: str, enforced_template: str
+) -> None:
+    rules = f"gpu-requests: {{mode: {mode}}}, gpu-isolation: {{mode: {mode}}}"
+    found = actions(exported(policy("default", "templates: warn", rules)))
+    strict = actions(exported(policy("default", "templates: enforce", rules)))
+
+    assert found["default.gpu-requests"] == found["default.gpu-isolation.exposed"] == [denied]
+    assert found["default.gpu-isolation.advice"] == [advised]
+    assert found["default.gpu-requests.templates"] == [template]
+    assert strict["default.gpu-requests.templates"] == [enforced_template]
+
+
+def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told(exported: Any) -> None:
+    made = exported(
+        policy("default", "priority: 0", "gpu-toleration: {mode: warn}, gpu-isolation: {mode: audit}")
+    )
+
+    assert names(made, "MutatingAdmissionPolicy") == []
+    told = [str(gap) for gap in made.gaps if gap.policy == "default"]
+    assert len(told) == 2
+    assert all("what it adds: mode" in gap for gap in told)
+
+
+def test_disabled_rules_come_to_nothing(exported: Any) -> None:
+    made = exported(policy("default", "priority: 0", ALL_OFF))
+
+    assert made.objects == ()
+    assert {gap.rule for gap in made.gaps} >= {"gpu-quota", "model-warming"}
+
+
+def test_each_policy_leaves_alone_what_an_earlier_one_governs(exported: Any) -> None:
+    made = exported(
+        policy("a", "priority: 2, match: {namespaces: [ml, 'ml-*']}"),
+        policy("b", "priority: 1, match: {namespaces: ['m*']}"),
+        policy("c", "match: {namespaces: ['*']}"),
+        policy("d", "priority: -1, match: {namespaces: [never]}"),
+    )
+    governed = {
+        name: {
+            key: value
+            for key, value in conditions(made, f"{name}.gpu-requests").items()
+            if key.startswith("governed")
+        }
+        for name in "abc"
+    }
+
+    assert governed == {
+        "a": {"governed-by-a": "request.namespace in ['ml'] || request.namespace.matches(r'^(ml-.*)$')"},
+        "b": {
+            "governed-by-b": "request.namespace.matches(r'^(m.*)$')",
+            "governed-by-no-earlier-policy": (
+                "!(request.namespace in ['ml'] || request.namespace.matches(r'^(ml-.*)$'))"
+            ),
+        },
+        "c": {
+            "governed-by-no-earlier-policy": (
+                "!(request.namespace in ['ml'] || request.namespace.matches(r'^(ml-.*|m.*)$'))"
+            )
+        },
+    }
+    assert not any(name.startswith(("d.", "built-in.")) for name in names(made, "ValidatingAdmissionPolicy"))
+
+
+def test_times_are_read_when_it_is_exported(exported: Any) -> None:
+    exemptions = (
+        "exemptions: [{namespaces: [over], reason: r, until: 2026-11-20}, "
+        "{namespaces: [legacy], rules: [gpu-requests], reason: r, until: 2026-11-30}]"
+    )
+    made = exported(policy("default", f"{exemptions}, pausedUntil: 2026-11-21T13:00:00Z"))
+
+    assert set().union(*actions(made).values()) == {"Audit"}
+    assert names(made, "MutatingAdmissionPolicy") == []
+    assert conditions(made, "default.gpu-requests")["not-exempted"] == "!(request.namespace in ['legacy'])"
+    assert "not-exempted" not in conditions(made, "default.gpu-isolation.exposed")
+    assert made.ending == (
+        "policy default is paused until 2026-11-21T13:00:00+00:00: its rules only audit",
+        "policy default exempts legacy until the end of 2026-11-30",
+    )
+
+
+def test_a_rule_from_which_every_namespace_is_exempted(exported: Any) -> None:
+    made = exported(policy("default", "exemptions: [{namespaces: ['*'], rules: [gpu-requests], reason: r}]"))
+
+    assert not any(".gpu-requests" in name for name in names(made, "ValidatingAdmissionPolicy"))
+
+
+def test_an_older_api_server_gets_no_mutations(exported: Any) -> None:
+    made = exported(mutations=None)
+
+    assert {each["kind"] for each in made.objects} == {
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
+    assert "gpu-toleration: what it adds: needs MutatingAdmissionPolicy" in str(list(map(str, made.gaps)))
+
+
+def test_what_every_object_has(exported: Any) -> None:
+    made = exported(policy("default", "priority: 0"), excluded=("kube-system", "gpu-admission"))
+
+    for each in made.objects:
+        assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "gpu-admission"
+        assert each["metadata"]["annotations"]["gpu-admission.dev/description"]
+        if each["kind"].endswith("Binding"):
+            assert each["spec"]["policyName"] == each["metadata"]["name"]
+        else:
+            (excluding,) = each["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+            assert excluding["values"] == ["kube-system", "gpu-admission"]
+            is_of_templates = each["metadata"]["name"].endswith(".templates")
+            assert each["spec"]["failurePolicy"] == ("Ignore" if is_of_templates else "Fail")
+
+
+def test_it_is_the_same_every_time(exported: Any) -> None:
+    documents = [policy("b", "match: {namespaces: [x]}"), policy("default", "priority: 0")]
+
+    assert msgspec.json.encode(exported(*documents)) == msgspec.json.encode(exported(*documents))
+
+
+def test_long_names_are_cut_and_stay_apart(exported: Any) -> None:
+    made = exported(policy("p" * 253, "priority: 0"))
+    found = names(made, "ValidatingAdmissionPolicy")
+
+    assert len(found) == len(set(found)) == 5
+    assert all(len(f"gpu-admission.{name}") <= 253 for name in found)
+
+
+def test_entitlement_only_where_classes_are_restricted(exported: Any) -> None:
+    free = exported(policy("default", "priority: 0"))
+    restricted = exported(policy("default", "priority: 0", "gpu-class: {allowed: [nvidia-t4]}"))
+
+    assert not any("gpu-class" in name for name in names(free, "ValidatingAdmissionPolicy"))
+    assert actions(restricted)["default.gpu-class.entitlement"] == ["Deny"]
+    assert any("entitlement" in gap.what for gap in free.gaps)
+    assert not any("entitlement" in gap.what for gap in restricted.gaps)
+
+
+def test_labels_of_namespaces_are_asked_where_they_are_known(exported: Any) -> None:
+    selector = (
+        "{matchLabels: {team: ml}, matchExpressions: [{key: a/b, operator: NotIn, values: [low, high]}]}"
+    )
+    made = exported(
+        policy("chosen", f"priority: 1, match: {{namespaces: ['m*'], namespaceSelector: {selector}}}"),
+        policy(
+            "default",
+            "exemptions: [{namespaces: ['*'], namespaceSelector: {matchLabels: {old: ''}}, reason: r}]",
+        ),
+    )
+    variables = {
+        each["metadata"]["name"]: {
+            variable["name"]: variable["expression"] for variable in each["spec"]["variables"]
+        }
+        for each in made.objects
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    }
+    labels = "namespaceObject.metadata.?labels"
+    selected = (
+        f"({labels}[?'team'] == optional.of('ml') && "
+        f"!['low', 'high'].exists(value, {labels}[?'a/b'] == optional.of(value)))"
+    )
+
+    assert (
+        conditions(made, "chosen.gpu-requests")["governed-by-chosen"]
+        == "request.namespace.matches(r'^(m.*)$')"
+    )
+    assert variables["gpu-admission.chosen.gpu-requests"]["holds"] == selected
+    assert variables["gpu-admission.default.gpu-requests"]["holds"] == (
+        f"!((request.namespace.matches(r'^(m.*)$')) && {selected}) &&\n"
+        f"!((true) && ({labels}[?'old'] == optional.of('')))"
+    )
+    assert all(each["findings"].startswith("!variables.holds ? [] :") for each in variables.values())

@@ -1,0 +1,143 @@
+"""What the pieces of CEL say, read back: their regular expressions are those of Python, too, and their lists are plain."""
+
+import re
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from policies.gpus.resource_mapping import Measure, ResourcePattern, Vocabulary, VocabularySpec
+from policies.rules.gpu_isolation import holds_gpu_devices
+from webhook.configuration.loader import load_directory
+from webhook.tools.export.cel import fits, glob_regex, names_gpu, text
+from webhook.tools.export.isolation import GPU_DEVICE_PATHS
+from webhook.tools.export.templates import plural
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [
+        pytest.param("plain", "'plain'", id="plain"),
+        pytest.param("it's", r"'it\'s'", id="quote"),
+        pytest.param("a\\b", r"'a\\b'", id="backslash"),
+        pytest.param("a\nb\x00", r"'a\nb\U00000000'", id="control-characters"),
+        pytest.param("größer …", "'größer …'", id="other-letters"),
+    ],
+)
+def test_literals(value: str, want: str) -> None:
+    assert text(value) == want
+
+
+@pytest.mark.parametrize(
+    ("globs", "want"),
+    [
+        pytest.param(["a[b"], r"n.matches(r'^(a\[b)$')", id="bracket-that-is-never-closed"),
+        pytest.param(["*"], "true", id="everything"),
+        pytest.param(["a", "*", "b-*"], "true", id="everything-among-others"),
+        pytest.param(["ml", "web", "ml"], "n in ['ml', 'web']", id="names"),
+        pytest.param(["ml-*"], "n.matches(r'^(ml-.*)$')", id="glob"),
+        pytest.param(["a", "b?"], "n in ['a'] || n.matches(r'^(b.)$')", id="both"),
+        pytest.param([], "false", id="nothing"),
+    ],
+)
+def test_globs(globs: list[str], want: str) -> None:
+    assert fits("n", globs) == want
+
+
+GLOBS = st.lists(
+    st.sampled_from(["*", "?", "[a-b]", "[!a]", "[]a]", "]", "!", "a", "b", "-", ".", "^", "\\"]),
+    max_size=6,
+).map("".join)
+
+
+@given(GLOBS, st.text("ab-.]^\\", max_size=6))
+def test_a_glob_fits_what_fnmatch_fits(glob: str, name: str) -> None:
+    assert bool(re.fullmatch(glob_regex(glob), name)) is fnmatchcase(name, glob)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["/", "//", ".", "dev", "dri", "nvidia0", "kfd", "kfd2", "accel", "x", "..."]),
+        max_size=6,
+    )
+)
+def test_device_paths_are_those_of_the_rule(parts: list[str]) -> None:
+    path = "".join(parts)
+    assume(".." not in path.split("/"))  # the API server refuses it
+    assert any(re.search(regex, path) for regex in GPU_DEVICE_PATHS) is holds_gpu_devices(path)
+
+
+# ---- resource names
+
+
+def evaluated(condition: str, name: str) -> bool:
+    """Return what a condition over resource names says, translated to Python."""
+    python = re.sub(r"name\.matches\((r'[^']*')\)", r"bool(re.search(\1, name))", condition)
+    python = python.replace("name.startsWith", "name.startswith").replace("||", " or ").replace("&&", " and ")
+    return bool(eval(f"({python.replace('!(', 'not (')})", {"re": re, "name": name, "false": False}))  # noqa: S307  our own text
+
+
+NAMES = [
+    "nvidia.com/gpu",
+    "nvidia.com/gpux",
+    "nvidia.com/mig-1g.10gb",
+    "nvidia.com/mig-1g.10gb.shared",
+    "nvidia.com/mig-",
+    "nvidia-com/gpu",
+    "gpu.intel.com/i915",
+    "gpu.intel.com/i915_monitoring",
+    "gpu.intel.com/monitoring",
+    "gpu.intel.com/memory.max",
+    "huawei.com/Ascend910-memory",
+    "huawei.com/Ascend910",
+    "volcano.sh/vgpu-cores",
+    "deviceclass.resource.kubernetes.io/big",
+    "rdma/hca",
+    "cpu",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gpu_names_are_those_of_the_vocabulary(name: str) -> None:
+    vocabulary = load_directory(None).vocabulary
+    resource = vocabulary.resource(name)
+
+    assert evaluated(names_gpu("name", vocabulary), name) is (resource is not None)
+    counted = names_gpu("name", vocabulary, lambda measure: measure.is_count)
+    assert evaluated(counted, name) is (resource is not None and resource.measure.is_count)
+
+
+PATTERNS = st.lists(
+    st.builds(
+        lambda pattern, measure: ResourcePattern(pattern=pattern, measure=measure),
+        st.sampled_from(["g/a", "g/*", "g/a*", "g/*b", "g/ab", "h/*", "g/a*b"]),
+        st.sampled_from([Measure.DEVICES, Measure.NOTHING, Measure.MEMORY_MIB]),
+    ),
+    max_size=6,
+)
+
+
+@given(PATTERNS, st.sampled_from(["g/a", "g/ab", "g/aab", "g/b", "g/c", "h/a", "g/"]))
+def test_the_first_pattern_that_fits_decides(patterns: list[ResourcePattern], name: str) -> None:
+    vocabulary = Vocabulary([VocabularySpec(resources=tuple(patterns))])
+    resource = vocabulary.resource(name)
+
+    for wanted in (frozenset(Measure), frozenset({Measure.DEVICES}), frozenset({Measure.MEMORY_MIB})):
+        condition = names_gpu("name", vocabulary, wanted.__contains__)
+        assert evaluated(condition, name) is (resource is not None and resource.measure in wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        ("Deployment", "deployments"),
+        ("PyTorchJob", "pytorchjobs"),
+        ("NetworkPolicy", "networkpolicies"),
+        ("Gateway", "gateways"),
+        ("Ingress", "ingresses"),
+    ],
+)
+def test_plurals(kind: str, want: str) -> None:
+    assert plural(kind) == want

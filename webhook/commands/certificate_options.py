@@ -1,0 +1,122 @@
+"""What the controller's command line says about certificates."""
+
+import datetime as dt
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+from prometheus_client import CollectorRegistry
+
+from certs.rotation import Terms
+from webhook.certificates.objects import SecretName
+from webhook.cluster.api import ApiClient
+from webhook.controller.certificate_loop import CertificateLoop
+
+SERVICE = "gpu-admission"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_DEFAULTS = Terms(names=())
+
+
+class CertificateOptions(NamedTuple):
+    """As given; `secret` is None where this controller keeps no certificates."""
+
+    secret: str | None
+    names: tuple[str, ...]
+    ca_days: float
+    leaf_days: float
+    propagation_seconds: float
+    retirement_seconds: float
+
+    def loop(self, api: ApiClient, namespace: str, registry: CollectorRegistry) -> CertificateLoop | None:
+        """Return what keeps them, in `namespace` if the Secret's name has none."""
+        if self.secret is None:
+            return None
+        secret = SecretName.of(self.secret, namespace)
+        terms = Terms(
+            names=self.names or service_names(secret.namespace),
+            authority_lifetime=dt.timedelta(days=self.ca_days),
+            leaf_lifetime=dt.timedelta(days=self.leaf_days),
+            propagation=dt.timedelta(seconds=self.propagation_seconds),
+            retirement=dt.timedelta(seconds=self.retirement_seconds),
+        )
+        return CertificateLoop(api, secret, terms, registry)
+
+
+def service_names(namespace: str) -> tuple[str, ...]:
+    """Return what API servers ask our Service for, and the shorter form that people use."""
+    return (f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}")
+
+
+def certificate_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets them as `certificates`, a CertificateOptions."""
+
+    @functools.wraps(command)
+    def packed(**given: Any) -> Any:
+        values = {name: given.pop(f"certificate_{name}") for name in CertificateOptions._fields}
+        return command(**given, certificates=CertificateOptions(**values))
+
+    decorated: Callable[..., Any] = packed
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def _dns_names(
+    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    for name in given:
+        if not _NAME.fullmatch(name):
+            raise click.BadParameter(f'"{name}" is no DNS name')
+    return given
+
+
+_OPTIONS = (
+    click.option(
+        "--certificate-secret",
+        metavar="[NAMESPACE/]NAME",
+        help="Keep authority and certificate of the webhook in this Secret, and the caBundles of zz-gpu-admission right.",
+    ),
+    click.option(
+        "--certificate-name",
+        "certificate_names",
+        metavar="DNS",
+        multiple=True,
+        callback=_dns_names,
+        help="Name in the certificate (repeatable); left out: of the Service gpu-admission beside the Secret.",
+    ),
+    click.option(
+        "--ca-days",
+        "certificate_ca_days",
+        default=_DEFAULTS.authority_lifetime / dt.timedelta(days=1),
+        show_default=True,
+        type=click.FloatRange(min=2.0),
+        help="Life of a certificate authority; replaced after two thirds of it.",
+    ),
+    click.option(
+        "--leaf-days",
+        "certificate_leaf_days",
+        default=_DEFAULTS.leaf_lifetime / dt.timedelta(days=1),
+        show_default=True,
+        # Certificates are dated back by an hour, which counts as part of their life.
+        type=click.FloatRange(min=1.0),
+        help="Life of a certificate; replaced after two thirds of it.",
+    ),
+    click.option(
+        "--propagation-seconds",
+        "certificate_propagation_seconds",
+        default=_DEFAULTS.propagation.total_seconds(),
+        show_default=True,
+        type=click.FloatRange(min=0.0),
+        help="What every API server has to take note of a new authority before certificates are issued by it.",
+    ),
+    click.option(
+        "--retirement-seconds",
+        "certificate_retirement_seconds",
+        default=_DEFAULTS.retirement.total_seconds(),
+        show_default=True,
+        type=click.FloatRange(min=0.0),
+        help="What every server has to load a certificate of it before the old authority is dropped.",
+    ),
+)

@@ -1,1 +1,0 @@
-"""One file a group of checks; `webhook.doctor.registry` lists them all."""

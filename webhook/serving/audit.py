@@ -1,0 +1,142 @@
+"""The audit log: one JSON line for every decision, to standard output or to a file.
+
+Requests only hand their line over; a thread of its own writes whatever has gathered in one go, every tenth of a second. So
+neither a slow pipe nor a full disk can delay or change a decision: what could not be written is counted instead. A process
+that is killed outright loses at most that tenth of a second of lines.
+"""
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from policies.finding import shown
+from webhook.serving.engine import Decision, Judged
+from webhook.serving.review import AdmissionRequest
+
+QUEUE_LIMIT = 10_000
+"""Lines that may wait. A line is some 1 to 20 KiB, so a stuck disk costs at most some 200 MiB, commonly 10."""
+
+WRITE_INTERVAL = 0.1
+"""Seconds between two writes."""
+
+
+class AuditLog:
+    """Writes lines to a file descriptor from a thread of its own. `lost` is told the number of lines that were not written."""
+
+    def __init__(self, descriptor: int, lost: Callable[[int], object]) -> None:
+        self._descriptor = descriptor
+        self._lost = lost
+        self._waiting: deque[bytes] = deque()
+        self._mid_line = False
+        self._stopping = threading.Event()
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
+
+    @classmethod
+    def to(cls, target: str, lost: Callable[[int], object]) -> "AuditLog":
+        """Open `target`, a path or `-` for standard output; `OSError` if that cannot be done."""
+        if target == "-":
+            return cls(sys.stdout.fileno(), lost)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        return cls(os.open(Path(target), flags, 0o640), lost)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Take one record; it is written soon after. Never blocks, never raises for want of space."""
+        if len(self._waiting) >= QUEUE_LIMIT:
+            self._lost(1)
+            return
+        self._waiting.append(msgspec.json.encode(record) + b"\n")
+
+    def stop(self) -> None:
+        """Write what is waiting and end the thread."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        self._flush()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(WRITE_INTERVAL):
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._writing:
+            lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            if lines:
+                self._write_lines(lines)
+
+    def _write_lines(self, lines: list[bytes]) -> None:
+        # After a line that was cut short by a full disk, the next one starts on a line of its own.
+        data = (b"\n" if self._mid_line else b"") + b"".join(lines)
+        written = 0
+        while written < len(data):
+            try:
+                written += os.write(self._descriptor, data[written:])
+            except OSError:
+                break
+        if written < len(data):
+            self._lost(data[written:].count(b"\n"))
+        if written:
+            self._mid_line = data[written - 1 : written] != b"\n"
+
+
+def audit_record(
+    request: AdmissionRequest,
+    *,
+    phase: str,
+    verdict: str,
+    started: datetime,
+    seconds: float,
+    name: str,
+    decisions: list[Decision],
+) -> dict[str, Any]:
+    """Return what the audit log says of one answered request."""
+    record: dict[str, Any] = {
+        "time": started.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "uid": request.uid,
+        "phase": phase,
+        "operation": request.operation,
+        "kind": request.kind.kind,
+        "namespace": request.namespace,
+        "name": name,
+        "user": request.user_info.username,
+        "dryRun": bool(request.dry_run),
+        "verdict": verdict,
+        "durationMs": round(seconds * 1000, 3),
+    }
+    findings = [_finding(judged) for decision in decisions for judged in decision.judged]
+    if findings:
+        record["findings"] = findings
+    for decision in decisions[:1]:
+        record["policy"] = {"name": decision.policy.name, "version": decision.policy.version}
+        if decision.paused_until is not None:
+            record["policy"]["pausedUntil"] = decision.paused_until
+        if decision.exemption is not None:
+            record["exemption"] = {"reason": decision.exemption.reason}
+        if decision.changes and verdict == "patched":
+            record["operations"] = decision.operations
+            record["injected"] = [{"rule": c.rule, "what": c.change.what} for c in decision.changes]
+    return record
+
+
+def _finding(judged: Judged) -> dict[str, Any]:
+    finding = judged.finding
+    told = {
+        "rule": finding.rule,
+        "outcome": judged.outcome.value,
+        "path": finding.path,
+        "container": finding.container,
+        "value": None if finding.value is None else shown(finding.value),
+        "message": finding.message,
+        "remedy": finding.remedy,
+    }
+    return {key: value for key, value in told.items() if value}

@@ -1,0 +1,140 @@
+"""Review of our own documents at `kubectl apply`: the set that would be in force is checked as a whole, with the candidate.
+
+Refused is what is wrong with the candidate, or would be wrong with others because of it. What is wrong with others anyway is
+only told: else two bad documents could never be mended one by one. Nor does anything stop a pause.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from policies.finding import Finding, Severity
+from policies.policy import Labels
+from webhook.configuration.advice import policy_advice
+from webhook.configuration.choice import PAUSE, is_pause, problems_of, with_pause
+from webhook.configuration.documents import (
+    POLICY,
+    QUOTA,
+    Collected,
+    Document,
+    LocatedProblem,
+    Place,
+    read_document,
+)
+from webhook.configuration.loader import load_objects
+from webhook.configuration.source import Source
+from webhook.serving.review import AdmissionRequest
+
+ID = "configuration"
+"""Stands where a rule's id does."""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+    spec: dict[str, object]
+
+
+_OBJECT = msgspec.json.Decoder(_Object)
+
+
+class DocumentReviews:
+    """Knows the documents of `source`; `namespaces` returns those that exist, None if nobody knows."""
+
+    def __init__(self, source: Source, namespaces: Callable[[], Mapping[str, Labels] | None]) -> None:
+        self._source = source
+        self._namespaces = namespaces
+
+    def findings(self, request: AdmissionRequest, now: datetime) -> list[Finding]:
+        """Return what there is to say about creating or changing the document. Raises msgspec.ValidationError."""
+        if request.operation not in {"CREATE", "UPDATE"}:
+            return []
+        seen = _OBJECT.decode(request.object)
+        before = _OBJECT.decode(request.old_object).spec if request.operation == "UPDATE" else None
+        if before == seen.spec or seen.metadata.deletion_timestamp is not None:
+            return []
+        metadata = seen.metadata
+        name = request.name or metadata.name or metadata.generate_name.rstrip("-")
+        document = Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
+        if not self._source.state.read:
+            return [*_own(_problems_alone(document), document), _UNREAD]
+        found = self._problems(document)
+        if found:
+            # What it names may have been applied a moment ago; only what is stored now is a reason to refuse.
+            self._source.refresh()
+            found = self._problems(document)
+        if found and before is not None and _is_only_a_pause(document, before):
+            return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
+        return found or list(self._advice(document, now))
+
+    def _known(self) -> list[Document]:
+        """Return what documents have to go together with: a quota is named by none."""
+        return [each for each in self._source.documents if each.kind != QUOTA]
+
+    def _problems(self, document: Document) -> list[Finding]:
+        known = self._known()
+        others = [each for each in known if each.key != document.key]
+        problems, already = problems_of([*others, document]), frozenset(problems_of(known))
+        return [*_own(problems, document), *_caused(problems, document, already)]
+
+    def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
+        others = [each for each in self._known() if each.key != document.key]
+        if document.kind != QUOTA and self._source.origin != "cluster":
+            yield _warning("is not in force: gpu-admission reads its configuration from a directory")
+        broken = problems_of(others)
+        if document.kind != QUOTA and broken:
+            titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
+            yield _warning(f"will not be in force before what is wrong elsewhere is mended: {titles}")
+        if document.kind == POLICY:
+            bad = {problem.document for problem in broken}
+            configuration = load_objects([*(each for each in others if each.title not in bad), document])
+            advice = policy_advice(configuration, document.name, now, self._namespaces())
+            yield from (_warning(message, path) for path, message in advice)
+
+
+def _problems_alone(document: Document) -> list[LocatedProblem]:
+    collected = Collected()
+    read_document(Place("", document.data), collected)
+    return collected.problems
+
+
+def _own(
+    problems: tuple[LocatedProblem, ...] | list[LocatedProblem], document: Document
+) -> Iterator[Finding]:
+    return (
+        Finding(rule=ID, path=problem.path, message=problem.message)
+        for problem in problems
+        if problem.document == document.title
+    )
+
+
+def _caused(
+    problems: tuple[LocatedProblem, ...], document: Document, already: frozenset[LocatedProblem]
+) -> Iterator[Finding]:
+    """Yield what would be wrong with other documents that is not wrong yet."""
+    for problem in problems:
+        if problem.document != document.title and problem not in already:
+            message = f"would make {problem.document} unusable: {problem.path}: {problem.message}"
+            yield Finding(rule=ID, message=message)
+
+
+def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
+    return (
+        document.kind == POLICY
+        and is_pause(document.spec.get(PAUSE))
+        and with_pause(document.spec, None) == with_pause(dict(before), None)
+    )
+
+
+def _warning(message: str, path: str = "") -> Finding:
+    return Finding(rule=ID, path=path, message=message, severity=Severity.WARNING)
+
+
+_UNREAD = _warning("was checked by itself alone: the other documents could not be read yet")

@@ -1,0 +1,242 @@
+"""Run the rules over a pod and say what follows.
+
+Deterministic and without I/O; the time is an argument. Every rule runs even after one has refused the pod, so that its
+author sees everything at once.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import Enum
+from typing import Self
+
+import msgspec
+
+from policies.finding import Finding, Severity
+from policies.placement.nodes import NodeFacts
+from policies.pods.annotations import INJECTED
+from policies.pods.patch import Change, Operation, PodDraft
+from policies.pods.pod import Pod
+from policies.policy import Binding, EffectivePolicy, Exemption, Labels
+from policies.rule import Context, Mode, Phase
+from webhook.configuration.snapshot import Configuration
+
+MOST_FINDINGS = 100
+"""Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""
+
+
+class Outcome(Enum):
+    """What became of a finding once its rule's mode was taken into account."""
+
+    DENIED = "denied"
+    WARNED = "warned"
+    LOGGED = "logged"
+
+
+class Judged(msgspec.Struct, frozen=True):
+    finding: Finding
+    outcome: Outcome
+
+
+class RuleChange(msgspec.Struct, frozen=True):
+    """A change and the rule that wanted it."""
+
+    rule: str
+    change: Change
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """The pod (or pod template) in question and what is known about the request besides it."""
+
+    pod: Pod
+    namespace: str
+    labels: Labels = ()
+    """Of the namespace."""
+    made_by_daemonset: bool = False
+    is_update: bool = False
+    nodes: NodeFacts | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on one pod: `denials` refuse it, `warnings` are shown to whoever created it, `logged` is for the audit."""
+
+    policy: EffectivePolicy
+    judged: tuple[Judged, ...] = ()
+    changes: tuple[RuleChange, ...] = ()
+    note: Change | None = None
+    """The annotation that tells people what was injected; there only if something was."""
+    exemption: Exemption | None = None
+    paused_until: datetime | None = None
+    """There only if the policy was paused when this was decided."""
+
+    @property
+    def allowed(self) -> bool:
+        return not any(judged.outcome is Outcome.DENIED for judged in self.judged)
+
+    @property
+    def operations(self) -> list[Operation]:
+        changes = [change.change for change in self.changes] + ([self.note] if self.note else [])
+        return [operation for change in changes for operation in change.operations]
+
+    def located(self, path_of: Callable[[str], str]) -> Self:
+        """Return the decision with every path in the pod replaced by what `path_of` says, for a pod inside another object."""
+        judged = (
+            Judged(msgspec.structs.replace(each.finding, path=path_of(each.finding.path)), each.outcome)
+            for each in self.judged
+        )
+        return msgspec.structs.replace(self, judged=tuple(judged))
+
+    def findings(self, outcome: Outcome) -> Iterator[Finding]:
+        return (judged.finding for judged in self.judged if judged.outcome is outcome)
+
+
+class Engine:
+    """The rules of one configuration, ready to be run on any pod of any namespace."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+
+    def mutate(self, subject: Subject, now: datetime) -> Decision:
+        """Return what is to be injected, and what makes the pod unacceptable already."""
+        run = _Run(self.configuration, subject, Phase.MUTATE, now)
+        for binding, mode in run.rules:
+            if binding.rule.check is not None and binding.rule.check_before_mutation:
+                run.check(binding, mode)
+        for binding, mode in run.rules:
+            if binding.rule.mutate is not None:
+                run.mutate(binding, mode)
+        return run.decision(record=True)
+
+    def validate(self, subject: Subject, now: datetime) -> Decision:
+        """Return what is wrong with the final pod, and which injections did not survive other webhooks."""
+        run = _Run(self.configuration, subject, Phase.VALIDATE, now)
+        for binding, mode in run.rules:
+            if subject.is_update and not binding.rule.on_update:
+                continue
+            if binding.rule.check is not None:
+                run.check(binding, mode)
+            if binding.rule.mutate is not None and not subject.is_update:
+                run.report_missing(binding, mode)
+        return run.decision(record=False)
+
+    def check_template(self, subject: Subject, now: datetime) -> Decision:
+        """Return what would be wrong with pods made from this template; a template itself is never changed."""
+        run = _Run(self.configuration, subject, Phase.TEMPLATE, now)
+        for binding, mode in run.rules:
+            if binding.rule.check is not None:
+                run.check(binding, mode)
+        for binding, mode in run.rules:
+            if binding.rule.mutate is not None:
+                run.mutate(binding, mode)
+        return run.decision(record=False)
+
+
+class _Run:
+    """One pass over one pod: the draft and what has been found so far."""
+
+    def __init__(self, configuration: Configuration, subject: Subject, phase: Phase, now: datetime) -> None:
+        self.policy = configuration.policies.for_namespace(subject.namespace, subject.labels)
+        self.paused_until = self.policy.paused(now)
+        modes = ((binding, self.policy.mode(binding, now)) for binding in self.policy.bindings)
+        self.rules = [(binding, mode) for binding, mode in modes if mode is not Mode.DISABLED]
+        self.exemption = self._exemption(now) if len(self.rules) < len(self.policy.bindings) else None
+        self.draft = PodDraft(subject.pod)
+        self.judged: dict[Outcome, dict[Judged, None]] = {outcome: {} for outcome in Outcome}
+        self.changes: list[RuleChange] = []
+        self.context = Context(
+            phase=phase,
+            namespace=subject.namespace,
+            classes=configuration.classes,
+            vocabulary=configuration.vocabulary,
+            made_by_daemonset=subject.made_by_daemonset,
+            is_update=subject.is_update,
+            nodes=subject.nodes,
+            options_of=self.policy.options_of,
+        )
+
+    def _exemption(self, now: datetime) -> Exemption | None:
+        found = (self.policy.exemption(binding.rule.id, now) for binding in self.policy.bindings)
+        return next((exemption for exemption in found if exemption is not None), None)
+
+    def check(self, binding: Binding, mode: Mode) -> None:
+        if binding.rule.check is not None:
+            for finding in binding.rule.check(self.draft.pod, binding.options, self.context):
+                self._judge(finding, mode)
+                if len(self.judged[outcome_of(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
+                    break
+
+    def mutate(self, binding: Binding, mode: Mode) -> None:
+        """Apply an enforced rule to the draft; of one that only warns or audits, tell what it would have done."""
+        if mode is Mode.ENFORCE:
+            self._collect(binding, self.draft, mode)
+            return
+        scratch = self.draft.fork()
+        for change in self._run_mutation(binding, scratch, mode):
+            self._judge(
+                Finding(rule=binding.rule.id, message=f"would add {change.what}", severity=Severity.WARNING),
+                mode,
+            )
+
+    def report_missing(self, binding: Binding, mode: Mode) -> None:
+        """Tell what an enforced rule would still add now: it was never injected, or a later webhook took it out."""
+        scratch = self.draft.fork()
+        for change in self._run_mutation(binding, scratch, mode):
+            if mode is Mode.ENFORCE:
+                self._judge(_missing(binding.rule.id, change), mode)
+
+    def _collect(self, binding: Binding, draft: PodDraft, mode: Mode) -> None:
+        for change in self._run_mutation(binding, draft, mode):
+            self.changes.append(RuleChange(binding.rule.id, change))
+
+    def _run_mutation(self, binding: Binding, draft: PodDraft, mode: Mode) -> list[Change]:
+        if binding.rule.mutate is None:
+            return []
+        before = len(draft.changes)
+        for finding in binding.rule.mutate(draft, binding.options, self.context):
+            self._judge(finding, mode)
+        return draft.changes[before:]
+
+    def _judge(self, finding: Finding, mode: Mode) -> None:
+        judged = Judged(finding, outcome_of(finding.severity, mode))
+        found = self.judged[judged.outcome]
+        if len(found) < MOST_FINDINGS:
+            found[judged] = None
+
+    def decision(self, *, record: bool) -> Decision:
+        if record and self.changes:
+            self.draft.set_annotation(INJECTED, injected_text(self.draft.pod, self.changes))
+        return Decision(
+            policy=self.policy,
+            judged=tuple(judged for found in self.judged.values() for judged in found),
+            changes=tuple(self.changes),
+            note=self.draft.changes[-1] if record and self.changes else None,
+            exemption=self.exemption,
+            paused_until=self.paused_until,
+        )
+
+
+def outcome_of(severity: Severity, mode: Mode) -> Outcome:
+    """Return what becomes of a finding of a rule in that mode."""
+    if mode is Mode.AUDIT:
+        return Outcome.LOGGED
+    if mode is Mode.WARN or severity is Severity.WARNING:
+        return Outcome.WARNED
+    return Outcome.DENIED
+
+
+def _missing(rule_id: str, change: Change) -> Finding:
+    return Finding(
+        rule=rule_id,
+        severity=Severity.WARNING,
+        message=f"{change.what} is missing from the final pod: it was not injected, or a later webhook took it out",
+        remedy="see which mutating webhooks run after gpu-admission",
+    )
+
+
+def injected_text(pod: Pod, changes: list[RuleChange]) -> str:
+    """Return the value of the annotation that tells people what was injected, one line a rule."""
+    by_rule: dict[str, list[str]] = {}
+    for change in changes:
+        by_rule.setdefault(change.rule, []).append(change.change.what)
+    lines = [f"{rule}: {', '.join(whats)}" for rule, whats in by_rule.items()]
+    before = pod.annotations.get(INJECTED)
+    return "\n".join([before, *lines] if before else lines)

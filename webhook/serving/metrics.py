@@ -1,0 +1,98 @@
+"""Prometheus metrics of the admission path. Labels are chosen by us, never by tenants: cardinality stays bounded."""
+
+from collections.abc import Callable
+from functools import cache
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from webhook.certificates.metrics import CA, LEAF, not_after_gauge
+from webhook.server.tls import CertificateState
+from webhook.serving.engine import Decision
+
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Metrics:
+    """All metrics of the admission path, on a registry that the caller chooses: tests have several in one process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.requests = Counter(
+            "gpu_admission_requests",
+            "Admission requests answered.",
+            ["phase", "verdict"],
+            registry=self.registry,
+        )
+        self.findings = Counter(
+            "gpu_admission_findings",
+            "Findings, by rule and by what became of them.",
+            ["phase", "rule", "outcome"],
+            registry=self.registry,
+        )
+        self.injections = Counter(
+            "gpu_admission_injections",
+            "Pods that a rule changed.",
+            ["rule"],
+            registry=self.registry,
+        )
+        self.duration = Histogram(
+            "gpu_admission_request_duration_seconds",
+            "Time from the whole body to the answer.",
+            ["phase"],
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self.bad_requests = Counter(
+            "gpu_admission_bad_requests",
+            "HTTP requests that were no admission review.",
+            ["code"],
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "gpu_admission_internal_errors",
+            "Requests that failed through a defect of ours.",
+            registry=self.registry,
+        )
+        self.audit_lost = Counter(
+            "gpu_admission_audit_lines_lost", "Audit lines that could not be written.", registry=self.registry
+        )
+        self.certificate_not_after = not_after_gauge(self.registry)
+        self.certificate_valid = Gauge(
+            "gpu_admission_certificate_valid",
+            "1 if the newest certificate is served, 0 if it could not be used and an older one is, or none.",
+            registry=self.registry,
+        )
+
+        # prometheus_client checks and locks at every `labels`; what is asked for at every request is looked up once.
+        self._requests = cache(self.requests.labels)
+        self._findings = cache(self.findings.labels)
+        self._injections = cache(self.injections.labels)
+        self._duration = cache(self.duration.labels)
+
+    def watch_certificate(
+        self, state: Callable[[], CertificateState | None], authority: Callable[[], float] | None = None
+    ) -> None:
+        """Read the certificate's state at every scrape, and when its authority expires where that is known."""
+        self.certificate_not_after.labels(LEAF).set_function(lambda: _expiry(state()))
+        if authority is not None:
+            self.certificate_not_after.labels(CA).set_function(authority)
+        self.certificate_valid.set_function(lambda: _valid(state()))
+
+    def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:
+        """Count one answered request."""
+        self._requests(phase, verdict).inc()
+        self._duration(phase).observe(seconds)
+        for decision in decisions:
+            for judged in decision.judged:
+                self._findings(phase, judged.finding.rule, judged.outcome.value).inc()
+            if verdict == "patched":
+                for rule in dict.fromkeys(change.rule for change in decision.changes):
+                    self._injections(rule).inc()
+
+
+def _expiry(state: CertificateState | None) -> float:
+    return state.not_after.timestamp() if state else 0.0
+
+
+def _valid(state: CertificateState | None) -> float:
+    return 1.0 if state and state.last_error is None else 0.0

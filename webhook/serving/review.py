@@ -1,0 +1,272 @@
+"""AdmissionReview v1 on the wire; the only file that knows its format.
+
+The API server is strict about answers: the request's uid, its apiVersion and kind, a patch only together with its type, and
+never from a validating webhook. Warnings become HTTP headers: control characters drop them silently, and 4096 characters is
+all there is for a request.
+"""
+
+from typing import Any
+
+import msgspec
+
+from policies.pods.patch import Operation
+from webhook.serving.engine import Decision, Outcome
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+FORBIDDEN = 403
+INVALID = 422
+UNAVAILABLE = 503
+
+WARNING_LIMIT = 250
+"""Characters of one warning: over a total of 4096 the API server cuts each to 256."""
+WARNING_COUNT = 14
+"""Warnings of one answer: 14 × 250 = 3500 stays under the 4096 of the whole request, which other webhooks share."""
+MESSAGE_FINDINGS = 40
+"""Findings told in one denial; a pod may have hundreds of containers, and nobody reads further."""
+
+
+class BadReviewError(Exception):
+    """The HTTP request is no AdmissionReview v1 that could be answered; the text says why."""
+
+
+class GroupVersionKind(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+    groups: tuple[str, ...] | None = None
+
+
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """What the API server asks about. `object` and `old_object` stay JSON until a view is decoded from them."""
+
+    uid: str
+    kind: GroupVersionKind = GroupVersionKind()
+    operation: str = ""
+    name: str = ""
+    namespace: str = ""
+    sub_resource: str = ""
+    user_info: UserInfo = UserInfo()
+    object: msgspec.Raw = msgspec.Raw(b"null")
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
+    dry_run: bool | None = None
+
+
+class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    request: AdmissionRequest | None = None
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One problem of a document; kubectl shows each on a line of its own."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+
+class Details(msgspec.Struct, frozen=True):
+    group: str
+    kind: str
+    name: str
+    causes: tuple[Cause, ...]
+
+
+class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+    code: int
+    reason: str
+    message: str
+    details: Details | None = None
+
+
+class AdmissionResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The answer; `patch` is the JSON patch itself, base64 is the encoder's work."""
+
+    uid: str
+    allowed: bool | None = None  # None is never sent: it only keeps omit_defaults from dropping False
+    status: Status | None = None
+    patch: bytes | None = None
+    patch_type: str | None = None
+    warnings: tuple[str, ...] | None = None
+    audit_annotations: dict[str, str] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Envelope)
+_ENCODER = msgspec.json.Encoder()
+
+
+def decode_request(body: bytes) -> AdmissionRequest:
+    """Return the request in an AdmissionReview; raise `BadReviewError` for anything else."""
+    try:
+        body.decode()  # the objects inside stay bytes for now, and later it would be too late to say what is wrong
+        envelope = _DECODER.decode(body)
+    except msgspec.ValidationError as error:
+        raise BadReviewError(f"the body is no AdmissionReview: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadReviewError(f"the body is no JSON: {error}") from None
+    if envelope.api_version != API_VERSION or envelope.kind != KIND:
+        got = f"{envelope.api_version or '(none)'} {envelope.kind or '(none)'}"
+        raise BadReviewError(f"the body is {got[:200]}; this webhook answers {API_VERSION} {KIND}")
+    if envelope.request is None or not envelope.request.uid:
+        raise BadReviewError("the AdmissionReview has no request.uid, so no answer could be matched to it")
+    return envelope.request
+
+
+def encode_response(response: AdmissionResponse) -> bytes:
+    return _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+def encode_operations(operations: list[Operation]) -> bytes:
+    return _ENCODER.encode(operations)
+
+
+def plain_operations(operations: list[Operation]) -> list[dict[str, Any]]:
+    """Return the operations as plain data, as a JSON patch library takes them."""
+    plain: list[dict[str, Any]] = msgspec.json.decode(encode_operations(operations))
+    return plain
+
+
+def allowed(uid: str, *, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
+    return AdmissionResponse(uid=uid, allowed=True, warnings=warnings or None)
+
+
+def unreadable_object(uid: str, reason: str) -> AdmissionResponse:
+    """Refuse an object that is not what its kind says: code 400, with the path of the offending field."""
+    message = f"gpu-admission cannot read the object: {reason}"
+    return AdmissionResponse(uid=uid, allowed=False, status=Status(400, "BadRequest", message))
+
+
+def invalid_document(
+    uid: str, kind: GroupVersionKind, name: str, causes: tuple[Cause, ...], warnings: tuple[str, ...] = ()
+) -> AdmissionResponse:
+    """Refuse a document of our own with everything that is wrong, as the API server itself refuses an invalid object."""
+    lines = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
+    details = Details(kind.group, kind.kind, name, causes[:MESSAGE_FINDINGS])
+    message = denial_message(lines, f"{kind.kind} {name}")
+    return AdmissionResponse(
+        uid=uid,
+        allowed=False,
+        status=Status(INVALID, "Invalid", message, details),
+        warnings=warnings or None,
+    )
+
+
+def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
+    """Refuse what is governed by labels that cannot be read: nobody knows which policy holds."""
+    message = (
+        f"gpu-admission cannot read the labels of namespace {namespace}, by which its policy is chosen: {reason}; "
+        f"try again"
+    )
+    return AdmissionResponse(
+        uid=uid, allowed=False, status=Status(UNAVAILABLE, "ServiceUnavailable", message)
+    )
+
+
+def internal_error(uid: str) -> AdmissionResponse:
+    """Answer for a defect of ours. Details go to the log by uid, never to the user: they could quote the object."""
+    message = (
+        f"gpu-admission failed on this object through a defect of its own, not of yours; "
+        f"its log tells more under request uid {uid}"
+    )
+    return AdmissionResponse(uid=uid, allowed=False, status=Status(500, "InternalError", message))
+
+
+def decided(uid: str, judged: list[Decision], *, subject: str, patch: bool) -> AdmissionResponse:
+    """Return the answer for the decisions on a pod, or on each of a workload's templates.
+
+    `subject` names the object in a denial ("pod ml/train"); only a mutating webhook may `patch`.
+    """
+    denials = sentences(judged, Outcome.DENIED)
+    operations = [operation for decision in judged for operation in decision.operations] if patch else []
+    if denials:
+        operations = []
+    return AdmissionResponse(
+        uid=uid,
+        allowed=not denials,
+        status=Status(FORBIDDEN, "Forbidden", denial_message(denials, subject)) if denials else None,
+        patch=encode_operations(operations) if operations else None,
+        patch_type="JSONPatch" if operations else None,
+        warnings=warning_texts(_paused(judged) + sentences(judged, Outcome.WARNED)) or None,
+        audit_annotations=_audit_annotations(judged, injected=bool(operations)),
+    )
+
+
+def advised(uid: str, judged: list[Decision]) -> AdmissionResponse:
+    """Return the answer that lets a workload in, but warns of what its pods would meet."""
+    told = [f"its pods would be refused: {text}" for text in sentences(judged, Outcome.DENIED)]
+    warnings = warning_texts(_paused(judged) + told + sentences(judged, Outcome.WARNED))
+    return AdmissionResponse(
+        uid=uid,
+        allowed=True,
+        warnings=warnings or None,
+        audit_annotations=_audit_annotations(judged, injected=False),
+    )
+
+
+def _paused(judged: list[Decision]) -> list[str]:
+    """Tell whoever creates something that is let in, or left as it is, only because of a pause."""
+    for decision in judged:
+        if decision.paused_until is not None and any(decision.findings(Outcome.LOGGED)):
+            until = decision.paused_until.isoformat(timespec="seconds").replace("+00:00", "Z")
+            return [
+                f"policy {decision.policy.name} is paused until {until}: what it would refuse or change is only logged"
+            ]
+    return []
+
+
+def sentences(judged: list[Decision], outcome: Outcome) -> list[str]:
+    return [finding.sentence() for decision in judged for finding in decision.findings(outcome)]
+
+
+def denial_message(denials: list[str], subject: str) -> str:
+    """Return everything that is wrong, one line a finding."""
+    told = denials[:MESSAGE_FINDINGS]
+    if len(denials) > len(told):
+        told.append(f"… and {len(denials) - len(told)} more")
+    if len(told) == 1:
+        return f"{subject}: {told[0]}"
+    return f"{subject} has {len(denials)} problems:\n" + "\n".join(f"- {line}" for line in told)
+
+
+def warning_texts(texts: list[str]) -> tuple[str, ...]:
+    """Return the texts as warnings that survive as HTTP headers, duplicates left out."""
+    warnings = list(dict.fromkeys(_header_text(text) for text in texts))
+    if len(warnings) > WARNING_COUNT:
+        more = len(warnings) - WARNING_COUNT + 1
+        warnings = [
+            *warnings[: WARNING_COUNT - 1],
+            f"… and {more} more; the audit log of gpu-admission has them all",
+        ]
+    return tuple(warnings)
+
+
+def _header_text(text: str) -> str:
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    return printable if len(printable) <= WARNING_LIMIT else printable[: WARNING_LIMIT - 1] + "…"
+
+
+def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str, str] | None:
+    # The API server drops a key that comes again with another value (reinvocation), so what can differ between two calls
+    # for one object is left out where there is nothing to say.
+    annotations = {}
+    if injected:
+        rules = (change.rule for decision in decisions for change in decision.changes)
+        annotations["injected-by"] = ",".join(dict.fromkeys(rules))
+    found = [
+        f"{judged.finding.rule}={judged.outcome.value}"
+        for decision in decisions
+        for judged in decision.judged
+    ]
+    if found:
+        annotations["findings"] = ",".join(dict.fromkeys(found))
+    if not annotations:
+        return None
+    policy = decisions[0].policy
+    annotations["policy"] = f"{policy.name}@{policy.version}"
+    return annotations

@@ -1,0 +1,1 @@
+"""One file a group of checks; `webhook.tools.doctor.registry` lists them all."""

@@ -1,0 +1,231 @@
+"""Pieces of CEL that several exported rules are made of, as the API server of Kubernetes 1.33 and later reads it.
+
+What makes them safe under failurePolicy Fail: `object` is read as `dyn`, every optional field through `.?` or `[?…]`, and a
+quantity only where the API server's own decoder has read it before, or after `isQuantity`. None of them can then err.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+from policies.finding import VALUE_SHOWN
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourcePattern, Vocabulary
+from webhook.serving.admission import MIRROR_ANNOTATION
+
+Named = tuple[str, str]
+"""Name and CEL expression: of a variable, of a match condition."""
+
+POD = "dyn(object)"
+LIST_WIDTH = 110
+_META = re.compile(r"[*?\[]")
+_ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def text(value: str) -> str:
+    """Return the string as a CEL literal."""
+    characters = (_ESCAPES.get(c, c if c.isprintable() else f"\\U{ord(c):08x}") for c in value)
+    return f"'{''.join(characters)}'"
+
+
+def texts(values: Iterable[str]) -> str:
+    """Return the strings as a CEL list, a long one on several lines."""
+    lines = [""]
+    for literal in map(text, values):
+        if lines[-1] and len(lines[-1]) + len(literal) > LIST_WIDTH:
+            lines.append("")
+        lines[-1] += f", {literal}" if lines[-1] else literal
+    joined = ",\n  ".join(lines)
+    return f"[{joined}]"
+
+
+def indented(expression: str, spaces: int) -> str:
+    """Return it for the place after the first line of something that is indented by so many spaces."""
+    return expression.replace("\n", "\n" + " " * spaces)
+
+
+def present(optional: str, otherwise: str) -> str:
+    """Return the expression for what is there and not null; custom resources may hold null."""
+    return f"{optional}.optFlatMap(x, type(x) == null_type ? optional.none() : optional.of(x)).orValue({otherwise})"
+
+
+# ---- names
+
+
+def escaped(literal: str) -> str:
+    """Return the text as part of a regular expression; of what names hold, only these characters mean anything there."""
+    return re.sub(r"([\\.^$*+?()\[\]{}|])", r"\\\1", literal)
+
+
+def glob_regex(glob: str) -> str:
+    """Return a shell glob (`fnmatch`: `*`, `?`, `[a-z]`, `[!a-z]`) as an RE2 expression without anchors."""
+    found, at = "", 0
+    while at < len(glob):
+        character, at = glob[at], at + 1
+        end = glob.find("]", at + 1 + glob.startswith("!", at)) if character == "[" else -1
+        if character == "*":
+            found += ".*"
+        elif character == "?":
+            found += "."
+        elif end > 0:
+            found, at = found + _character_class(glob[at:end]), end + 1
+        else:
+            found += escaped(character)
+    return found
+
+
+def _character_class(inside: str) -> str:
+    negated = inside.startswith("!")
+    ranges = (
+        inside[negated:].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("^", "\\^")
+    )
+    return f"[{'^' * negated}{ranges}]"
+
+
+def fits(subject: str, globs: Iterable[str]) -> str:
+    """Return the condition that one of the globs fits the text `subject`; `true` where `*` is among them."""
+    globs = list(dict.fromkeys(globs))
+    if "*" in globs:
+        return "true"
+    plain = [glob for glob in globs if not _META.search(glob)]
+    others = [glob_regex(glob) for glob in globs if _META.search(glob)]
+    ways = [f"{subject} in {texts(plain)}"] if plain else []
+    if others:
+        ways.append(_matches(subject, others))
+    return " || ".join(ways) or "false"
+
+
+def _matches(subject: str, regexes: Iterable[str]) -> str:
+    """Return the condition that one of the expressions fits the whole of `subject`; none made here has a quote in it."""
+    alternatives = "|".join(regexes)
+    return f"{subject}.matches(r'^({alternatives})$')"
+
+
+# ---- what asks for a GPU
+
+
+def names_gpu(name: str, vocabulary: Vocabulary, wanted: Callable[[Measure], bool] = lambda _: True) -> str:
+    """Return the condition that the resource `name` (a CEL variable) is a GPU resource whose measure is wanted.
+
+    The first pattern that fits a name decides, so a pattern counts only where no other one before it fits.
+    """
+    groups: dict[tuple[ResourcePattern, ...], list[ResourcePattern]] = {}
+    unwanted: list[ResourcePattern] = []
+    for candidate in vocabulary.patterns:
+        if candidate.measure is Measure.NOTHING or not wanted(candidate.measure):
+            unwanted.append(candidate)
+        else:
+            before = tuple(each for each in unwanted if _may_overlap(each, candidate))
+            groups.setdefault(before, []).append(candidate)
+    ways = [f"{name}.startsWith({text(IMPLICIT_DEVICE_CLASS)})"] if wanted(Measure.DEVICES) else []
+    for exceptions, group in groups.items():
+        condition = _any_pattern(name, group)
+        unless = _any_pattern(name, exceptions)
+        ways.append(f"(!({unless}) &&\n ({condition}))" if exceptions else condition)
+    return " ||\n".join(ways) or "false"
+
+
+def _any_pattern(name: str, patterns: Iterable[ResourcePattern]) -> str:
+    plain = [each.pattern for each in patterns if "*" not in each.pattern]
+    # Here a * stands for one or more characters, unlike in globs.
+    others = [escaped(each.pattern).replace(r"\*", ".+") for each in patterns if "*" in each.pattern]
+    ways = [f"{name} in {texts(plain)}"] if plain else []
+    if others:
+        ways.append(_matches(name, others))
+    return " ||\n".join(ways)
+
+
+def _may_overlap(one: ResourcePattern, other: ResourcePattern) -> bool:
+    """Whether some name could fit both; yes in doubt."""
+    (head, star, tail), (other_head, other_star, other_tail) = (
+        each.pattern.partition("*") for each in (one, other)
+    )
+    if not star and not other_star:
+        return head == other_head
+    heads = head.startswith(other_head) or other_head.startswith(head)
+    return heads and (tail.endswith(other_tail) or other_tail.endswith(tail))
+
+
+def gpu_names(containers: str, vocabulary: Vocabulary) -> Named:
+    """Return the variable `gpus`: the names of GPU resources that the containers name. CEL cannot make one list of lists."""
+    names = "c.?resources[?kind].orValue({}).map(name, name).join(' ')"
+    return (
+        "gpus",
+        f"({containers}).map(c, ['limits', 'requests'].map(kind,\n  {names}).join(' ')).join(' ').split(' ').filter(name,\n"
+        f"  {indented(names_gpu('name', vocabulary), 2)})",
+    )
+
+
+ASKS = """\
+(c.?resources.?claims.orValue([]).size() > 0 ||
+ ['limits', 'requests'].exists(kind, c.?resources[?kind].orValue({}).exists(name, amount,
+   name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()) &&
+   quantity(amount).isGreaterThan(quantity('0')))))"""
+"""Whether the container `c` asks for a GPU, given `gpus`: the limit counts where there is one."""
+
+
+def is_fraction_pod(vocabulary: Vocabulary) -> str:
+    """Return the condition that a fraction scheduler is asked for a part of a GPU, by an annotation."""
+    keys = [key.key for key in vocabulary.fraction_annotations if not key.measure.is_count]
+    if not keys:
+        return "false"
+    return f"{texts(dict.fromkeys(keys))}.exists(key, {POD}.metadata.?annotations[?key].hasValue())"
+
+
+CONTAINERS = f"{POD}.spec.?containers.orValue([]) + {POD}.spec.?initContainers.orValue([])"
+
+NOT_A_MIRROR_POD: Named = (
+    "not-a-mirror-pod",
+    f"""\
+!('system:nodes' in request.userInfo.?groups.orValue([]) &&
+  {POD}.spec.?nodeName.orValue('') != '' &&
+  request.userInfo.username == 'system:node:' + {POD}.spec.?nodeName.orValue('') &&
+  {POD}.metadata.?annotations[?'{MIRROR_ANNOTATION}'].hasValue())""",
+)
+"""A kubelet shows a static pod of its own: nothing may be added, and refusing it would not stop it."""
+
+
+def may_ask(vocabulary: Vocabulary) -> Named:
+    """Return the match condition, cheap and a little too wide, that keeps pods out that ask for no GPU."""
+    keys = texts(dict.fromkeys(key.key for key in vocabulary.fraction_annotations))
+    return (
+        "may-ask-for-a-gpu",
+        f"""\
+({CONTAINERS}).exists(c,
+  c.?resources.?limits.orValue({{}}).exists(name, name.contains('/')) ||
+  c.?resources.?requests.orValue({{}}).exists(name, name.contains('/'))) ||
+{POD}.spec.?resourceClaims.orValue([]).size() > 0 ||
+{POD}.metadata.?annotations.orValue({{}}).exists(key, key in {keys})""",
+    )
+
+
+def pod_asks(vocabulary: Vocabulary) -> tuple[Named, Named]:
+    """Return the variables `gpus` and `asks`: whether the pod asks for a GPU by any way there is."""
+    return (
+        gpu_names(CONTAINERS, vocabulary),
+        (
+            "asks",
+            f"({CONTAINERS}).exists(c,\n  {indented(ASKS, 2)}) ||\n"
+            f"{POD}.spec.?resourceClaims.orValue([]).size() > 0 ||\n{is_fraction_pod(vocabulary)}",
+        ),
+    )
+
+
+def sentence(
+    path: str, message: str, rule: str, *, container: str = "", value: str = "", remedy: str = ""
+) -> str:
+    """Return the expression that makes of its parts the sentence that `Finding.sentence` makes; all but `rule` are CEL."""
+    parts = [path]
+    if container:
+        parts += ["""' (container "'""", container, """'")'"""]
+    if value:
+        parts.append(value)
+    parts += ["': '", message]
+    if remedy:
+        parts += ["'; '", remedy]
+    parts.append(text(f" [{rule}]"))
+    return " + ".join(parts)
+
+
+def shown_value(value: str) -> str:
+    """Return the expression that quotes a text, cut where nobody would read on."""
+    cut = f"({value}.size() > {VALUE_SHOWN} ? {value}.substring(0, {VALUE_SHOWN - 1}) + '…' : {value})"
+    return f"""' = "' + {cut} + '"'"""

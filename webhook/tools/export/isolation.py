@@ -1,0 +1,216 @@
+"""gpu-isolation in CEL: for every pod, also those that never reach the webhook, and for ephemeral containers.
+
+An ephemeral container can ask for no GPU at all, so each is told `void`: what has to see the GPU of a pod is run inside the
+container that has it (kubectl exec).
+"""
+
+from collections.abc import Iterable, Iterator
+
+from policies.finding import Severity
+from policies.gpus.resource_mapping import Vocabulary
+from policies.pods.pod import Toleration
+from policies.rules.gpu_isolation import GPU_DEVICE_PREFIXES, GPU_DEVICES, HARMLESS, ID, VARIABLE, VOID
+from webhook.serving.admission import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
+from webhook.tools.export.cel import (
+    ASKS,
+    CONTAINERS,
+    NOT_A_MIRROR_POD,
+    POD,
+    gpu_names,
+    indented,
+    is_fraction_pod,
+    pod_asks,
+    sentence,
+    shown_value,
+    text,
+    texts,
+)
+from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, Check, Injection
+
+LISTS = ("containers", "initContainers")
+EPHEMERAL = ("ephemeralContainers",)
+
+_NAMES, _PREFIXES = "|".join(sorted(GPU_DEVICES)), "|".join(GPU_DEVICE_PREFIXES)
+GPU_DEVICE_PATHS = (
+    r"^(/+\.?)+$",
+    rf"^(\.?/)*dev((/+\.?)*|(/+\.)*/+(({_NAMES})(/.*)?|({_PREFIXES}).*))$",
+)
+"""What `holds_gpu_devices` says, as expressions: all of /, all of /dev, or a GPU in it. The API server refuses `..` in a path."""
+
+REMEDY = 'ask for GPUs in resources.limits ("nvidia.com/gpu": 1)'
+
+
+def pieces(vocabulary: Vocabulary, gpu_taints: Iterable[Toleration]) -> Iterator[Check | Injection]:
+    """Yield what gpu-isolation comes to; `gpu_taints` are the taints of GPU nodes, as tolerations."""
+    fraction = f"!({is_fraction_pod(vocabulary)})"
+    gpus = gpu_names(CONTAINERS, vocabulary)
+    asking = f"({CONTAINERS}).filter(c,\n  {indented(ASKS, 2)}).map(c, c.?name.orValue(''))"
+    before = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
+    yield Injection(
+        part="gpu-isolation.void",
+        description=f"Containers that ask for no GPU get {VARIABLE}={VOID}, unless they set the variable themselves.",
+        resources=(PODS,),
+        conditions=(NOT_A_MIRROR_POD, ("not-a-fraction-pod", fraction)),
+        variables=(gpus, ("spared", asking)),
+        patch=" +\n".join(_void(name) for name in LISTS),
+    )
+    yield Injection(
+        part="gpu-isolation.void-ephemeral",
+        description=f"Ephemeral containers, which can ask for no GPU, get {VARIABLE}={VOID}.",
+        resources=(EPHEMERAL_CONTAINERS,),
+        conditions=(("not-a-fraction-pod", fraction),),
+        variables=(("spared", before),),
+        patch=_void(*EPHEMERAL),
+    )
+    yield Check(
+        part="gpu-isolation.exposed",
+        description="No container sees GPUs that it did not ask for, by a variable or as files of the node.",
+        resources=(PODS,),
+        conditions=(NOT_A_MIRROR_POD,),
+        variables=(("isFraction", is_fraction_pod(vocabulary)), gpus, ("spared", asking)),
+        findings=" +\n".join((*map(_exposed, LISTS), _mounted(CONTAINERS))),
+    )
+    yield Check(
+        part="gpu-isolation.exposed-ephemeral",
+        description="No ephemeral container sees GPUs, by a variable or as files of the node.",
+        resources=(EPHEMERAL_CONTAINERS,),
+        variables=(("isFraction", is_fraction_pod(vocabulary)), ("spared", before)),
+        findings=" +\n".join((*map(_exposed, EPHEMERAL), _mounted(_ADDED))),
+    )
+    yield _advice(vocabulary, gpu_taints)
+
+
+_ADDED = f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.spared))"
+
+
+def _void(containers: str) -> str:
+    """Return the operations that add the variable to the containers of that list which are not spared."""
+    variable = f"{{'name': {text(VARIABLE)}, 'value': {text(VOID)}}}"
+    return f"""\
+{POD}.spec.?{containers}.orValue([]).transformList(i, c,
+  !(c.?name.orValue('') in variables.spared) && !c.?env.orValue([]).exists(e, e.name == {text(VARIABLE)}),
+  c.?env.hasValue()
+    ? JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env/-', value: {variable}}}
+    : JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env', value: [{variable}]}})"""
+
+
+def _exposed(containers: str) -> str:
+    told = sentence(
+        f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
+        text(f"{VARIABLE} shows GPUs to a container that asks for none: they belong to other pods"),
+        ID,
+        container="c.name",
+        value=f"(e.?value.hasValue() ? {shown_value('e.value')} : '')",
+        remedy=text(f"{REMEDY}, or remove the variable"),
+    )
+    return f"""\
+(variables.isFraction ? [] : {POD}.spec.?{containers}.orValue([])).transformList(i, c,
+  !(c.name in variables.spared),
+  c.?env.orValue([]).transformList(j, e,
+    e.name == {text(VARIABLE)} && (e.?valueFrom.hasValue() || !(e.?value.orValue('') in {texts(sorted(HARMLESS))})),
+    {told}).join('; ')).filter(finding, finding != '')"""
+
+
+def _mounted(containers: str) -> str:
+    path = "v.hostPath.path"
+    told = sentence(
+        "'spec.volumes[' + string(i) + '].hostPath.path'",
+        f"""'container "' + ({containers})
+      .filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)).map(c, c.name).join('", "') +
+    '" mounts the node\\'s own GPU devices, which nothing counts or reserves'""",
+        ID,
+        value=shown_value(path),
+        remedy=text(f"{REMEDY}; their devices then come by themselves"),
+    )
+    return f"""\
+{POD}.spec.?volumes.orValue([]).transformList(i, v,
+  v.?hostPath.?path.hasValue() && {holds_gpu_devices(path)} &&
+    ({containers}).exists(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)),
+  {told})"""
+
+
+def holds_gpu_devices(path: str) -> str:
+    return "(" + " || ".join(f"{path}.matches(r'{regex}')" for regex in GPU_DEVICE_PATHS) + ")"
+
+
+# ---- what is only warned of
+
+
+def _advice(vocabulary: Vocabulary, gpu_taints: Iterable[Toleration]) -> Check:
+    return Check(
+        part="gpu-isolation.advice",
+        description="Privileged containers on GPU nodes, and pods there that ask for no GPU, are told about.",
+        severity=Severity.WARNING,
+        resources=(PODS,),
+        conditions=(NOT_A_MIRROR_POD,),
+        variables=(
+            *pod_asks(vocabulary),
+            ("tolerated", _tolerated(gpu_taints)),
+            ("madeByDaemonSet", _made_by_daemonset()),
+        ),
+        findings=" +\n".join((*map(_privileged, LISTS), _tolerating())),
+    )
+
+
+def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
+    """Return the indexes of the tolerations by which the pod is let onto GPU nodes (`gpu_isolation.admits`)."""
+    taints = ",\n    ".join(dict.fromkeys(map(_taint, gpu_taints)))
+    return f"""\
+{POD}.spec.?tolerations.orValue([]).transformList(i, t,
+  [
+    {taints}
+  ].exists(taint,
+    (t.?effect.orValue('') == '' || taint.effect == '' || t.effect == taint.effect) &&
+    (t.?key.orValue('') == ''
+      ? t.?operator.orValue('') == 'Exists'
+      : t.key == taint.key && (t.?operator.orValue('') == 'Exists' || taint.operator == 'Exists' ||
+                               t.?value.orValue('') == taint.value))),
+  i)"""
+
+
+def _taint(toleration: Toleration) -> str:
+    fields = (
+        ("key", toleration.key),
+        ("operator", toleration.operator),
+        ("value", toleration.value),
+        ("effect", toleration.effect),
+    )
+    members = (f"{text(name)}: {text(value or '')}" for name, value in fields)
+    return f"{{{', '.join(members)}}}"
+
+
+def _made_by_daemonset() -> str:
+    return f"""\
+request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
+(request.userInfo.username == {text(CONTROLLER_MANAGER)} &&
+ {POD}.metadata.?ownerReferences.orValue([]).exists(o,
+   o.?controller.orValue(false) && o.kind == 'DaemonSet' && o.apiVersion.startsWith('apps/')))"""
+
+
+def _privileged(containers: str) -> str:
+    told = sentence(
+        f"'spec.{containers}[' + string(i) + '].securityContext.privileged'",
+        text("a privileged container sees every device of the node, so also the GPUs of other pods"),
+        ID,
+        container="c.name",
+        value="""' = "true"'""",
+        remedy=text("remove privileged; CUDA and ROCm need no privileges"),
+    )
+    return f"""\
+{POD}.spec.?{containers}.orValue([]).transformList(i, c,
+  (variables.asks || variables.tolerated.size() > 0) && c.?securityContext.?privileged.orValue(false),
+  {told})"""
+
+
+def _tolerating() -> str:
+    told = sentence(
+        "'spec.tolerations[' + string(variables.tolerated[0]) + ']'",
+        text(
+            "this lets the pod onto GPU nodes, and it asks for no GPU: it takes processors and memory away from pods that do"
+        ),
+        ID,
+        remedy=text("remove the toleration, or ask for a GPU"),
+    )
+    return f"""\
+(variables.asks || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [
+  {told}])"""

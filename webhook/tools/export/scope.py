@@ -1,0 +1,132 @@
+"""In which namespaces a rule holds, and how strictly, as conditions of CEL.
+
+Exactly one policy governs a namespace, the first that matches; CEL evaluates every policy object, so each one excludes what
+those before it match. CEL has no clock either: what ends by itself is read at the time of the export.
+
+What depends on the name of a namespace becomes match conditions. Those know nothing of its labels (`namespaceObject` is null in
+them), so what depends on labels is asked where findings and patches are made.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from policies.finding import Severity
+from policies.pods.label_selector import LabelSelector, Operator, Requirement
+from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, TemplateMode, still_paused
+from policies.registry import RULES
+from policies.rule import Mode
+from webhook.tools.export.cel import Named, fits, text, texts
+
+EVERYTHING = "*"
+NAMESPACE = "request.namespace"
+LABELS = "namespaceObject.metadata.?labels"
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """In which namespaces something holds: conditions on the name, and on the labels."""
+
+    conditions: tuple[Named, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def __add__(self, other: "Scope") -> "Scope":
+        return Scope((*self.conditions, *other.conditions), (*self.labels, *other.labels))
+
+
+class Governed(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy, the rules as it holds them (those it disables left out), and where it governs."""
+
+    policy: Policy
+    bindings: tuple[Binding, ...]
+    scope: Scope
+
+
+def governed(policies: PolicySet) -> Iterator[Governed]:
+    """Yield each policy that governs some namespace, the built-in one last where no policy matches every namespace."""
+    before: list[Match] = []
+    for policy in (*policies.policies, BUILT_IN_POLICY):
+        if any(map(_is_everything, before)):
+            return
+        bindings = (policies.binding(rule, policy) for rule in RULES)
+        name = f"governed-by-{policy.name}"[:63].rstrip("-.")
+        yield Governed(
+            policy=policy,
+            bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),
+            scope=_inside(name, policy.spec.match) + _outside("governed-by-no-earlier-policy", before),
+        )
+        before.append(policy.spec.match)
+
+
+def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
+    """Return where the namespace is not exempted from the rule; None where every one is."""
+    matches = [
+        exemption.match
+        for exemption in policy.spec.exemptions
+        if (exemption.rules is None or rule_id in exemption.rules) and exemption.is_in_force(now)
+    ]
+    return None if any(map(_is_everything, matches)) else _outside("not-exempted", matches)
+
+
+def mode(policy: Policy, binding: Binding, now: datetime) -> Mode:
+    """Return how strictly the rule holds at that time: break glass turns everything into audit."""
+    return Mode.AUDIT if still_paused(policy.spec.paused_until, now) else binding.options.mode
+
+
+def action(held: Mode, severity: Severity, templates: TemplateMode | None) -> str:
+    """Return the validationAction for findings of that severity; `templates` says what a denial of one does."""
+    if held is Mode.AUDIT:
+        return "Audit"
+    is_denied = held is Mode.ENFORCE and severity is Severity.DENIAL and templates is not TemplateMode.WARN
+    return "Deny" if is_denied else "Warn"
+
+
+def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
+    """Yield what of the policy ends by itself, in words for the header."""
+    paused = still_paused(policy.spec.paused_until, now)
+    if paused is not None:
+        yield f"policy {policy.name} is paused until {paused.isoformat()}: its rules only audit"
+    for exemption in policy.spec.exemptions:
+        if exemption.until is not None and exemption.is_in_force(now):
+            yield f"policy {policy.name} exempts {exemption.match} until the end of {exemption.until.isoformat()}"
+
+
+def _is_everything(match: Match) -> bool:
+    return EVERYTHING in match.namespaces and match.namespace_selector is None
+
+
+def _inside(name: str, match: Match) -> Scope:
+    fitting = fits(NAMESPACE, match.namespaces)
+    conditions = () if fitting == "true" else ((name, fitting),)
+    return Scope(conditions, (selected(match.namespace_selector),) if match.namespace_selector else ())
+
+
+def _outside(name: str, matches: Sequence[Match]) -> Scope:
+    globs = [glob for match in matches if match.namespace_selector is None for glob in match.namespaces]
+    labelled = (
+        f"!(({fits(NAMESPACE, match.namespaces)}) && {selected(match.namespace_selector)})"
+        for match in matches
+        if match.namespace_selector is not None
+    )
+    return Scope(((name, f"!({fits(NAMESPACE, globs)})"),) if globs else (), tuple(labelled))
+
+
+def selected(selector: LabelSelector) -> str:
+    """Return the condition that the labels of the namespace match the selector; an empty one matches everything."""
+    wanted = [f"{_label(key)} == optional.of({text(value)})" for key, value in selector.match_labels.items()]
+    wanted += map(_required, selector.match_expressions)
+    return f"({' && '.join(wanted) or 'true'})"
+
+
+def _required(requirement: Requirement) -> str:
+    label = _label(requirement.key)
+    if requirement.operator is Operator.EXISTS:
+        return f"{label}.hasValue()"
+    if requirement.operator is Operator.DOES_NOT_EXIST:
+        return f"!{label}.hasValue()"
+    among = f"{texts(requirement.values)}.exists(value, {label} == optional.of(value))"
+    return among if requirement.operator is Operator.IN else f"!{among}"
+
+
+def _label(key: str) -> str:
+    return f"{LABELS}[?{text(key)}]"

@@ -1,0 +1,209 @@
+"""gpu-requests in CEL: the numbers by themselves, limit and request together, and how many.
+
+Of pods, and of the built-in kinds of workloads, the API server's validation has seen everything but "how many" before any
+policy runs. Of the templates inside custom resources (PyTorchJob, RayCluster) nobody has seen anything.
+"""
+
+from collections.abc import Iterator
+
+from policies.gpus.resource_mapping import Measure, Vocabulary
+from policies.rules.gpu_requests import ID, Options
+from webhook.tools.export import templates
+from webhook.tools.export.cel import (
+    NOT_A_MIRROR_POD,
+    Named,
+    indented,
+    may_ask,
+    names_gpu,
+    present,
+    sentence,
+    shown_value,
+    text,
+)
+from webhook.tools.export.objects import PODS, Check
+
+MOST = "9223372036854775807m"
+"""Validation counts in thousandths (`MilliValue()`), which overflow beyond it."""
+
+PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
+
+_LIMIT = "c.?resources.?limits[?name]"
+_EXTENDED = "!name.contains('kubernetes.io/') && !name.startsWith('requests.')"
+_JOINED = ".filter(told, told != '').join('; ')"
+
+
+def pieces(vocabulary: Vocabulary, options: Options, kinds: templates.Kinds) -> Iterator[Check]:
+    known = templates.expressible(kinds)
+    yield Check(
+        part="gpu-requests",
+        description="GPUs are asked for in whole numbers, by equal requests and limits, and no more than allowed.",
+        resources=(PODS,),
+        conditions=(NOT_A_MIRROR_POD, may_ask(vocabulary)),
+        variables=(("written", "[{'path': dyn(''), 'pod': dyn(object)}]"), *_variables(vocabulary, options)),
+        findings=_findings(options),
+    )
+    yield Check(
+        part="gpu-requests.templates",
+        description="The same in the pod templates of workloads, when they are written.",
+        resources=templates.resources(known),
+        conditions=(templates.WRITTEN_BY_SOMEBODY,),
+        variables=(*templates.variables(known), *_variables(vocabulary, options)),
+        findings=_findings(options),
+        of_templates=True,
+    )
+
+
+def _variables(vocabulary: Vocabulary, options: Options) -> Iterator[Named]:
+    """Yield the variables between `written`, the pods as they stand there, and the findings."""
+    containers = ("containers", "initContainers")
+    lists = (f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in containers)
+    joined = ",\n  ".join(lists)
+    yield (
+        "pods",
+        f"variables.written.map(t, {{'path': dyn(t.path), 'overhead': dyn(t.pod.?spec.?overhead),\n  {joined}}})",
+    )
+    yield (
+        "named",
+        f"""\
+variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'requests'].map(kind,
+  {present("c.?resources[?kind]", "{}")}.map(name, name).join(' ')).join(' ')).join(' '))
+  .join(' ').split(' ')""",
+    )
+    # Each name once: CEL has no set, but the first place of an item.
+    yield (
+        "gpus",
+        "variables.named.transformList(i, name, i == variables.named.indexOf(name) && (\n"
+        f"  {indented(names_gpu('name', vocabulary), 2)}), name)",
+    )
+    counted = names_gpu("name", vocabulary, lambda measure: measure.is_count)
+    yield "counted", f"variables.gpus.filter(name,\n  {indented(counted, 2)})"
+    percentages = names_gpu("name", vocabulary, PERCENTAGES.__contains__)
+    yield "percentages", f"variables.gpus.filter(name,\n  {indented(percentages, 2)})"
+    yield "amounts", _amounts(options)
+    if options.max_per_pod is not None:
+        yield "totals", _totals(options.max_per_pod)
+
+
+def _findings(options: Options) -> str:
+    found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
+    return f"{found}.filter(told, told != '')"
+
+
+def _amounts(options: Options) -> str:
+    """Return the sentences about amounts by themselves, one text a pod."""
+    told = sentence(
+        "p.path + 'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
+        "problem",
+        ID,
+        container="string(c.?name.orValue(''))",
+        value=shown_value("amount"),
+    )
+    return f"""\
+variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transformList(i, c,
+  ['limits', 'requests'].map(kind, {present("c.?resources[?kind]", "{}")}.transformList(name, raw,
+    name in variables.gpus,
+    [{_as_text("raw")}].map(amount, [
+      {indented(_problem(options), 6)}
+    ].filter(problem, problem != '').map(problem,
+      {told}).join(''))[0]
+  ){_JOINED}){_JOINED}){_JOINED}){_JOINED})"""
+
+
+def _problem(options: Options) -> str:
+    """Return the expression for what is wrong with an `amount` of container `c`, of that kind and name; '' for nothing."""
+    cases = [
+        (
+            f"kind == 'requests' && {_LIMIT}.hasValue() && isQuantity(amount) &&\n"
+            f"  [{_as_text(_LIMIT + '.value()')}].exists(limit,\n"
+            "  isQuantity(limit) && quantity(amount).compareTo(quantity(limit)) == 0)",
+            "",
+        ),
+        (
+            "!isQuantity(amount)",
+            "this is no number that Kubernetes can count with; write a plain whole number such as 1",
+        ),
+        (
+            "quantity(amount).isLessThan(quantity('0'))",
+            "nobody can ask for less than nothing; write 1 or more, or leave it out",
+        ),
+        (
+            f"quantity(amount).isGreaterThan(quantity('{MOST}'))",
+            "this is more than Kubernetes can count; write a plain whole number such as 1",
+        ),
+        (
+            f"!({_is_whole('amount')})",
+            "GPUs come whole; ask for 1, or for a part of one as a slice (MIG) or a time-sliced share",
+        ),
+        (
+            "name in variables.percentages && quantity(amount).isGreaterThan(quantity('100'))",
+            "this is more than 100 percent of a GPU; write a percentage from 1 to 100",
+        ),
+        (
+            f"kind == 'requests' && {_LIMIT}.hasValue() && {_EXTENDED}",
+            "request and limit of a GPU must be equal; set both to the same number, or leave the request out",
+        ),
+    ]
+    if not options.complete_limits:
+        told = "GPUs are given out by their limit, and this request has none; add it to resources.limits"
+        cases.append((f"kind == 'requests' && !{_LIMIT}.hasValue() && {_EXTENDED}", told))
+    most = options.max_per_container
+    if most is not None:
+        is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
+        told = f"the policy allows at most {most} per container; ask for {most} or fewer"
+        cases.append(
+            (
+                f"{is_the_limit} && name in variables.counted && quantity(amount).isGreaterThan(quantity('{most}'))",
+                told,
+            )
+        )
+    lines = [f"{indented(condition, 2)} ? {text(message)} :" for condition, message in cases]
+    return "\n".join([*lines, "''"])
+
+
+def _totals(most: int) -> str:
+    """Return the sentences about more than `most` of one resource at one time, one text a pod whose amounts are in order.
+
+    By the scheduler's arithmetic: app containers and sidecars add up; an init step runs beside the sidecars before it;
+    overhead comes on top.
+    """
+    sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
+    told = sentence(
+        "p.path + 'spec'",
+        f"'the pod needs ' + string(total) + ' ' + name + ' at one time, and the policy allows at most {most} per pod'",
+        ID,
+        remedy=text(f"ask for {most} or fewer"),
+    )
+    return f"""\
+variables.pods.transformList(n, p, variables.amounts[n] == '', variables.counted.map(name, [(
+    [p.containers.map(c, {_count("c")}).sum() +
+     p.initContainers.filter(c, {sidecar.format("c")}).map(c, {_count("c")}).sum()] +
+    p.initContainers.transformList(i, c, !({sidecar.format("c")}),
+      {_count("c")} +
+      p.initContainers.transformList(j, s, j < i && {sidecar.format("s")}, {_count("s")}).sum())
+  ).max() + {_whole("p.overhead[?name]")}
+].filter(total, total > {most}).map(total,
+  {told}).join('')){_JOINED})"""
+
+
+def _count(container: str) -> str:
+    return _whole(f"{container}.?resources.?requests[?name].or({container}.?resources.?limits[?name])")
+
+
+def _whole(optional: str) -> str:
+    """Return the expression for an amount as a number; 0 for none. Where some amount is not in order nobody asks."""
+    amount = f"[{_as_text('raw')}].map(amount, int(quantity(amount).asApproximateFloat()))[0]"
+    return f"[{optional}.orValue('0')].map(raw, {amount})[0]"
+
+
+def _is_whole(amount: str) -> str:
+    # isInteger() looks at how it is written: 1000m is none.
+    count = f"string(int(quantity({amount}).asApproximateFloat()))"
+    return f"quantity({amount}).isInteger() || quantity({amount}).compareTo(quantity({count})) == 0"
+
+
+def _as_text(raw: str) -> str:
+    """Return the expression for a quantity as text, which custom resources may hold as a number, too; null is zero.
+
+    `string` is no use here: in the API server's CEL it takes no number whose type is known only when it runs.
+    """
+    return f"type({raw}) == null_type ? '0' : '%s'.format([{raw}])"

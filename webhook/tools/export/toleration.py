@@ -1,0 +1,103 @@
+"""gpu-toleration in CEL: GPU pods get the tolerations of their policy and of the class to which they pin themselves."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import Vocabulary
+from policies.pods.pod import Toleration
+from policies.rules.gpu_toleration import covers
+from webhook.tools.export import pinning
+from webhook.tools.export.cel import NOT_A_MIRROR_POD, POD, may_ask, pod_asks, text, texts
+from webhook.tools.export.objects import PODS, Injection
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A toleration, the classes that want it (None: the policy does), and the classes that make it needless."""
+
+    toleration: Toleration
+    classes: tuple[str, ...] | None = None
+    needless_with: tuple[str, ...] = ()
+
+
+def pieces(
+    vocabulary: Vocabulary, tolerations: Sequence[Toleration], catalogue: ClassCatalogue
+) -> Iterator[Injection]:
+    wanted = list(wanted_tolerations(tolerations, catalogue))
+    if not wanted:
+        return
+    of_classes = any(each.classes is not None for each in wanted)
+    yield Injection(
+        part="gpu-toleration",
+        description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
+        resources=(PODS,),
+        conditions=(NOT_A_MIRROR_POD, may_ask(vocabulary)),
+        variables=(
+            *pod_asks(vocabulary),
+            *(pinning.variables(catalogue) if of_classes else ()),
+            ("wanted", f"variables.asks ? {_listed(wanted)} : []"),
+            ("missing", _MISSING),
+        ),
+        patch=f"""\
+{POD}.spec.?tolerations.hasValue()
+  ? variables.missing.map(w, JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: w}})
+  : (variables.missing.size() == 0 ? [] :
+      [JSONPatch{{op: 'add', path: '/spec/tolerations', value: variables.missing}}])""",
+    )
+
+
+def wanted_tolerations(tolerations: Sequence[Toleration], catalogue: ClassCatalogue) -> Iterator[Wanted]:
+    """Yield what can be wanted, in the order of the rule, without what something earlier covers in any case."""
+    certain: list[Toleration] = []
+    for toleration in tolerations:
+        if not any(covers(earlier, toleration) for earlier in certain):
+            certain.append(toleration)
+    yield from map(Wanted, certain)
+    by_toleration: dict[Toleration, list[str]] = {}
+    for gpu_class in catalogue:
+        for toleration in gpu_class.tolerations:
+            if not any(covers(earlier, toleration) for earlier in certain):
+                by_toleration.setdefault(toleration, []).append(gpu_class.name)
+    earlier_ones: dict[Toleration, list[str]] = {}
+    for toleration, names in by_toleration.items():
+        needless = [
+            name for other, others in earlier_ones.items() if covers(other, toleration) for name in others
+        ]
+        yield Wanted(toleration, tuple(names), tuple(needless))
+        earlier_ones[toleration] = names
+
+
+_MISSING = f"""\
+variables.wanted.filter(w, !{POD}.spec.?tolerations.orValue([]).exists(t,
+  (t.?effect.orValue('') == '' || t.?effect.orValue('') == w[?'effect'].orValue('')) &&
+  (!t.?tolerationSeconds.hasValue() || t.?tolerationSeconds == w[?'tolerationSeconds']) &&
+  (t.?key.orValue('') == ''
+    ? t.?operator.orValue('') == 'Exists'
+    : t.key == w.key && (t.?operator.orValue('') == 'Exists' ||
+        (w[?'operator'].orValue('') != 'Exists' && t.?value.orValue('') == w[?'value'].orValue(''))))))"""
+
+
+def _listed(wanted: Sequence[Wanted]) -> str:
+    parts = []
+    policy = [each for each in wanted if each.classes is None]
+    if policy:
+        joined = ",\n  ".join(_literal(each.toleration) for each in policy)
+        parts.append(f"[\n  {joined}]")
+    parts += (f"({_pinned_to(each)} ? [{_literal(each.toleration)}] : [])" for each in wanted if each.classes)
+    joined = " +\n  ".join(parts)
+    return f"({joined})"
+
+
+def _pinned_to(wanted: Wanted) -> str:
+    condition = f"variables.pins && variables.pinned.exists(c, c in {texts(wanted.classes or ())})"
+    if wanted.needless_with:
+        condition += f" && !variables.pinned.exists(c, c in {texts(wanted.needless_with)})"
+    return condition
+
+
+def _literal(toleration: Toleration) -> str:
+    """Return the toleration as a map; its values are of several types, so each is `dyn`."""
+    fields = msgspec.to_builtins(toleration)
+    members = (f"{text(name)}: dyn({text(v) if isinstance(v, str) else v})" for name, v in fields.items())
+    return f"{{{', '.join(members)}}}"
