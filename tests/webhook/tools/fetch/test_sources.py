@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi
 
-from tests.policies.models.warming.conftest import Warmer
-from tests.policies.models.warming.servers import GSHandler, HubHandler, S3Handler, Store, serving
+from tests.webhook.tools.fetch.conftest import Warmer
+from tests.webhook.tools.fetch.servers import GSHandler, HubHandler, S3Handler, Store, serving
 
 WEIGHTS = random.Random(7).randbytes(2_000_000)  # noqa: S311 - any bytes will do
 SHARD = random.Random(8).randbytes(300_000)  # noqa: S311 - likewise

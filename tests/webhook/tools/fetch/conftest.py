@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from policies.models.warming import fetch_script
-from tests.policies.models.warming.servers import Store, serving
+from tests.webhook.tools.fetch.servers import Store, serving
 
 
 @dataclass

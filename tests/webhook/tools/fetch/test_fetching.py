@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from tests.policies.models.warming.conftest import Authority, Warmer
-from tests.policies.models.warming.servers import Store, serving
+from tests.webhook.tools.fetch.conftest import Authority, Warmer
+from tests.webhook.tools.fetch.servers import Store, serving
 
 MODEL = random.Random(20260801).randbytes(2_000_000)  # noqa: S311 - any bytes will do
 SHA256 = hashlib.sha256(MODEL).hexdigest()
