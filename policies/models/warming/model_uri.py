@@ -42,6 +42,15 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
 
     @property
+    def path(self) -> str:
+        """What is below the host, without query and fragment."""
+        return self.shown.partition("://")[2].partition("/")[2]
+
+    @property
+    def query(self) -> str:
+        return self.text.partition("#")[0].partition("?")[2]
+
+    @property
     def directory(self) -> str:
         """The folder of a cache that belongs to this URI and no other, readable and of bounded length."""
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", self.shown.rstrip("/").rpartition("/")[2]).strip("-.")[:40]

@@ -66,6 +66,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
+    def do_CONNECT(self) -> None:
+        self.server.store.seen.append(Seen(self.command, self.path, self.headers))
+        self.reply(403, b"")
+
     def do_GET(self) -> None:
         store = self.server.store
         with store.lock:
