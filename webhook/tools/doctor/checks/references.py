@@ -146,7 +146,7 @@ def _secret(cluster: Cluster, workload: Workload) -> str | None:
     request = model_warming.read_request(workload.pod, options)
     if isinstance(request, tuple):
         return None
-    return options.sources.of(request.uri.scheme).credentials_secret
+    return options.sources.of(request.uri.scheme).secret_for(request.uri)
 
 
 def _exists(cluster: Cluster, path: str) -> bool:
