@@ -11,7 +11,7 @@ import yaml
 from webhook.tools.doctor.wanted import wanted, wanted_of
 
 ROOT = Path(__file__).parents[4]
-KEPT = ROOT / "webhook" / "doctor" / "wanted.json"
+KEPT = ROOT / "webhook" / "tools" / "doctor" / "wanted.json"
 
 
 def manifests() -> Iterator[dict[str, Any]]:
