@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
 from policies.placement.nodes import NodeFacts
+from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access
@@ -37,6 +38,7 @@ from webhook.serving.app import create_app
 from webhook.serving.audit import AuditLog
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import endpoint_of
+from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch
@@ -102,6 +104,12 @@ PROBES = frozenset({b"/healthz", b"/readyz"})
     show_default=True,
     help='File for the audit log; "-" is stdout, "none" is none.',
 )
+@click.option(
+    "--fetcher-image",
+    default=FETCHER_IMAGE,
+    show_default=True,
+    help="What model-warming runs where the policy names no image; built by deploy/Dockerfile.",
+)
 def serve(
     config: Path | None,
     kubeconfig: Path | None,
@@ -119,6 +127,7 @@ def serve(
     max_concurrent: int,
     drain_seconds: float,
     audit_log: str,
+    fetcher_image: str,
 ) -> None:
     """Serve the webhook over TLS until SIGTERM."""
     logging.basicConfig(
@@ -147,7 +156,7 @@ def serve(
         raise click.UsageError("\n".join(error.problems)) from None
     without_waiting = WithoutWaiting(in_cluster=cluster is not None)
     run(
-        lambda: build(config, audit_log, cluster, secret, without_waiting),
+        lambda: build(config, audit_log, cluster, secret, without_waiting, fetcher_image),
         settings,
         registry=REGISTRY,
         at_once=without_waiting,
@@ -182,6 +191,7 @@ def build(
     cluster: _Cluster | None = None,
     secret: SecretCertificate | None = None,
     without_waiting: WithoutWaiting | None = None,
+    fetcher_image: str = FETCHER_IMAGE,
 ) -> Flask:
     """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
@@ -205,7 +215,7 @@ def build(
     if without_waiting and namespaces:
         without_waiting.asks_labels = lambda: source.engine.configuration.policies.has_selectors
     admission = Admission(
-        lambda: source.engine,
+        lambda: Engine(source.engine.configuration, fetcher_image),
         _audit(audit_target, metrics),
         metrics,
         _reservations(source, api),

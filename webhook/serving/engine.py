@@ -17,7 +17,7 @@ from policies.pods.annotations import INJECTED
 from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption, Labels
-from policies.rule import Context, Mode, Phase
+from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from webhook.configuration.snapshot import Configuration
 
 MOST_FINDINGS = 100
@@ -94,12 +94,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Engine:
     """The rules of one configuration, ready to be run on any pod of any namespace."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, fetcher_image: str = FETCHER_IMAGE) -> None:
         self.configuration = configuration
+        self._fetcher_image = fetcher_image
 
     def mutate(self, subject: Subject, now: datetime) -> Decision:
         """Return what is to be injected, and what makes the pod unacceptable already."""
-        run = _Run(self.configuration, subject, Phase.MUTATE, now)
+        run = self._run(subject, Phase.MUTATE, now)
         for binding, mode in run.rules:
             if binding.rule.check is not None and binding.rule.check_before_mutation:
                 run.check(binding, mode)
@@ -110,7 +111,7 @@ class Engine:
 
     def validate(self, subject: Subject, now: datetime) -> Decision:
         """Return what is wrong with the final pod, and which injections did not survive other webhooks."""
-        run = _Run(self.configuration, subject, Phase.VALIDATE, now)
+        run = self._run(subject, Phase.VALIDATE, now)
         for binding, mode in run.rules:
             if subject.is_update and not binding.rule.on_update:
                 continue
@@ -122,7 +123,7 @@ class Engine:
 
     def check_template(self, subject: Subject, now: datetime) -> Decision:
         """Return what would be wrong with pods made from this template; a template itself is never changed."""
-        run = _Run(self.configuration, subject, Phase.TEMPLATE, now)
+        run = self._run(subject, Phase.TEMPLATE, now)
         for binding, mode in run.rules:
             if binding.rule.check is not None:
                 run.check(binding, mode)
@@ -131,11 +132,16 @@ class Engine:
                 run.mutate(binding, mode)
         return run.decision(record=False)
 
+    def _run(self, subject: Subject, phase: Phase, now: datetime) -> "_Run":
+        return _Run(self.configuration, subject, phase, now, self._fetcher_image)
+
 
 class _Run:
     """One pass over one pod: the draft and what has been found so far."""
 
-    def __init__(self, configuration: Configuration, subject: Subject, phase: Phase, now: datetime) -> None:
+    def __init__(
+        self, configuration: Configuration, subject: Subject, phase: Phase, now: datetime, fetcher_image: str
+    ) -> None:
         self.policy = configuration.policies.for_namespace(subject.namespace, subject.labels)
         self.paused_until = self.policy.paused(now)
         modes = ((binding, self.policy.mode(binding, now)) for binding in self.policy.bindings)
@@ -152,6 +158,7 @@ class _Run:
             made_by_daemonset=subject.made_by_daemonset,
             is_update=subject.is_update,
             nodes=subject.nodes,
+            fetcher_image=fetcher_image,
             options_of=self.policy.options_of,
         )
 
