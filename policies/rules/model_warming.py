@@ -19,14 +19,43 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
-from policies.models.warming.options import Options, is_name, mount_path_problem
+from policies.models.warming.options import FetchResources, Sources, is_name, mount_path_problem, too_little
 from policies.models.warming.server_credentials import server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
-from policies.rule import Context, Rule
+from policies.rule import Context, Rule, RuleOptions
 
 ID = "model-warming"
+LARGEST_USER = 2**31 - 1
+
+
+class Options(RuleOptions, frozen=True):
+    mount_path: str = "/model-cache"
+    sources: Sources = Sources()
+    cache_size_limit: str = "200Gi"
+    """Of the emptyDir; a claim has a size of its own."""
+    resources: FetchResources = FetchResources()
+    run_as_user: int | None = 65532
+    """Of the init container, where the pod does not say; null leaves it to the image or the platform (OpenShift)."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        problem = mount_path_problem(self.mount_path)
+        if problem:
+            yield "mountPath", f'"{self.mount_path}" {problem}'
+        for scheme in Sources.__struct_fields__:
+            for field, sentence in self.sources.of(scheme).problems(scheme):
+                yield f"sources.{scheme}.{field}", sentence
+        problem = too_little(self.cache_size_limit, "1Mi")
+        if problem:
+            yield "cacheSizeLimit", problem
+        for field, sentence in self.resources.problems():
+            yield f"resources.{field}", sentence
+        if self.run_as_user is not None and not 1 <= self.run_as_user <= LARGEST_USER:
+            yield (
+                "runAsUser",
+                f"{self.run_as_user} is not from 1 to {LARGEST_USER}; root is refused where pods are restricted",
+            )
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

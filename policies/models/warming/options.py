@@ -1,4 +1,4 @@
-"""What a policy says about warming: where models appear, and how each source is fetched. All problems are reported at once."""
+"""What a policy says about fetching: images, servers and credentials of each source, resources of the init container."""
 
 import re
 from collections.abc import Iterator
@@ -7,9 +7,7 @@ import msgspec
 
 from policies.models.warming.model_uri import SCHEMES, ModelURI
 from policies.pods.quantity import QuantityError, parse_quantity
-from policies.rule import RuleOptions
 
-LARGEST_USER = 2**31 - 1
 SYSTEM_FOLDERS = frozenset({"dev", "proc", "sys"})
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
@@ -110,34 +108,6 @@ class FetchResources(_Strict, frozen=True):
             problem = too_little(text, least)
             if problem:
                 yield name, problem
-
-
-class Options(RuleOptions, frozen=True):
-    mount_path: str = "/model-cache"
-    sources: Sources = Sources()
-    cache_size_limit: str = "200Gi"
-    """Of the emptyDir; a claim has a size of its own."""
-    resources: FetchResources = FetchResources()
-    run_as_user: int | None = 65532
-    """Of the init container, where the pod does not say; null leaves it to the image or the platform (OpenShift)."""
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        problem = mount_path_problem(self.mount_path)
-        if problem:
-            yield "mountPath", f'"{self.mount_path}" {problem}'
-        for scheme in Sources.__struct_fields__:
-            for field, sentence in self.sources.of(scheme).problems(scheme):
-                yield f"sources.{scheme}.{field}", sentence
-        problem = too_little(self.cache_size_limit, "1Mi")
-        if problem:
-            yield "cacheSizeLimit", problem
-        for field, sentence in self.resources.problems():
-            yield f"resources.{field}", sentence
-        if self.run_as_user is not None and not 1 <= self.run_as_user <= LARGEST_USER:
-            yield (
-                "runAsUser",
-                f"{self.run_as_user} is not from 1 to {LARGEST_USER}; root is refused where pods are restricted",
-            )
 
 
 def is_name(text: str) -> bool:

@@ -8,10 +8,9 @@ import pytest
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.model_uri import SCHEMES
-from policies.models.warming.options import Options
 from policies.pods.patch import PodPatch
 from policies.rule import RuleOptions
-from policies.rules.model_warming import RULE
+from policies.rules.model_warming import RULE, Options
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
 
 URI = "gpu-admission.dev/model-uri"
