@@ -74,7 +74,7 @@ def test_draining_is_announced_while_new_connections_are_still_served(directory:
     with serving(directory, drain_seconds=2) as server, server.client() as before:
         assert before.post("/state").json()["draining"] is False
         server.process.send_signal(signal.SIGTERM)
-        server.wait_for("on_drain was called")
+        server.wait_for("draining for")
         with server.client() as new:
             answer = new.post("/state")
         assert answer.json()["draining"] is True
@@ -95,7 +95,7 @@ def test_second_sigterm_changes_nothing(directory: Path) -> None:
         load.stop()
         assert time.monotonic() - began > 2
         assert load.lost == 0
-        assert len([line for line in server.lines if "on_drain was called" in line]) == 1
+        assert len([line for line in server.lines if "draining for" in line]) == 1
 
 
 def test_request_that_crosses_the_end_of_an_idle_connection_is_told_to_be_repeated(directory: Path) -> None:
@@ -157,7 +157,7 @@ def test_interrupt_stops_at_once(directory: Path, number: int) -> None:
 def test_interrupt_ends_draining(directory: Path) -> None:
     with serving(directory, drain_seconds=60) as server:
         server.process.send_signal(signal.SIGTERM)
-        server.wait_for("on_drain was called")
+        server.wait_for("draining for")
         began = time.monotonic()
         assert server.stop(signal.SIGINT) == 0
         assert time.monotonic() - began < 20  # of the 60 that draining would have taken
