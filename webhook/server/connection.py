@@ -58,10 +58,9 @@ class Connection:
         if isinstance(self.socket, ssl.SSLSocket):
             try:
                 self.socket.do_handshake()
-            except ssl.SSLWantReadError:
-                return selectors.EVENT_READ
-            except ssl.SSLWantWriteError:
-                return selectors.EVENT_WRITE
+            except _NOT_NOW as wait:
+                wants_write = isinstance(wait, ssl.SSLWantWriteError)
+                return selectors.EVENT_WRITE if wants_write else selectors.EVENT_READ
         return 0
 
     def receive(self) -> bool:

@@ -84,15 +84,13 @@ class Dispatcher:
         self._done: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._held = 0
         metrics.held.set_function(lambda: self._held)
+        for number in range(limits.threads):
+            threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
 
     @property
     def busy(self) -> bool:
         """Whether the poller's thread itself has requests to answer."""
         return bool(self._probes or self._at_once)
-
-    def start(self) -> None:
-        for number in range(self._limits.threads):
-            threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
 
     def take(self, connection: Connection, request: Request) -> bool:
         """Have the request answered, sooner or later; False if there are too many already."""

@@ -6,7 +6,6 @@ match is refused, and so is one that leaves open where its body ends; what follo
 never taken for a request.
 """
 
-import contextlib
 import dataclasses
 import io
 import re
@@ -30,7 +29,6 @@ JSON: Fields = (("Content-Type", "application/json"),)
 # kube-apiserver repeats a call on 429 and 5xx, and only if the answer says when, as a whole number of seconds
 # (client-go with_retry.go).
 RETRY: Fields = (*TEXT, ("Retry-After", "1"))
-
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -72,13 +70,10 @@ Handler = Callable[[Request], Response]
 @lru_cache(maxsize=64)
 def _front(status: int, headers: Fields, close: bool) -> bytes:
     """Return a head up to the length: a server has a handful of them."""
-    lines = [
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
-        *(f"{name}: {value}" for name, value in headers),
-    ]
-    return "\r\n".join(
-        [*lines, f"Connection: {'close' if close else 'keep-alive'}", "Content-Length: "]
-    ).encode("latin-1")
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    kept = "close" if close else "keep-alive"
+    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+    return f"{line}\r\n{fields}Connection: {kept}\r\nContent-Length: ".encode("latin-1")
 
 
 def text(status: int, message: str, headers: Fields = TEXT) -> Response:
@@ -90,7 +85,6 @@ BAD_LENGTH = text(400, "the request must have one Content-Length, a number, and 
 NO_LENGTH = text(411, "say how long the body is: Content-Length is required")
 BODY_TOO_LONG = text(413, "the body is longer than this server accepts")
 TARGET_TOO_LONG = text(414, "the path of the request is longer than this server accepts")
-BAD_EXPECTATION = text(417, "this server meets no expectation but 100-continue")
 HEAD_TOO_LONG = text(431, "the head of the request is longer than this server accepts")
 FAILED = text(500, "the server failed to answer this request")
 UNKNOWN_CODING = text(501, "this server knows no such Transfer-Encoding")
@@ -109,19 +103,15 @@ class RefusedError(Exception):
 
 # RFC 9110 sections 5.6.2 (token) and 5.5 (field-value), RFC 3986 section 2 without the fragment. A line ends with CRLF, and a
 # folded one (RFC 9112 section 5.2) begins with what no name contains. Possessive where nothing is to be gained by going back.
-_NAME, _VALUE, _PATH, _QUERY = (
-    r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++",
-    r"[\t -~\x80-\xff]*+",
-    r"/[!\"$->@-~]*+",
-    r"[!\"$-~]*+",
-)
+_NAME, _VALUE = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++", r"[\t -~\x80-\xff]*+"
+_PATH, _QUERY = r"/[!\"$->@-~]*+", r"[!\"$-~]*+"
 _HEAD = re.compile(rf"([A-Z]+) ({_PATH})(?:\?({_QUERY}))? HTTP/1\.([01])\r\n((?:{_NAME}:{_VALUE}\r\n)*)\r\n")
 _FIELD = re.compile(rf"({_NAME}):[ \t]*({_VALUE})\r\n")
 # Twice, they leave open what the request is (RFC 9110 section 5.3).
 _SINGLE = {"host", "content-length", "content-type", "expect"}
 # No length that fits 64 bits has more digits, and int() of an endless run of digits takes time.
 _DIGITS = 19
-_CODINGS = re.compile(r"(?:chunked|compress|deflate|gzip|identity|[, \t])*+", re.IGNORECASE)
+_CODINGS = re.compile(r"(?:chunked|compress|deflate|gzip|identity|[, \t])*", re.IGNORECASE)
 
 
 def find_request(received: bytearray) -> Request | None:
@@ -147,18 +137,15 @@ def _parse(head: str) -> Request:
         name = cased.lower()
         if name in headers and name in _SINGLE:
             raise RefusedError(BAD_HEAD)
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value.rstrip(" \t")
+        headers[name] = (f"{headers[name]}, {value}" if name in headers else value).rstrip(" \t")
     connection = headers.get("connection", "").lower()
-    expectation = headers.get("expect", "").lower()
-    if expectation not in ("", "100-continue"):
-        raise RefusedError(BAD_EXPECTATION)
     return Request(
         method=method,
         path=path,
         query=query or "",
         headers=headers,
         keep_alive="close" not in connection if minor == "1" else connection == "keep-alive",
-        expects_continue=bool(expectation) and minor == "1",
+        expects_continue=minor == "1" and headers.get("expect", "").lower() == "100-continue",
         head_size=len(head),
         body_size=_body_size(headers),
     )
@@ -180,20 +167,34 @@ def _body_size(headers: dict[str, str]) -> int:
     return int(length) if len(length) <= _DIGITS else sys.maxsize
 
 
+_EVERY_ENVIRON = {
+    "SCRIPT_NAME": "",
+    "SERVER_NAME": "localhost",  # for who sends no Host
+    "SERVER_PORT": "443",
+    "SERVER_PROTOCOL": "HTTP/1.1",
+    "wsgi.version": (1, 0),
+    "wsgi.url_scheme": "https",
+    "wsgi.errors": sys.stderr,
+    "wsgi.multithread": True,
+    "wsgi.multiprocess": False,
+    "wsgi.run_once": False,
+}
+
+
 def call_wsgi(application: WSGIApplication, request: Request) -> Response:
     """Run an application on a request; its answer is collected whole, so that one that fails half-way is no answer."""
     started: list[Any] = []
     written: list[bytes] = []
 
-    def start_response(
-        status: str, headers: list[tuple[str, str]], _error: object = None
-    ) -> Callable[[bytes], None]:
+    def start_response(status: str, headers: list[tuple[str, str]], _error: Any = None) -> Any:
         started[:] = int(status[:3]), headers
         return written.append
 
     parts = application(_environ(request), start_response)
-    with contextlib.closing(parts) if hasattr(parts, "close") else contextlib.nullcontext():
+    try:
         written.extend(parts)
+    finally:
+        getattr(parts, "close", int)()
     status, headers = started
     kept = tuple(field for field in headers if field[0].lower() not in ("content-length", "connection"))
     return Response(status, kept, b"".join(written))
@@ -202,27 +203,14 @@ def call_wsgi(application: WSGIApplication, request: Request) -> Response:
 def _environ(request: Request) -> WSGIEnvironment:
     headers = request.headers
     # A name with an underscore would become that of another field.
-    fields = {
-        f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items() if "_" not in name
-    }
+    names = {name: f"HTTP_{name.upper().replace('-', '_')}" for name in headers if "_" not in name}
     return {
-        **fields,
-        "REQUEST_METHOD": "GET"
-        if request.method == "HEAD"
-        else request.method,  # `encode` leaves the body out
-        "SCRIPT_NAME": "",
+        **{names[name]: headers[name] for name in names},
+        "REQUEST_METHOD": request.method.replace("HEAD", "GET"),  # `encode` leaves the body out
         "PATH_INFO": unquote_to_bytes(request.path).decode("latin-1"),
         "QUERY_STRING": request.query,
         "CONTENT_TYPE": headers.get("content-type", ""),
         "CONTENT_LENGTH": str(len(request.body)),
-        "SERVER_NAME": "localhost",  # for who sends no Host
-        "SERVER_PORT": "443",
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "https",
         "wsgi.input": io.BytesIO(request.body),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
+        **_EVERY_ENVIRON,
     }

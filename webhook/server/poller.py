@@ -18,18 +18,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from webhook.server import http
 from webhook.server.connection import Connection, ConnectionState
 from webhook.server.dispatcher import Dispatcher, EdgeMetrics, Site
-from webhook.server.http import (
-    BODY_TOO_LONG,
-    CONTINUE,
-    STOPPING,
-    TOO_MANY_BYTES,
-    TOO_MANY_REQUESTS,
-    RefusedError,
-    Request,
-    Response,
-)
 from webhook.server.settings import Limits
 
 SWEEP_SECONDS = 0.5
@@ -39,6 +30,8 @@ _ACCEPTS_PER_TURN = 64
 _LINGER_SECONDS = 2.0
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _WAKE_BYTES = 4096
+_UNFINISHED = {ConnectionState.REQUEST, ConnectionState.RESPONSE}
+_TIMED = {ConnectionState.HANDSHAKE, *_UNFINISHED}
 _SHED_LOG_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
@@ -61,10 +54,7 @@ class Poller:
         on_sweep: Callable[[], object] = lambda: None,
     ) -> None:
         self.connections: set[Connection] = set()
-        self._limits = limits
-        self._metrics = metrics
-        self._tls = tls
-        self._on_sweep = on_sweep
+        self._limits, self._metrics, self._tls, self._on_sweep = limits, metrics, tls, on_sweep
         self._dispatcher = Dispatcher(site, limits, metrics, self.wake)
         self._selector = selectors.DefaultSelector()
         self._listeners: list[socket.socket] = []
@@ -74,8 +64,8 @@ class Poller:
         self._next_sweep = self._next_shed_log = 0.0
         waking, self.wakeup = os.pipe()
         """A byte written to `wakeup` ends a wait, from any thread or signal handler."""
-        for end in (waking, self.wakeup):
-            os.set_blocking(end, False)
+        os.set_blocking(waking, False)
+        os.set_blocking(self.wakeup, False)
         self._selector.register(waking, selectors.EVENT_READ, lambda: os.read(waking, _WAKE_BYTES))
 
     def wake(self) -> None:
@@ -84,7 +74,6 @@ class Poller:
 
     def listen(self, listeners: Iterable[Any]) -> None:
         """Take connections from the sockets from now on."""
-        self._dispatcher.start()
         for listener in listeners:
             listener.setblocking(False)
             self._listeners.append(listener)
@@ -128,15 +117,12 @@ class Poller:
 
     def _cut_overdue(self, now: float) -> None:
         for connection in [each for each in self.connections if each.deadline < now]:
-            match connection.state:
-                case ConnectionState.ANSWERING:
-                    continue
-                case ConnectionState.IDLE if self._leaving:
-                    self._send_away(connection)
-                    continue
-                case ConnectionState.HANDSHAKE | ConnectionState.REQUEST | ConnectionState.RESPONSE:
+            if connection.state is ConnectionState.IDLE and self._leaving:
+                self._send_away(connection)
+            elif connection.state is not ConnectionState.ANSWERING:
+                if connection.state in _TIMED:
                     self._metrics.cut.labels(f"{connection.state.value} deadline").inc()
-            self._close(connection)
+                self._close(connection)
 
     # Connections
 
@@ -154,13 +140,10 @@ class Poller:
             if len(self.connections) >= self._limits.connections:
                 self._make_place()
             try:
-                accepted.setblocking(
-                    False
-                )  # before TLS, which may already read, to find out whether the client has gone
-                if self._tls is not None:
-                    accepted = self._tls().wrap_socket(
-                        accepted, server_side=True, do_handshake_on_connect=False
-                    )
+                accepted.setblocking(False)  # before TLS, which may already read: has the client gone?
+                if self._tls:
+                    context = self._tls()
+                    accepted = context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
             except (OSError, ValueError):
                 accepted.close()
                 continue
@@ -184,7 +167,7 @@ class Poller:
     def _move_on(self, connection: Connection, step: Callable[[Connection], object]) -> None:
         try:
             step(connection)
-        except RefusedError as refused:
+        except http.RefusedError as refused:
             self._refuse(connection, refused.response)
         except OSError:
             self._close(connection)
@@ -196,7 +179,7 @@ class Poller:
                 if events := connection.handshake():
                     self._watch(connection, events)
                 else:
-                    self._await_request(connection)
+                    self._enter(connection, ConnectionState.IDLE, self._idle_seconds)
             case ConnectionState.IDLE | ConnectionState.REQUEST:
                 if not connection.receive():
                     self._close(connection)
@@ -207,23 +190,22 @@ class Poller:
             case ConnectionState.LINGER:
                 if not connection.linger():
                     self._close(connection)
-            case ConnectionState.ANSWERING:
+            case ConnectionState.ANSWERING | ConnectionState.CLOSED:
                 # Rare: the client sends more, or leaves. To stop watching only then saves two system calls a request.
                 self._watch(connection, 0)
-            case ConnectionState.CLOSED:
-                pass  # by another event of the same turn
 
-    def _await_request(self, connection: Connection) -> None:
-        connection.state = ConnectionState.IDLE
-        connection.deadline = time.monotonic() + self._idle_seconds
-        self._watch(connection, selectors.EVENT_READ)
+    def _enter(self, connection: Connection, state: ConnectionState, seconds: float) -> None:
+        """Let the client take so many seconds for what `state` waits for."""
+        connection.state = state
+        connection.deadline = time.monotonic() + seconds
+        writes = state is ConnectionState.RESPONSE
+        self._watch(connection, selectors.EVENT_WRITE if writes else selectors.EVENT_READ)
 
     def _collect(self, connection: Connection) -> None:
         """Look at what has come of a request, and pass it on when it is whole."""
         if connection.state is ConnectionState.IDLE:
-            connection.state = ConnectionState.REQUEST
             connection.since = time.monotonic()
-            connection.deadline = connection.since + self._limits.request_seconds
+            self._enter(connection, ConnectionState.REQUEST, self._limits.request_seconds)
         self._count(connection, len(connection.received))
         if self._buffered > self._limits.buffer_limit:
             self._make_room()
@@ -232,31 +214,28 @@ class Poller:
         whole, request = connection.is_whole(), connection.request
         if request is not None:
             if request.body_size > self._limits.body_limit:
-                raise RefusedError(BODY_TOO_LONG)
+                raise http.RefusedError(http.BODY_TOO_LONG)
             if whole:
                 connection.take_body(request)
                 self._pass_on(connection, request)
                 return
             if request.expects_continue:
                 request.expects_continue = False
-                connection.socket.send(CONTINUE)
-        self._watch(connection, selectors.EVENT_READ)
+                connection.socket.send(http.CONTINUE)
 
-    def _pass_on(self, connection: Connection, request: Request) -> None:
+    def _pass_on(self, connection: Connection, request: http.Request) -> None:
         if self._dispatcher.take(connection, request):
             connection.state = ConnectionState.ANSWERING
             return
         if (now := time.monotonic()) >= self._next_shed_log:
             self._next_shed_log = now + _SHED_LOG_SECONDS
-            logger.warning(
-                "shedding: %d requests at once are held already (--max-concurrent)",
-                self._limits.max_concurrent,
-            )
+            held = self._limits.max_concurrent
+            logger.warning("shedding: %d requests at once are held already (--max-concurrent)", held)
         # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find
         # another one when it asks again.
-        raise RefusedError(TOO_MANY_REQUESTS)
+        raise http.RefusedError(http.TOO_MANY_REQUESTS)
 
-    def _refuse(self, connection: Connection, response: Response) -> None:
+    def _refuse(self, connection: Connection, response: http.Response) -> None:
         """Answer and close, whatever is left of the request."""
         connection.received.clear()
         connection.closing = True
@@ -265,23 +244,18 @@ class Poller:
 
     def _deliver(self, connection: Connection) -> None:
         if not connection.send():
-            if connection.state is not ConnectionState.RESPONSE:
-                connection.state = ConnectionState.RESPONSE
-                connection.deadline = time.monotonic() + self._limits.response_seconds
             self._count(connection, len(connection.outgoing) + len(connection.received))
-            self._watch(connection, selectors.EVENT_WRITE)
+            if connection.state is not ConnectionState.RESPONSE:
+                self._enter(connection, ConnectionState.RESPONSE, self._limits.response_seconds)
             return
         self._count(connection, len(connection.received))
         if connection.closing:
             connection.say_goodbye()
-            connection.state = ConnectionState.LINGER
-            connection.deadline = time.monotonic() + _LINGER_SECONDS
-            self._watch(connection, selectors.EVENT_READ)
-        elif connection.received:
-            connection.state = ConnectionState.IDLE
+            self._enter(connection, ConnectionState.LINGER, _LINGER_SECONDS)
+            return
+        self._enter(connection, ConnectionState.IDLE, self._idle_seconds)
+        if connection.received:
             self._collect(connection)
-        else:
-            self._await_request(connection)
 
     def _send_away(self, connection: Connection) -> None:
         """Close an idle connection of which the client may be making use this very moment.
@@ -291,7 +265,7 @@ class Poller:
         "Unsolicited response received on idle HTTP channel".
         """
         self._metrics.sent_away.inc()
-        self._refuse(connection, STOPPING)
+        self._refuse(connection, http.STOPPING)
 
     def _close(self, connection: Connection) -> None:
         if connection.state is ConnectionState.CLOSED:
@@ -317,8 +291,7 @@ class Poller:
 
     def _make_room(self) -> None:
         """Give up the oldest requests that do not come to an end, in or out, until the rest fits."""
-        states = (ConnectionState.REQUEST, ConnectionState.RESPONSE)
-        unfinished = [each for each in self.connections if each.state in states]
+        unfinished = [each for each in self.connections if each.state in _UNFINISHED]
         for connection in sorted(unfinished, key=lambda each: each.since):
             if self._buffered <= self._limits.buffer_limit:
                 return
@@ -326,4 +299,4 @@ class Poller:
             if connection.state is ConnectionState.RESPONSE:
                 self._close(connection)
             else:
-                self._refuse(connection, TOO_MANY_BYTES)
+                self._refuse(connection, http.TOO_MANY_BYTES)

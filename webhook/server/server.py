@@ -48,14 +48,7 @@ def run(
     except StartupError as error:
         print(f"gpu-admission: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_BAD_START)
-    master = os.getpid()
-    try:
-        Master(server).run()
-    except SystemExit as stop:
-        # The worker leaves through here too; its code is how the master learns of the refusal.
-        refused = stop.code == Arbiter.APP_LOAD_ERROR and os.getpid() == master
-        sys.exit(EXIT_BAD_START if refused else stop.code)
-    sys.exit(0)
+    sys.exit(Master(server).run())
 
 
 class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
@@ -101,6 +94,9 @@ class Master(Arbiter):  # type: ignore[misc] # gunicorn has no types
         # Changed files are read anyway; what SIGHUP does say is that the terminal has gone.
         super().signal(signal.SIGTERM if number == signal.SIGHUP else number, frame)
 
+    def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
+        super().halt(reason, EXIT_BAD_START if exit_status == self.APP_LOAD_ERROR else exit_status)
+
 
 class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
     """The worker process: one poller, many threads."""
@@ -110,17 +106,14 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
     def run(self) -> None:
         """Serve, drain and stop. gunicorn calls it when signals are handled and the site is made."""
         server: Server = self.app
-        settings, metrics = server.settings, EdgeMetrics(server.registry)
-        poller = Poller(
-            server.wsgi(), settings, metrics, tls=server.certificate.context, on_sweep=self.sign_of_life
-        )
+        settings, metrics, tls = server.settings, EdgeMetrics(server.registry), server.certificate.context
+        poller = Poller(server.wsgi(), settings, metrics, tls=tls, on_sweep=self.sign_of_life)
         signal.set_wakeup_fd(poller.wakeup)
         poller.listen(self.sockets)
         start_monitoring(server.metrics_listener, server.registry)
         # Not before: whoever reads this line may connect, and may stop us.
-        urls = (
-            f"https://{_address(self.sockets[0])}, metrics http://{_address(server.metrics_listener)}/metrics"
-        )
+        address, metrics_address = _address(self.sockets[0]), _address(server.metrics_listener)
+        urls = f"https://{address}, metrics http://{metrics_address}/metrics"
         print(f"gpu-admission: serving {urls}", file=sys.stderr, flush=True)  # noqa: T201
         while self.alive:
             poller.turn()
