@@ -18,7 +18,7 @@ from typing import Protocol
 
 from cryptography import x509
 
-from certs.rotation import State, Step, Terms, adopt, advance, found
+from certs.rotation import RotationPhase, State, Terms, adopt, advance, found
 from certs.secret import Content, DamagedError, authorities_of, decode, encode
 
 log = logging.getLogger("gpu_admission.certificates")
@@ -67,7 +67,7 @@ class Configurations(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kept:
+class ReconcileResult:
     """What a look led to: the state now, whether it was written, and the kinds whose caBundles were."""
 
     state: State
@@ -75,7 +75,7 @@ class Kept:
     published: tuple[str, ...]
 
 
-class Keeper:
+class CertificateReconciler:
     """One of those who keep the Secret."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Keeper:
         self._clock = clock
         self.known: State | None = None
 
-    def keep(self) -> Kept:
+    def keep(self) -> ReconcileResult:
         """Do what is due, at most one step; call again until nothing was written. RacedError: others were always faster."""
         for _ in range(ATTEMPTS - 1):
             try:
@@ -96,7 +96,7 @@ class Keeper:
                 continue
         return self._keep()
 
-    def _keep(self) -> Kept:
+    def _keep(self) -> ReconcileResult:
         configurations = self._configurations.read()
         stored = self._secret.read()
         # Not before: a wait that begins with what was read must not count the time that reading took.
@@ -113,7 +113,7 @@ class Keeper:
                 self._secret.replace(stored, content)
             _report(self.known, state)
         self.known = state
-        return Kept(state, written, tuple(self._publish(configurations, state.bundle())))
+        return ReconcileResult(state, written, tuple(self._publish(configurations, state.bundle())))
 
     def _publish(self, configurations: list[Configuration], bundle: bytes) -> Iterable[str]:
         raced = None
@@ -174,5 +174,5 @@ def _others(configurations: Iterable[Configuration], state: State) -> list[x509.
 def _report(before: State | None, after: State) -> None:
     if (before is None or before.leaf != after.leaf) and after.leaf:
         log.info("the leaf is valid until %s", after.leaf.certificate.not_valid_after_utc)
-    if (before.step if before else Step.STEADY) != after.step:
+    if (before.step if before else RotationPhase.STEADY) != after.step:
         log.info("rotation of the certificate authority: %s", after.step.name.lower())

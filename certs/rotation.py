@@ -27,7 +27,7 @@ from certs.issue import KeyPair, issue_authority, issue_server
 COMMON_NAME = "gpu-admission"
 
 
-class Step(enum.IntEnum):
+class RotationPhase(enum.IntEnum):
     """Where a rotation of the authority stands; the number is that of the metric."""
 
     STEADY = 0
@@ -77,10 +77,10 @@ class State:
     requested: Rotation | None = None
 
     @property
-    def step(self) -> Step:
+    def step(self) -> RotationPhase:
         if self.upcoming is not None:
-            return Step.PUBLISHING if self.since is None else Step.SETTLING
-        return Step.RETIRING if self.retired else Step.STEADY
+            return RotationPhase.PUBLISHING if self.since is None else RotationPhase.SETTLING
+        return RotationPhase.RETIRING if self.retired else RotationPhase.STEADY
 
     @property
     def authorities(self) -> tuple[x509.Certificate, ...]:
@@ -145,7 +145,7 @@ def left(state: State, terms: Terms, now: dt.datetime) -> dt.timedelta | None:
 
 def _rotated(state: State, published: Collection[bytes], now: dt.datetime, terms: Terms) -> State:
     """Begin a rotation of the authority that is due, or take the one under way a step further."""
-    if state.step is Step.STEADY:
+    if state.step is RotationPhase.STEADY:
         if state.requested is not Rotation.CA and not is_due(state.authority.certificate, now):
             return state
         requested = None if state.requested is Rotation.CA else state.requested

@@ -21,9 +21,9 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 
 
@@ -62,7 +62,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     namespace: str
     classes: ClassCatalogue
-    vocabulary: Vocabulary
+    resource_mapping: ResourceMapping
     made_by_daemonset: bool = False
     """The DaemonSet controller made this pod, or this is the template of a DaemonSet: placement is decided already."""
     is_update: bool = False
@@ -78,7 +78,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     summary: str
     options: type[RuleOptions]
-    mutate: Callable[[PodDraft, Any, Context], Iterator[Finding]] | None = None
+    mutate: Callable[[PodPatch, Any, Context], Iterator[Finding]] | None = None
     check: Callable[[Pod, Any, Context], Iterator[Finding]] | None = None
     check_before_mutation: bool = False
     """Also check what came in, because the API server would refuse it right after /mutate with a worse sentence."""

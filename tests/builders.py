@@ -6,8 +6,14 @@ import jsonpatch
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue, GPUClass, MigProfile, NodeLabel
-from policies.gpus.resource_mapping import AnnotationKey, Measure, ResourcePattern, Vocabulary, VocabularySpec
-from policies.pods.patch import PodDraft
+from policies.gpus.resource_mapping import (
+    AnnotationKey,
+    Measure,
+    ResourceMapping,
+    ResourceMappingSpec,
+    ResourcePattern,
+)
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.rule import Context, Phase
 
@@ -52,9 +58,9 @@ CLASSES = ClassCatalogue(
     )
 )
 
-VOCABULARY = Vocabulary(
+RESOURCE_MAPPING = ResourceMapping(
     (
-        VocabularySpec(
+        ResourceMappingSpec(
             resources=(
                 ResourcePattern(pattern="nvidia.com/gpu", measure=Measure.DEVICES),
                 ResourcePattern(pattern="nvidia.com/gpu.shared", measure=Measure.SHARES),
@@ -76,8 +82,8 @@ VOCABULARY = Vocabulary(
 
 
 def context(phase: Phase = Phase.VALIDATE, **tweaks: Any) -> Context:
-    """Return what a rule may look at besides the pod: a catalogue of four classes and a small vocabulary."""
-    fields = {"namespace": "ml-training", "classes": CLASSES, "vocabulary": VOCABULARY, **tweaks}
+    """Return what a rule may look at besides the pod: a catalogue of four classes and a small resource mapping."""
+    fields = {"namespace": "ml-training", "classes": CLASSES, "resource_mapping": RESOURCE_MAPPING, **tweaks}
     return Context(phase=phase, **fields)
 
 
@@ -110,7 +116,7 @@ def view(document: JSON) -> Pod:
     return decode_pod(msgspec.json.encode(document))
 
 
-def operations(draft: PodDraft) -> list[JSON]:
+def operations(draft: PodPatch) -> list[JSON]:
     """Return the draft's patch as it goes over the wire."""
     return [
         msgspec.json.decode(msgspec.json.encode(operation))
@@ -119,7 +125,7 @@ def operations(draft: PodDraft) -> list[JSON]:
     ]
 
 
-def apply(document: JSON, draft: PodDraft) -> JSON:
+def apply(document: JSON, draft: PodPatch) -> JSON:
     """Return the document with the draft's patch applied, by a JSON patch library that is not ours."""
     patched: JSON = jsonpatch.apply_patch(document, operations(draft))
     return patched

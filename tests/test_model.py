@@ -16,10 +16,10 @@ import pytest
 
 from policies.quota.amounts import Vector, total
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.decide import Reason, Reservation, decide
-from policies.quota.ledger.entries import Entries
-from policies.quota.ledger.reconcile import Listing, Refused, Settled, Stored, initialise, settle
-from policies.quota.ledger.row import Revisions, Row
+from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, Stored, initialise, reconcile
+from policies.quota.ledger.reservations import Reservations
 from tests.webhook.quota import test_protocol_rules
 
 ROOT = Path(__file__).parents[1]
@@ -121,14 +121,14 @@ def replay_count(line: str) -> None:
     if before.used is None or before.uncounted:
         result = initialise(before, listing, matured, waited=facts["waited"] == "1")
     else:
-        result = settle(before, listing, matured)
+        result = reconcile(before, listing, matured)
 
-    assert isinstance(result, Settled) == (facts["counts"] == "1"), line
+    assert isinstance(result, Reconciled) == (facts["counts"] == "1"), line
     assert written(before, result) == expected, line
 
 
-def written(before: Row, result: Settled | Refused) -> Row:
-    """Return the row after the count: one that only is newer is not written, as in `Settler._write`."""
+def written(before: QuotaLedger, result: Reconciled | Refused) -> QuotaLedger:
+    """Return the row after the count: one that only is newer is not written, as in `QuotaReconciler._write`."""
     if (
         isinstance(result, Refused)
         or msgspec.structs.replace(result.row, revisions=before.revisions) == before
@@ -150,24 +150,24 @@ def vector(code: int) -> Vector:
     return {key: amount for key, amount in amounts.items() if amount}
 
 
-def requests(facts: dict[str, str]) -> list[Reservation]:
+def requests(facts: dict[str, str]) -> list[ReservationRequest]:
     """Return what each request of the instance asks; those beyond the objects change object 0."""
     objects = len(numbers(facts["used"]))
     asked = []
     for number, entry in enumerate(filter(None, facts["entries"].split(","))):
         _, base, after, version = (int(part) for part in entry.split("/"))
         if number < objects:
-            asked.append(Reservation.creation(f"object-{number}", vector(after), CATALOGUE))
+            asked.append(ReservationRequest.creation(f"object-{number}", vector(after), CATALOGUE))
         else:
             asked.append(
-                Reservation.change(
+                ReservationRequest.change(
                     "object-0", str(number), vector(base), vector(after), CATALOGUE, version=version
                 )
             )
     return asked
 
 
-def row(facts: dict[str, str]) -> Row:
+def row(facts: dict[str, str]) -> QuotaLedger:
     limits = dict(zip(KEYS, numbers(facts["hard"]), strict=True))
     hard = {key: Fraction(limit) for key, limit in limits.items() if limit != UNLIMITED}
     is_there = [entry.startswith("1") for entry in facts["entries"].split(",") if entry]
@@ -176,14 +176,14 @@ def row(facts: dict[str, str]) -> Row:
     known = {KEYS[0], KEYS[1]} if facts["second_key"] == "1" else {KEYS[0]}
     zeros = {key: Fraction(0) for key in known & ({KEYS[0]} | hard.keys())}
     is_counted = facts["counted"] == "1"
-    return Row(
+    return QuotaLedger(
         quota_uid=facts["uid"],
         generation=int(facts["generation"]),
         observed_generation=int(facts["generation"]),
         hard=hard,
         unpinned=Unpinned.TOTAL_ONLY,
         used={**zeros, **counted} if is_counted else None,
-        entries=Entries.of(*entries),
+        entries=Reservations.of(*entries),
         revisions=revisions(numbers(facts["revisions"])),
         class_catalogue=CATALOGUE,
     )

@@ -12,7 +12,7 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
 from policies.gpus.fraction_annotations import fraction_problems
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, Vocabulary
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.pods.annotations import BadAnnotation
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
@@ -64,14 +64,14 @@ def card_of(
     )
 
 
-def amounts(resources: ResourceList | None, vocabulary: Vocabulary) -> Amounts:
+def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -> Amounts:
     """Return the positive amounts of GPU resources, in units, rounded as the API server does.
 
     What cannot be read is left out: whoever decides must find it by `charge.unreadable` first.
     """
     found: Amounts = {}
     for name, raw in (resources or {}).items():
-        resource = gpu_resource(name, vocabulary)
+        resource = gpu_resource(name, resource_mapping)
         if resource is None:
             continue
         try:
@@ -86,20 +86,20 @@ def amounts(resources: ResourceList | None, vocabulary: Vocabulary) -> Amounts:
     return found
 
 
-def container_amounts(container: Container, vocabulary: Vocabulary) -> Amounts:
+def container_amounts(container: Container, resource_mapping: ResourceMapping) -> Amounts:
     """Return what the container asks for: the request, else the limit, as defaulting copies it."""
     resources = container.resources
     if resources is None:
         return {}
-    return amounts({**(resources.limits or {}), **(resources.requests or {})}, vocabulary)
+    return amounts({**(resources.limits or {}), **(resources.requests or {})}, resource_mapping)
 
 
-def gpu_resource(name: str, vocabulary: Vocabulary) -> GPUResource | None:
+def gpu_resource(name: str, resource_mapping: ResourceMapping) -> GPUResource | None:
     """Return what the name asks for; of the implicit names of DRA only those whose devices are GPUs."""
     device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
-    if device_class != name and vocabulary.device_class(device_class) is None:
+    if device_class != name and resource_mapping.device_class(device_class) is None:
         return None
-    return vocabulary.resource(name)
+    return resource_mapping.resource(name)
 
 
 def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
@@ -149,12 +149,12 @@ def vendor(resource_name: str) -> str:
 # ---- parts of a card by annotation (KAI, Run:ai)
 
 
-def annotated_cards(pod: Pod, card: Card, vocabulary: Vocabulary) -> dict[GPUResource, Fraction]:
+def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
     """Return the cards that the pod's fraction annotations come to: part times devices; what cannot be read is a whole card."""
-    present = [key for key in vocabulary.fraction_annotations if key.key in pod.annotations]
+    present = [key for key in resource_mapping.fraction_annotations if key.key in pod.annotations]
     if all(key.measure.is_count for key in present):
         return {}
-    bad = {problem.key for problem in annotation_problems(pod, vocabulary)}
+    bad = {problem.key for problem in annotation_problems(pod, resource_mapping)}
     texts = {key: pod.annotations[key.key].strip() for key in present if key.key not in bad}
     devices = [Fraction(text) for key, text in texts.items() if key.measure.is_count]
     parts = {
@@ -169,5 +169,5 @@ def annotated_cards(pod: Pod, card: Card, vocabulary: Vocabulary) -> dict[GPURes
     return {GPUResource(first.key, first.measure): part * max(devices, default=WHOLE)}
 
 
-def annotation_problems(pod: Pod, vocabulary: Vocabulary) -> tuple[BadAnnotation, ...]:
-    return tuple(fraction_problems(pod, vocabulary))
+def annotation_problems(pod: Pod, resource_mapping: ResourceMapping) -> tuple[BadAnnotation, ...]:
+    return tuple(fraction_problems(pod, resource_mapping))

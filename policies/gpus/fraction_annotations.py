@@ -7,7 +7,7 @@ What the scheduler would refuse is found here: KAI's `validateGpuFractionAnnotat
 import re
 from collections.abc import Iterator
 
-from policies.gpus.resource_mapping import AnnotationKey, Measure, Vocabulary
+from policies.gpus.resource_mapping import AnnotationKey, Measure, ResourceMapping
 from policies.pods.annotations import BadAnnotation, whole_number
 from policies.pods.pod import Pod
 
@@ -17,10 +17,10 @@ _LARGEST = 10**12
 """More than the bytes of any GPU's memory; the point is only that numbers stay short."""
 
 
-def fraction_problems(pod: Pod, vocabulary: Vocabulary) -> Iterator[BadAnnotation]:
+def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[BadAnnotation]:
     """Yield every fraction annotation that has no usable value, or stands beside one that says something else."""
     annotations = pod.annotations
-    present = [key for key in vocabulary.fraction_annotations if key.key in annotations]
+    present = [key for key in resource_mapping.fraction_annotations if key.key in annotations]
     for key in present:
         problem = _problem(key, annotations[key.key])
         if problem is not None:

@@ -1,6 +1,6 @@
 """Which resource names and annotations ask for a GPU, and what their numbers mean.
 
-A `GPUVocabulary` document configures it; the built-in one ships with the webhook. A pattern is a resource name with at most
+A `GPUResourceMapping` document configures it; the built-in one ships with the webhook. A pattern is a resource name with at most
 one `*`; the first pattern that fits a name decides.
 """
 
@@ -71,8 +71,10 @@ class DeviceClassPattern(
     resource: str | None = None
 
 
-class VocabularySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Spec of a GPUVocabulary document; what it names comes before the built-in patterns."""
+class ResourceMappingSpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """Spec of a GPUResourceMapping document; what it names comes before the built-in patterns."""
 
     resources: tuple[ResourcePattern, ...] = ()
     fraction_annotations: tuple[AnnotationKey, ...] = ()
@@ -128,10 +130,10 @@ class GPURequest(msgspec.Struct, frozen=True):
     quantity: Quantity
 
 
-class Vocabulary:
+class ResourceMapping:
     """Answers, for the patterns it was made from, what asks for a GPU."""
 
-    def __init__(self, specs: Iterable[VocabularySpec]) -> None:
+    def __init__(self, specs: Iterable[ResourceMappingSpec]) -> None:
         specs = tuple(specs)
         self.patterns = tuple(pattern for spec in specs for pattern in spec.resources)
         self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
@@ -186,7 +188,7 @@ class Vocabulary:
         if container.resources is None:
             return ()
         memory = container.resources.__dict__
-        if memory.get("vocabulary") is not self:
+        if memory.get("resource_mapping") is not self:
             effective = (
                 (resource, _effective(container, resource.name))
                 for resource in self.named_resources(container)
@@ -194,7 +196,7 @@ class Vocabulary:
             memory["asked"] = tuple(
                 (r, quantity) for r, quantity in effective if quantity is not None and quantity.nano > 0
             )
-            memory["vocabulary"] = self
+            memory["resource_mapping"] = self
         asked: tuple[tuple[GPUResource, Quantity], ...] = memory["asked"]
         return asked
 

@@ -95,7 +95,7 @@ def model_need(pod: Pod, context: Context) -> ModelNeed | tuple[BadAnnotation, .
     if shape is None or isinstance(shape, tuple):
         return shape
     try:
-        requests = gpu_requests(pod, context.vocabulary)
+        requests = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
         return None  # gpu-requests refuses the pod for it
     if len(requests) != 1:

@@ -10,7 +10,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.resource_mapping import GPUResource, Measure, Vocabulary
+from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.placement.pinning import Pinning, pinning
 from policies.pods.pod import Pod
 
@@ -94,7 +94,9 @@ class Availability:
             f"ask for {most * gpus_per_node} or fewer, and spread the work over several pods",
         )
 
-    def smaller_than(self, resource: GPUResource, part: Fraction, vocabulary: Vocabulary) -> list[str]:
+    def smaller_than(
+        self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
+    ) -> list[str]:
         """Return the resources by which a part (< 1) of such a GPU can be had: a slice and a share, if there are any."""
         found = []
         best: Counter[str] = Counter()
@@ -104,10 +106,10 @@ class Availability:
         if best:
             profile = min(best, key=lambda name: (-best[name], name))
             name = f"{_vendor(resource.name)}/mig-{profile}"
-            known = vocabulary.resource(name)
+            known = resource_mapping.resource(name)
             if known is not None and known.measure is Measure.SLICES:
                 found.append(f"a slice of a GPU such as {name}")
-        shared = vocabulary.resource(f"{resource.name}.shared")
+        shared = resource_mapping.resource(f"{resource.name}.shared")
         if shared is not None and shared.measure is Measure.SHARES:
             found.append(f"a time-sliced share ({shared.name})")
         return found

@@ -6,12 +6,12 @@ import msgspec
 
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Vocabulary
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, ResourceMapping
 from policies.placement.pinning import classes_of_label, pinning
 from policies.pods.pod import Pod
 
 
-class Landing(msgspec.Struct, frozen=True):
+class CandidateClasses(msgspec.Struct, frozen=True):
     """The classes that are left. Not `is_known`: nothing narrows them but what is asked for, `because` says why."""
 
     classes: tuple[GPUClass, ...]
@@ -21,26 +21,30 @@ class Landing(msgspec.Struct, frozen=True):
     """A node is found already, so nothing more will be known."""
 
 
-def landing(pod: Pod, catalogue: ClassCatalogue, node_labels: Mapping[str, str] | None) -> Landing:
+def candidate_classes(
+    pod: Pod, catalogue: ClassCatalogue, node_labels: Mapping[str, str] | None
+) -> CandidateClasses:
     """Return where the pod can land: the class of its node, if it has one that is known, else what it pins itself to."""
     is_bound = node_labels is not None
     names = classes_of_node(node_labels or {}, catalogue)
     if names:
-        return Landing(_named(names, catalogue), True, f"its node is {' or '.join(sorted(names))}", is_bound)
+        return CandidateClasses(
+            _named(names, catalogue), True, f"its node is {' or '.join(sorted(names))}", is_bound
+        )
     pinned = pinning(pod, catalogue)
     if pinned is None:
-        return anywhere(catalogue, "it pins no GPU class", is_bound)
+        return all_classes(catalogue, "it pins no GPU class", is_bound)
     if not pinned.classes:
-        return anywhere(
+        return all_classes(
             catalogue,
             f"{' and '.join(pinned.because)} contradict each other and leave no GPU class",
             is_bound,
         )
-    return Landing(_named(pinned.classes, catalogue), True, " and ".join(pinned.because), is_bound)
+    return CandidateClasses(_named(pinned.classes, catalogue), True, " and ".join(pinned.because), is_bound)
 
 
-def anywhere(catalogue: ClassCatalogue, because: str, is_bound: bool = False) -> Landing:
-    return Landing(tuple(catalogue), False, because, is_bound)
+def all_classes(catalogue: ClassCatalogue, because: str, is_bound: bool = False) -> CandidateClasses:
+    return CandidateClasses(tuple(catalogue), False, because, is_bound)
 
 
 def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> frozenset[str]:
@@ -59,8 +63,11 @@ def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> fro
 
 
 def for_resource(
-    resource: GPUResource, where: Landing, catalogue: ClassCatalogue, vocabulary: Vocabulary
-) -> Landing:
+    resource: GPUResource,
+    where: CandidateClasses,
+    catalogue: ClassCatalogue,
+    resource_mapping: ResourceMapping,
+) -> CandidateClasses:
     """Return the landing narrowed to the classes that have the resource; unchanged where none is known to have it."""
     offering = resource.name
     if resource.name.startswith(IMPLICIT_DEVICE_CLASS):
@@ -69,8 +76,8 @@ def for_resource(
         named = tuple(gpu_class for gpu_class in where.classes if gpu_class in of_it)
         if named:
             because = where.because if where.is_known else f"device class {device_class}"
-            return Landing(named, True, because, where.is_bound)
-        pattern = vocabulary.device_class(device_class)
+            return CandidateClasses(named, True, because, where.is_bound)
+        pattern = resource_mapping.device_class(device_class)
         offering = (pattern and pattern.resource) or resource.name
     having = tuple(
         gpu_class
@@ -84,7 +91,7 @@ def for_resource(
             if resource.name in gpu_class.equivalents or catalogue.mig_profile(gpu_class, resource.profile)
         )
         having = cut or having
-    return Landing(having or where.classes, where.is_known, where.because, where.is_bound)
+    return CandidateClasses(having or where.classes, where.is_known, where.because, where.is_bound)
 
 
 def _named(names: Iterable[str], catalogue: ClassCatalogue) -> tuple[GPUClass, ...]:

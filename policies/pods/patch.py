@@ -1,6 +1,6 @@
 """A pod that the mutating rules are working on.
 
-A `PodDraft` records the smallest RFC 6902 operations, creates missing parents, escapes keys (RFC 6901), and lets the next
+A `PodPatch` records the smallest RFC 6902 operations, creates missing parents, escapes keys (RFC 6901), and lets the next
 rule see the pod as its predecessors left it. Nothing is ever replaced wholesale: another webhook may have added to the same
 list a moment ago. Each verb is one `Change` with words for people.
 """
@@ -56,15 +56,15 @@ def pointer(*parts: str | int) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-class PodDraft:
+class PodPatch:
     """A pod and the changes made to it so far. `fork` gives a draft to try things on without touching this one."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
         self.changes: list[Change] = []
 
-    def fork(self) -> "PodDraft":
-        return PodDraft(self.pod)
+    def fork(self) -> "PodPatch":
+        return PodPatch(self.pod)
 
     # ---- pod level
 

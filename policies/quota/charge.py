@@ -33,8 +33,8 @@ from policies.gpus.cards import (
     gpu_resource,
 )
 from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.resource_mapping import GPUResource, Vocabulary
-from policies.placement.candidates import Landing, for_resource, landing
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
+from policies.placement.candidates import CandidateClasses, candidate_classes, for_resource
 from policies.pods.pod import Pod, ResourceList, Resources
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
@@ -48,9 +48,9 @@ class Unpinned(Enum):
 
     TOTAL_ONLY = "TotalOnly"
     """Nothing by class."""
-    REFUSE = "Refuse"
+    DENY = "Deny"
     """Nothing, and it must not be admitted."""
-    DEAREST = "Dearest"
+    MOST_EXPENSIVE = "MostExpensive"
     """Every class and family that it could land on."""
 
 
@@ -73,7 +73,7 @@ class Tariff(msgspec.Struct, frozen=True, kw_only=True):
     """What amounts are weighed by."""
 
     classes: ClassCatalogue
-    vocabulary: Vocabulary
+    resource_mapping: ResourceMapping
     unpinned: Unpinned
 
 
@@ -81,7 +81,7 @@ def charge_pod(
     pod: Pod,
     *,
     classes: ClassCatalogue,
-    vocabulary: Vocabulary,
+    resource_mapping: ResourceMapping,
     unpinned: Unpinned,
     node_labels: Mapping[str, str] | None = None,
 ) -> Charge:
@@ -92,25 +92,28 @@ def charge_pod(
     """
     if pod.is_terminal:
         return Charge({})
-    tariff = Tariff(classes=classes, vocabulary=vocabulary, unpinned=unpinned)
-    denials = tuple(unreadable(pod, vocabulary))
+    tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
+    denials = tuple(unreadable(pod, resource_mapping))
     plain = at_one_time(
-        pod, lambda c: container_amounts(c, vocabulary), amounts(pod.body.overhead, vocabulary), NOTHING
+        pod,
+        lambda c: container_amounts(c, resource_mapping),
+        amounts(pod.body.overhead, resource_mapping),
+        NOTHING,
     )
-    asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, vocabulary))
+    asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not asked:
         return Charge({}, denials=denials)
-    where = landing(pod, classes, node_labels)
-    charge = weighed(asked, lambda card: _cards_of(pod, card, vocabulary), where, tariff)
+    where = candidate_classes(pod, classes, node_labels)
+    charge = weighed(asked, lambda card: _cards_of(pod, card, resource_mapping), where, tariff)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     return msgspec.structs.replace(
         charge, vector=add(charge.vector, counted), denials=(*denials, *charge.denials)
     )
 
 
-def catalogue_digest(classes: ClassCatalogue, vocabulary: Vocabulary) -> str:
+def catalogue_digest(classes: ClassCatalogue, resource_mapping: ResourceMapping) -> str:
     """Return the digest of all that charges depend on besides pods, nodes and the quota: 16 hex digits."""
-    return f"{classes.digest[:8]}{vocabulary.digest[:8]}"
+    return f"{classes.digest[:8]}{resource_mapping.digest[:8]}"
 
 
 def counted_by(digest: str, unpinned: Unpinned) -> str:
@@ -118,11 +121,13 @@ def counted_by(digest: str, unpinned: Unpinned) -> str:
     return f"{digest}/{unpinned.value}"
 
 
-def weighed(asked: Collection[GPUResource], cards_on: CardsOn, where: Landing, tariff: Tariff) -> Charge:
+def weighed(
+    asked: Collection[GPUResource], cards_on: CardsOn, where: CandidateClasses, tariff: Tariff
+) -> Charge:
     """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
     # Most classes weigh most things alike.
     weigh = _Weigh(asked, lru_cache(maxsize=None)(cards_on), tariff.classes)
-    landings = [for_resource(resource, where, tariff.classes, tariff.vocabulary) for resource in asked]
+    landings = [for_resource(resource, where, tariff.classes, tariff.resource_mapping) for resource in asked]
     parts: list[Vector] = []
     for resource, narrowed in zip(asked, landings, strict=True):
         on_classes = [weigh(resource, each, is_certain=narrowed.is_known) for each in narrowed.classes]
@@ -149,9 +154,9 @@ class _Weigh(msgspec.Struct, frozen=True):
         return self.cards_on(card).get(resource, NOTHING)
 
 
-def _by_class(resource: GPUResource, where: Landing, unpinned: Unpinned, weigh: _Weigh) -> Vector:
+def _by_class(resource: GPUResource, where: CandidateClasses, unpinned: Unpinned, weigh: _Weigh) -> Vector:
     """Return what each class and family is charged."""
-    if not where.is_known and (where.is_bound or unpinned is not Unpinned.DEAREST):
+    if not where.is_known and (where.is_bound or unpinned is not Unpinned.MOST_EXPENSIVE):
         return {}
     members = Counter(gpu_class.family for gpu_class in where.classes)
     charged: Vector = {}
@@ -165,8 +170,8 @@ def _by_class(resource: GPUResource, where: Landing, unpinned: Unpinned, weigh: 
     return charged
 
 
-def _refusals(landings: Iterable[Landing], tariff: Tariff) -> Iterator[Finding]:
-    if tariff.unpinned is not Unpinned.REFUSE:
+def _refusals(landings: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[Finding]:
+    if tariff.unpinned is not Unpinned.DENY:
         return
     for because in dict.fromkeys(
         each.because for each in landings if not each.is_known and not each.is_bound
@@ -179,36 +184,36 @@ def _refusals(landings: Iterable[Landing], tariff: Tariff) -> Iterator[Finding]:
         )
 
 
-def _cards_of(pod: Pod, card: Card, vocabulary: Vocabulary) -> Mapping[GPUResource, Fraction]:
+def _cards_of(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> Mapping[GPUResource, Fraction]:
     in_containers = at_one_time(
         pod,
-        lambda container: cards(container_amounts(container, vocabulary), card),
-        cards(amounts(pod.body.overhead, vocabulary), card),
+        lambda container: cards(container_amounts(container, resource_mapping), card),
+        cards(amounts(pod.body.overhead, resource_mapping), card),
         NOTHING,
     )
-    return {**in_containers, **annotated_cards(pod, card, vocabulary)}
+    return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
 
 # ---- what cannot be read
 
 
-def unreadable(pod: Pod, vocabulary: Vocabulary) -> Iterator[Finding]:
+def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Yield a denial for every amount of a GPU resource that is no number or negative, and for bad fraction annotations."""
     for place in pod.places:
         resources = place.container.resources or Resources()
         for kind, asked in (("limits", resources.limits), ("requests", resources.requests)):
             path = f"{place.path}.resources.{kind}"
-            yield from _unreadable_amounts(path, asked, vocabulary, place.container.name)
-    yield from _unreadable_amounts("spec.overhead", pod.body.overhead, vocabulary, None)
-    for bad in annotation_problems(pod, vocabulary):
+            yield from _unreadable_amounts(path, asked, resource_mapping, place.container.name)
+    yield from _unreadable_amounts("spec.overhead", pod.body.overhead, resource_mapping, None)
+    for bad in annotation_problems(pod, resource_mapping):
         yield Finding(rule=RULE_ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
 
 
 def _unreadable_amounts(
-    path: str, asked: ResourceList | None, vocabulary: Vocabulary, container: str | None
+    path: str, asked: ResourceList | None, resource_mapping: ResourceMapping, container: str | None
 ) -> Iterator[Finding]:
     for name, raw in (asked or {}).items():
-        if gpu_resource(name, vocabulary) is None:
+        if gpu_resource(name, resource_mapping) is None:
             continue
         try:
             is_countable = parse_quantity(raw).nano >= 0

@@ -16,8 +16,8 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.gpus.cards import cards
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, Vocabulary
-from policies.placement.candidates import anywhere
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
+from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata, View
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Excess, Vector
@@ -81,10 +81,10 @@ def decode_claim_template(document: bytes | msgspec.Raw) -> ResourceClaimTemplat
 
 
 def charge_claim(
-    claim: ResourceClaim, *, classes: ClassCatalogue, vocabulary: Vocabulary, unpinned: Unpinned
+    claim: ResourceClaim, *, classes: ClassCatalogue, resource_mapping: ResourceMapping, unpinned: Unpinned
 ) -> Charge:
     """Return what the claim costs. Requests add up; of alternatives (`firstAvailable`) each key gets the most."""
-    tariff = Tariff(classes=classes, vocabulary=vocabulary, unpinned=unpinned)
+    tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
     return _charge(claim.spec, "spec", tariff)
 
 
@@ -93,11 +93,11 @@ def template_findings(
     hard: Mapping[str, Fraction],
     *,
     classes: ClassCatalogue,
-    vocabulary: Vocabulary,
+    resource_mapping: ResourceMapping,
     unpinned: Unpinned,
 ) -> Iterator[Finding]:
     """Warn of a template whose claims could never be made in a namespace that has `hard`, and nothing else in it."""
-    tariff = Tariff(classes=classes, vocabulary=vocabulary, unpinned=unpinned)
+    tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
     charge = _charge(template.spec.spec if template.spec else None, "spec.spec", tariff)
     for denial in charge.denials:
         yield msgspec.structs.replace(denial, severity=Severity.WARNING)
@@ -161,7 +161,7 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
     if not name:
         denial = _denial(path, "this kind of request is not known, so a quota cannot count it")
         return Charge({}, denials=(denial,))
-    if tariff.vocabulary.device_class(name) is None or request.admin_access:
+    if tariff.resource_mapping.device_class(name) is None or request.admin_access:
         return Charge({})
     count = 1 if request.count is None else request.count
     if request.allocation_mode == "All":
@@ -180,7 +180,7 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
     charge = weighed(
         asked,
         lambda card: cards(asked, card),
-        anywhere(tariff.classes, f"device class {name} is of no GPU class in particular"),
+        all_classes(tariff.classes, f"device class {name} is of no GPU class in particular"),
         tariff,
     )
     denials = tuple(

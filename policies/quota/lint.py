@@ -7,7 +7,7 @@ passes validation, and the quota limits nothing, in silence.
 from collections.abc import Iterable, Iterator
 
 from policies.finding import Finding, Severity
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 
 ID = "resource-quota"
 """Stands where a rule's id does; it is no rule of a policy, since ResourceQuotas are the administrators' own."""
@@ -15,12 +15,12 @@ ID = "resource-quota"
 REQUESTS, LIMITS = "requests.", "limits."
 
 
-def resource_quota_findings(hard: Iterable[str], vocabulary: Vocabulary) -> Iterator[Finding]:
+def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Yield a warning for every key of `spec.hard` that names a GPU resource and limits nothing, in the order of the keys."""
     keys = frozenset(hard)
     for key in sorted(keys):
         resource = key.removeprefix(LIMITS)
-        if key.startswith(REQUESTS) or "/" not in resource or vocabulary.resource(resource) is None:
+        if key.startswith(REQUESTS) or "/" not in resource or resource_mapping.resource(resource) is None:
             continue
         meant = REQUESTS + resource
         remedy = f"{meant} is there as well: remove this one" if meant in keys else f"write {meant}"

@@ -36,7 +36,7 @@ from policies.placement.class_choice import (
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
@@ -110,7 +110,7 @@ class _Case:
 
     def __init__(self, pod: Pod, options: Options, context: Context) -> None:
         self.pod, self.options, self.context = pod, options, context
-        resources = {request.resource for request in context.vocabulary.requests(pod)}
+        resources = {request.resource for request in context.resource_mapping.requests(pod)}
         self.question = Question(
             pod=pod,
             context=context,
@@ -158,20 +158,20 @@ def is_wider(pinned: Pinning, choice: Choice) -> bool:
     return bool(classes & choice.names) and not classes <= choice.names
 
 
-def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
-    pod, key = draft.pod, options.label_key
-    if not context.vocabulary.pod_asks(pod):
+def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+    pod, key = patch.pod, options.label_key
+    if not context.resource_mapping.pod_asks(pod):
         return
     values = _Case(pod, options, context).missing_values()
     if len(values) == 1:
-        draft.set_node_selector(key, values[0])
+        patch.set_node_selector(key, values[0])
     elif values:
-        draft.require_node_affinity(NodeSelectorRequirement(key=key, operator="In", values=values))
+        patch.require_node_affinity(NodeSelectorRequirement(key=key, operator="In", values=values))
     yield from ()
 
 
 def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
-    if not context.vocabulary.pod_asks(pod):
+    if not context.resource_mapping.pod_asks(pod):
         return
     if context.is_update and pod.body.node_name:
         return  # it is bound: what it asked for is history

@@ -15,7 +15,7 @@ import posixpath
 from collections.abc import Iterator
 
 from policies.finding import Finding, Severity
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, Pod, Toleration
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules import gpu_toleration
@@ -36,12 +36,12 @@ class Options(RuleOptions, frozen=True):
     mode: Mode = Mode.AUDIT
 
 
-def mutate(draft: PodDraft, _options: Options, context: Context) -> Iterator[Finding]:
-    if context.vocabulary.pod_fraction(draft.pod) is None:
-        for place in draft.pod.places:
+def mutate(patch: PodPatch, _options: Options, context: Context) -> Iterator[Finding]:
+    if context.resource_mapping.pod_fraction(patch.pod) is None:
+        for place in patch.pod.places:
             container = place.container
-            if not context.vocabulary.container_asks(container) and not sets_variable(container):
-                draft.add_env(place, VARIABLE, VOID)
+            if not context.resource_mapping.container_asks(container) and not sets_variable(container):
+                patch.add_env(place, VARIABLE, VOID)
     yield from ()
 
 
@@ -52,7 +52,7 @@ def sets_variable(container: Container) -> bool:
 def check(pod: Pod, _options: Options, context: Context) -> Iterator[Finding]:
     yield from exposed_containers(pod, context)
     yield from mounted_devices(pod)
-    asks = context.vocabulary.pod_asks(pod)
+    asks = context.resource_mapping.pod_asks(pod)
     tolerated = tolerated_gpu_taint(pod, context)
     if asks or tolerated is not None:
         yield from privileged_containers(pod)
@@ -70,10 +70,10 @@ def check(pod: Pod, _options: Options, context: Context) -> Iterator[Finding]:
 
 def exposed_containers(pod: Pod, context: Context) -> Iterator[Finding]:
     """Deny the variable where it shows GPUs that the container did not ask for."""
-    if context.vocabulary.pod_fraction(pod) is not None:
+    if context.resource_mapping.pod_fraction(pod) is not None:
         return
     for place in pod.places:
-        if context.vocabulary.container_asks(place.container):
+        if context.resource_mapping.container_asks(place.container):
             continue
         for index, variable in enumerate(place.container.env or ()):
             from_elsewhere = bool(variable.value_from)

@@ -21,7 +21,7 @@ from policies.finding import Finding, Severity
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.placement.availability import Availability
-from policies.pods.patch import PodDraft, ResourceMap
+from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod, QuantityText
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, parse_quantity
 from policies.pods.requests import gpu_requests
@@ -110,7 +110,7 @@ class Amount(msgspec.Struct, frozen=True, dict=True):
 def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
     availability = Availability(pod, context.classes)
     for place in pod.places:
-        for resource in context.vocabulary.named_resources(place.container):
+        for resource in context.resource_mapping.named_resources(place.container):
             limit, request = amounts(place, resource)
             shape = list(shape_findings(limit, request, availability, context))
             yield from shape
@@ -122,9 +122,9 @@ def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
     yield from annotation_findings(pod, context)
 
 
-def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
-    for missing in list(requests_without_limit(draft.pod, context)) if options.complete_limits else ():
-        draft.set_resource(missing.place, "limits", missing.resource.name, missing.raw)
+def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+    for missing in list(requests_without_limit(patch.pod, context)) if options.complete_limits else ():
+        patch.set_resource(missing.place, "limits", missing.resource.name, missing.raw)
     yield from ()
 
 
@@ -142,7 +142,7 @@ def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None
 def requests_without_limit(pod: Pod, context: Context) -> Iterator[Amount]:
     """Yield requests that are fine but for the limit that they lack."""
     for place in pod.places:
-        for resource in context.vocabulary.named_resources(place.container):
+        for resource in context.resource_mapping.named_resources(place.container):
             limit, request = amounts(place, resource)
             if limit is None and request is not None and is_extended(resource.name):
                 quantity = request.quantity
@@ -192,7 +192,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     asked = _PARTS.get(part) or f"{number(quantity)} {'of one' if part < 1 else 'of them'}"
     remedies = [f"ask for {least}" if part < 1 else f"ask for {least - 1} or {least}"]
     if part < 1:
-        smaller = availability.smaller_than(resource, part, context.vocabulary)
+        smaller = availability.smaller_than(resource, part, context.resource_mapping)
         remedies += [f"for {way}" for way in smaller]
     return amount.finding(
         f"{noun_of(resource)} come whole, and this asks for {asked}", ", or ".join(remedies)
@@ -263,11 +263,11 @@ def total_findings(
     if options.max_per_pod is None and not has_slices(pod, context):
         return  # there is no such thing as too much
     try:
-        totals = gpu_requests(pod, context.vocabulary)
+        totals = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
         return  # reported where it is written
     askers: dict[GPUResource, list[ContainerPlace]] = {}
-    for asked in context.vocabulary.requests(pod):
+    for asked in context.resource_mapping.requests(pod):
         askers.setdefault(asked.resource, []).append(asked.place)
     for resource, total in totals.items():
         if not resource.measure.is_count or not total.is_whole:
@@ -292,7 +292,7 @@ def total_findings(
 
 
 def has_slices(pod: Pod, context: Context) -> bool:
-    return any(asked.resource.measure is Measure.SLICES for asked in context.vocabulary.requests(pod))
+    return any(asked.resource.measure is Measure.SLICES for asked in context.resource_mapping.requests(pod))
 
 
 def total_finding(
@@ -317,7 +317,7 @@ def total_finding(
 
 def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Finding]:
     """Warn of variables that choose among GPUs, in a container to which the device plugin assigns its own."""
-    if not context.vocabulary.container_asks(place.container):
+    if not context.resource_mapping.container_asks(place.container):
         return
     for index, variable in enumerate(place.container.env or ()):
         if variable.name in VISIBLE_DEVICES:
@@ -335,7 +335,7 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
 
 def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield what is wrong with fraction annotations, by themselves and beside whole GPUs."""
-    bad = list(fraction_problems(pod, context.vocabulary))
+    bad = list(fraction_problems(pod, context.resource_mapping))
     for problem in bad:
         yield Finding(
             rule=ID,
@@ -344,8 +344,10 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
             message=problem.message,
             remedy=problem.remedy,
         )
-    fraction = context.vocabulary.pod_fraction(pod)
-    whole = [asked for asked in context.vocabulary.requests(pod) if asked.resource.measure is Measure.DEVICES]
+    fraction = context.resource_mapping.pod_fraction(pod)
+    whole = [
+        asked for asked in context.resource_mapping.requests(pod) if asked.resource.measure is Measure.DEVICES
+    ]
     if fraction is not None and whole and not bad:
         key, text = fraction
         names = ", ".join(f'"{asked.place.container.name}"' for asked in whole)

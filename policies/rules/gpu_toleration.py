@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from policies.finding import Finding
 from policies.gpus.classes import toleration_problems
 from policies.placement.pinning import pinning
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rule import Context, Rule, RuleOptions
 
@@ -35,9 +35,9 @@ class Options(RuleOptions, frozen=True):
                 yield from (problem for problem in found if problem[0] != f"{path}.key")
 
 
-def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
-    pod = draft.pod
-    if not context.vocabulary.pod_asks(pod):
+def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+    pod = patch.pod
+    if not context.resource_mapping.pod_asks(pod):
         return
     wanted = list(options.tolerations)
     pinned = pinning(pod, context.classes)
@@ -45,8 +45,8 @@ def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Find
         gpu_class = context.classes.get(name)
         wanted += gpu_class.tolerations if gpu_class else ()
     for toleration in wanted:
-        if not any(covers(existing, toleration) for existing in draft.pod.body.tolerations or ()):
-            draft.add_toleration(toleration)
+        if not any(covers(existing, toleration) for existing in patch.pod.body.tolerations or ()):
+            patch.add_toleration(toleration)
     yield from ()
 
 

@@ -20,7 +20,7 @@ from policies.models.warming.init_container import CACHE, CONTAINER, Warming
 from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
 from policies.models.warming.options import Options, is_name, mount_path_problem
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
 from policies.rule import Context, Rule
 
@@ -35,8 +35,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     claim: str | None
 
 
-def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
-    pod = draft.pod
+def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+    pod = patch.pod
     if MODEL_URI not in pod.annotations:
         return
     request = read_request(pod, options)
@@ -56,7 +56,7 @@ def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Find
     taken = list(conflicts(pod, warming, servers, request.mount_path))
     yield from taken
     if not taken:
-        inject(draft, warming, servers, request.mount_path)
+        inject(patch, warming, servers, request.mount_path)
         yield from claim_warning(pod, request)
 
 
@@ -83,7 +83,7 @@ def read_request(pod: Pod, options: Options) -> Request | tuple[BadAnnotation, .
 def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
     """Return the app containers that ask for a GPU; sidecars start before the model is there."""
     apps = [place for place in pod.places if place.list_name == "containers"]
-    return [place for place in apps if context.vocabulary.container_asks(place.container)] or apps[:1]
+    return [place for place in apps if context.resource_mapping.container_asks(place.container)] or apps[:1]
 
 
 def fetch_resources(pod: Pod, options: Options) -> Resources | None:
@@ -142,18 +142,18 @@ def kind(volume: Volume) -> tuple[object, ...]:
     return volume.empty_dir is not None, claim and claim.claim_name, secret and secret.secret_name
 
 
-def inject(draft: PodDraft, warming: Warming, servers: list[ContainerPlace], path: str) -> None:
-    pod = draft.pod
+def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], path: str) -> None:
+    pod = patch.pod
     for volume in warming.volumes:
         if pod.volume_named(volume.name) is None:
-            draft.add_volume(volume)
+            patch.add_volume(volume)
     existing = pod.body.init_containers or ()
     if not any(container.name == CONTAINER for container in existing):
         sidecars = [place.index for place in pod.places if place.is_sidecar]
-        draft.add_init_container(warming.container, max(sidecars, default=-1) + 1)
+        patch.add_init_container(warming.container, max(sidecars, default=-1) + 1)
     for place in servers:
         if not any(mount.name == CACHE for mount in place.container.volume_mounts or ()):
-            draft.add_volume_mount(place, warming.serving_mount(path))
+            patch.add_volume_mount(place, warming.serving_mount(path))
 
 
 def claim_warning(pod: Pod, request: Request) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from policies.finding import Finding, Severity
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
 from policies.pods.annotations import BadAnnotation, load_seconds
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, Probe
 from policies.rule import Context, Rule, RuleOptions
 
@@ -60,9 +60,9 @@ class Options(RuleOptions, frozen=True):
             yield "buffer", f"{self.buffer} is not from 0 to 10 (0.2 adds 20 % to the load time)"
 
 
-def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
-    pod = draft.pod
-    if not context.vocabulary.pod_asks(pod):
+def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+    pod = patch.pod
+    if not context.resource_mapping.pod_asks(pod):
         return
     load = expected_load_seconds(pod, options)
     if isinstance(load, BadAnnotation):
@@ -72,7 +72,7 @@ def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Find
         return
     delay = with_buffer(load, options.buffer)
     for place in gpu_places(pod, context):
-        yield from give_time(draft, place, delay, options.strategy)
+        yield from give_time(patch, place, delay, options.strategy)
 
 
 def expected_load_seconds(pod: Pod, options: Options) -> int | BadAnnotation | None:
@@ -94,24 +94,24 @@ def with_buffer(load: int, buffer: float) -> int:
 
 
 def gpu_places(pod: Pod, context: Context) -> list[ContainerPlace]:
-    places = [place for place in pod.places if context.vocabulary.container_asks(place.container)]
-    if not places and context.vocabulary.pod_fraction(pod) is not None:
+    places = [place for place in pod.places if context.resource_mapping.container_asks(place.container)]
+    if not places and context.resource_mapping.pod_fraction(pod) is not None:
         # A fraction is asked for by an annotation, and goes to the first container (KAI's default, Run:ai's only way).
         places = [place for place in pod.places if place.list_name == "containers"][:1]
     return places
 
 
-def give_time(draft: PodDraft, place: ContainerPlace, delay: int, strategy: Strategy) -> Iterator[Finding]:
+def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Strategy) -> Iterator[Finding]:
     container = place.container
     readiness, liveness = container.readiness_probe, container.liveness_probe
     if readiness is None or container.startup_probe is not None:
         return
     if strategy is Strategy.STARTUP_PROBE and not place.is_sidecar:
         # The API server refuses a terminationGracePeriodSeconds on a readinessProbe, so there is none to take over.
-        draft.set_startup_probe(place, startup_probe(readiness, delay))
+        patch.set_startup_probe(place, startup_probe(readiness, delay))
         return
     if (readiness.initial_delay_seconds or 0) < delay:
-        draft.set_initial_delay(place, delay)
+        patch.set_initial_delay(place, delay)
     if liveness is None or first_kill(liveness) >= delay:
         return
     if place.is_sidecar:
@@ -125,8 +125,8 @@ def give_time(draft: PodDraft, place: ContainerPlace, delay: int, strategy: Stra
             remedy=f"set initialDelaySeconds: {delay}",
         )
     else:
-        now = next(p for p in draft.pod.places if p.path == place.path)
-        draft.set_startup_probe(now, startup_probe(liveness, delay))
+        now = next(p for p in patch.pod.places if p.path == place.path)
+        patch.set_startup_probe(now, startup_probe(liveness, delay))
 
 
 def first_kill(probe: Probe) -> int:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from policies.finding import Finding, Severity
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, Resources, Volume, VolumeMount
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity
 from policies.pods.requests import whole_gpus
@@ -48,14 +48,14 @@ class Options(RuleOptions, frozen=True):
             yield "sizeLimit", f'"{self.size_limit}" is less than the 64Mi that every pod has anyway'
 
 
-def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Finding]:
-    pod = draft.pod
+def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+    pod = patch.pod
     if not on_several_gpus(pod, context):
         return
     mounts = [mount for place in pod.places for mount in shared_memory_mounts(place)]
     if any(mount.name != VOLUME for mount in mounts):
         return
-    users = [place for place in pod.places if context.vocabulary.container_asks(place.container)]
+    users = [place for place in pod.places if context.resource_mapping.container_asks(place.container)]
     lacking = [place for place in users if not shared_memory_mounts(place)]
     if not lacking:
         return
@@ -70,7 +70,7 @@ def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Find
             return
         if size < RUNTIME_DEFAULT:
             return
-        draft.add_volume(
+        patch.add_volume(
             Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=binary_text(size)))
         )
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
@@ -79,12 +79,12 @@ def mutate(draft: PodDraft, options: Options, context: Context) -> Iterator[Find
         )
         return
     for place in lacking:
-        draft.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))
+        patch.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))
 
 
 def on_several_gpus(pod: Pod, context: Context) -> bool:
     try:
-        return whole_gpus(pod, context.vocabulary) > 1
+        return whole_gpus(pod, context.resource_mapping) > 1
     except QuantityError:
         return False  # gpu-requests refuses the pod for it
 

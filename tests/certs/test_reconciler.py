@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from certs.rotation import Step
+from certs.rotation import RotationPhase
 from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, ROTATE, Content, decode
 from tests.certs.world import KINDS, Controller, Interruption, World
 
@@ -32,7 +32,7 @@ def request(world: World, rotation: str) -> None:
     world.store(Content(content.data, {**content.annotations, ROTATE: rotation}))
 
 
-def step(world: World) -> Step:
+def step(world: World) -> RotationPhase:
     assert world.stored is not None
     return decode(world.stored.content).step
 
@@ -87,7 +87,9 @@ class Rotations(RuleBasedStateMachine):
             self.world.pass_time(11)
             for controller in self.controllers:
                 controller.settle()
-        assert step(self.world) is Step.STEADY, "nothing is asked for any more, so it comes to an end"
+        assert step(self.world) is RotationPhase.STEADY, (
+            "nothing is asked for any more, so it comes to an end"
+        )
         assert len({server.held for server in self.world.servers}) == 1
 
 
@@ -130,7 +132,7 @@ def rotate(world: World, controller: Controller) -> None:
         controller.settle()
         world.pass_time(11)
     controller.settle()
-    assert step(world) is Step.STEADY
+    assert step(world) is RotationPhase.STEADY
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
@@ -158,9 +160,9 @@ def test_time_that_a_controller_slept_is_no_part_of_a_wait() -> None:
             second.keep()
 
     first.keep(Interruption(1, meanwhile=meanwhile))
-    assert step(world) is Step.RETIRING
+    assert step(world) is RotationPhase.RETIRING
     first.keep()
-    assert step(world) is Step.RETIRING
+    assert step(world) is RotationPhase.RETIRING
     world.pass_time(5)
 
 
@@ -174,7 +176,7 @@ def test_an_authority_is_not_dropped_for_a_leaf_that_nobody_could_load() -> None
     damage_authority(world)
     world.pass_time(25)
     first.settle()
-    assert step(world) is Step.RETIRING
+    assert step(world) is RotationPhase.RETIRING
     world.pass_time(5)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from certs.check import carried_names
 from certs.issue import issue_authority, issue_server
-from certs.rotation import Rotation, State, Step, Terms, adopt, advance, found, left
+from certs.rotation import Rotation, RotationPhase, State, Terms, adopt, advance, found, left
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
@@ -37,17 +37,21 @@ def test_a_whole_rotation() -> None:
     assert state.leaf is not None
 
     published = advanced(state)
-    assert (published.step, published.requested, published.leaf) == (Step.PUBLISHING, None, state.leaf)
+    assert (published.step, published.requested, published.leaf) == (
+        RotationPhase.PUBLISHING,
+        None,
+        state.leaf,
+    )
     assert published.authorities[0] == state.authority.certificate
     assert advanced(published, carried=False) is published, "one caBundle lacks it: that is waited for"
 
     settling = advanced(published)
-    assert (settling.step, settling.since) == (Step.SETTLING, NOW)
+    assert (settling.step, settling.since) == (RotationPhase.SETTLING, NOW)
     assert advanced(settling, after=59 * SECOND) is settling
     assert left(settling, TERMS, NOW + 59 * SECOND) == SECOND
 
     switched = advanced(settling, after=60 * SECOND)
-    assert switched.step is Step.RETIRING
+    assert switched.step is RotationPhase.RETIRING
     assert switched.authorities == (published.authorities[1], published.authorities[0])
     assert switched.leaf is not None
     switched.leaf.certificate.verify_directly_issued_by(switched.authority.certificate)
@@ -57,7 +61,7 @@ def test_a_whole_rotation() -> None:
     assert advanced(retiring, after=660 * SECOND) is retiring
     done = advanced(retiring, after=661 * SECOND)
     assert (done.step, done.authorities, done.leaf) == (
-        Step.STEADY,
+        RotationPhase.STEADY,
         (switched.authority.certificate,),
         switched.leaf,
     )
@@ -159,7 +163,7 @@ def test_an_authority_that_expires_while_its_successor_is_published_gives_way_at
 
 
 def test_without_configurations_a_rotation_goes_on() -> None:
-    assert advance(changed(upcoming=OTHER), [], NOW, TERMS).step is Step.SETTLING
+    assert advance(changed(upcoming=OTHER), [], NOW, TERMS).step is RotationPhase.SETTLING
 
 
 def test_controllers_that_want_different_names_do_not_take_turns() -> None:

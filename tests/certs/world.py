@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from certs.acceptance import Pair, Published, objections, observe
 from certs.check import issued_by
-from certs.reconciler import Configuration, Keeper, RacedError, Stored
+from certs.reconciler import CertificateReconciler, Configuration, RacedError, Stored
 from certs.rotation import Terms
 from certs.secret import CA, CERTIFICATE, KEY, Content
 
@@ -175,8 +175,8 @@ class Controller:
     def die(self) -> None:
         self.keeper = self._born()
 
-    def _born(self) -> Keeper:
-        return Keeper(_Secret(self), _Configurations(self), TERMS, lambda: self.world.now)
+    def _born(self) -> CertificateReconciler:
+        return CertificateReconciler(_Secret(self), _Configurations(self), TERMS, lambda: self.world.now)
 
     def call(self, effect: Callable[[], None]) -> None:
         self._count += 1

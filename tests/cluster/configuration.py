@@ -14,7 +14,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FOLDER = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 NAME, REVIEWS = "gpu-admission", "zz-gpu-admission-documents"
-KINDS = {"GPUPolicy": "gpupolicies", "GPUClass": "gpuclasses", "GPUVocabulary": "gpuvocabularies"}
+KINDS = {"GPUPolicy": "gpupolicies", "GPUClass": "gpuclasses", "GPUResourceMapping": "gpuresourcemappings"}
 
 
 def install_configuration_kinds(plane: ControlPlane) -> None:

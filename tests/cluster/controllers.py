@@ -17,16 +17,16 @@ from policies.quota.amounts import GPUS
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Pace
-from webhook.cluster.leader import Leader, LeasePace
+from webhook.cluster.informer import WatchTimings
+from webhook.cluster.leader import Leader, LeaseTimings
 from webhook.configuration.loader import load_directory
 from webhook.configuration.snapshot import Configuration
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.reservation_ages import Sights
+from webhook.controller.reservation_ages import ReservationAges
 
 ROOT = Path(__file__).parents[2]
-QUICK_LEASE = LeasePace(lease=2, renew=1.5, retry=0.2)
+QUICK_LEASE = LeaseTimings(lease=2, renew=1.5, retry=0.2)
 T = TypeVar("T")
 
 
@@ -59,7 +59,7 @@ class Running:
         expiry: float = 40.0,
         no_quota: float = 0.2,
         recount_seconds: float = 300.0,
-        pace: Pace | None = None,
+        pace: WatchTimings | None = None,
         api: ApiClient | None = None,
         configuration: Configuration | None = None,
     ) -> None:
@@ -74,7 +74,7 @@ class Running:
             self.leader,
             self.metrics,
             recount_seconds=recount_seconds,
-            sights=Sights(expiry=expiry, no_quota=no_quota),
+            sights=ReservationAges(expiry=expiry, no_quota=no_quota),
             pace=pace,
         )
         self._stopping = threading.Event()

@@ -15,7 +15,7 @@ from tests.builders import JSON, container, gpu_container, pod
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import load_directory
 from webhook.configuration.snapshot import Configuration
-from webhook.tools.export.admission_policies import Wish, backstop
+from webhook.tools.export.admission_policies import ExportOptions, backstop
 from webhook.tools.export.writing import SELECTOR, as_yaml
 
 TEAM, RESTRICTED, WARNED, EXEMPTED = (
@@ -145,7 +145,7 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     """Apply what is exported, until the end of the block; then remove it as the header of the export says."""
     client = plane.client()
     kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
-    objects = backstop(made, Wish(now=datetime.now(UTC), mutations=mutations(client))).objects
+    objects = backstop(made, ExportOptions(now=datetime.now(UTC), mutations=mutations(client))).objects
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([TRAINING_JOBS, *map(namespace, NAMESPACES)]))
     for name in NAMESPACES:
         plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=30s")

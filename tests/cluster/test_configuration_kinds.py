@@ -1,4 +1,4 @@
-"""The schemas of GPUPolicy, GPUClass and GPUVocabulary take every document that we take, and lose nothing of it."""
+"""The schemas of GPUPolicy, GPUClass and GPUResourceMapping take every document that we take, and lose nothing of it."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def meaning(document: JSON) -> Any:
     """Return what we understand, with the digest of a policy, so with every null and every number as it is written."""
     collected = read(document)
     assert not collected.problems
-    return collected.policies, collected.classes, collected.vocabularies
+    return collected.policies, collected.classes, collected.resource_mappings
 
 
 def stored(client: Client, document: JSON) -> JSON:
@@ -180,7 +180,7 @@ VOCABULARIES = some(
         )
     ),
 )  # fmt: skip
-SPECS = {"GPUPolicy": POLICIES, "GPUClass": CLASSES, "GPUVocabulary": VOCABULARIES}
+SPECS = {"GPUPolicy": POLICIES, "GPUClass": CLASSES, "GPUResourceMapping": VOCABULARIES}
 DOCUMENTS = st.sampled_from(list(SPECS)).flatmap(
     lambda kind: SPECS[kind].map(lambda spec: Document(kind, "some", spec).data)
 )
@@ -231,7 +231,7 @@ def whole_numbers(value: Any) -> Any:
             id="all-of-several",
         ),
         pytest.param("GPUClass", {"memoryGiB": "80"}, ["spec.memoryGiB", "must be of type integer"], id="text-for-a-number"),
-        pytest.param("GPUVocabulary", {"resources": [{"pattern": "a/b"}]}, ["measure: Required value"], id="missing"),
+        pytest.param("GPUResourceMapping", {"resources": [{"pattern": "a/b"}]}, ["measure: Required value"], id="missing"),
     ],
 )  # fmt: skip
 def test_what_the_schema_refuses(client: Client, kind: str, spec: JSON, want: list[str]) -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import Reservation
+from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Running, eventually, gpus, uses
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
@@ -60,7 +60,9 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
     assert uses(team, 2)
 
     team.reserve(
-        Reservation.creation(uid, {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row()))
+        ReservationRequest.creation(
+            uid, {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row())
+        )
     )
 
     assert eventually(lambda: not team.row().entries)
@@ -71,7 +73,9 @@ def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, run
     team.quota({"gpus": "8"})
     assert uses(team, 0)
     team.reserve(
-        Reservation.creation("never", {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row()))
+        ReservationRequest.creation(
+            "never", {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row())
+        )
     )
 
     assert len(team.row().entries) == 1

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import Reservation
+from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Command, Running, eventually, gpus, uses
 from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kind
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Mirror, Pace
+from webhook.cluster.informer import Informer, WatchTimings
 from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
 
-QUICK = Pace(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
+QUICK = WatchTimings(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
 A_WRITE = 2000
 """Bytes: with reservations in it a row is larger than this on the wire, and every other request is smaller."""
 
@@ -44,7 +44,7 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
             seen.append((after.row.used or {}).get(GPUS, Fraction(0)))
 
     stopping = threading.Event()
-    mirror = Mirror(api_client(plane), QUOTAS, quota_record, changed)
+    mirror = Informer(api_client(plane), QUOTAS, quota_record, changed)
     threading.Thread(target=mirror.run, args=(stopping,), daemon=True).start()
     assert mirror.wait(10)
     yield seen
@@ -78,12 +78,12 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
     gate = {"name": "kueue.x-k8s.io/admission"}
     with Proxy(address(plane)) as proxy:
         api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=1.0)
-        deaf = Pace(silence=120.0)
+        deaf = WatchTimings(silence=120.0)
         with Running(plane, api=api, pace=deaf, expiry=4.0) as running:
             team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}})
             uid = team.pod("gated", 2, schedulingGates=[gate])
             assert uses(team, 2)
-            change = Reservation.change(
+            change = ReservationRequest.change(
                 uid,
                 "request",
                 {GPUS: Fraction(2)},
@@ -151,7 +151,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         catalogue = str(team.row().class_catalogue)
         team.reserve(
             *(
-                Reservation.creation(f"{index:08}-in-flight", {GPUS: Fraction(1)}, catalogue)
+                ReservationRequest.creation(f"{index:08}-in-flight", {GPUS: Fraction(1)}, catalogue)
                 for index in range(60)
             )
         )
@@ -160,7 +160,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         team.pod("noticed", 1)  # counting it, the first one comes to its swap
         assert stopped.wait(15)
         uid = team.pod("late", 1)
-        team.reserve(Reservation.creation(uid, {GPUS: Fraction(1)}, catalogue))
+        team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(1)}, catalogue))
         with Running(plane, lease="second"):
             assert uses(team, 3)
             assert uid not in team.row().entries

@@ -5,8 +5,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import Reason, Reservation, decide
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.cluster.controllers import Running, eventually, gpus, uses
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
@@ -68,24 +68,28 @@ def test_another_unpinned_counts_everything_anew_and_waits_for_what_is_in_flight
         team.pod("unpinned", 2)
         assert uses(team, 2)
         before = str(team.row().class_catalogue)
-        team.reserve(Reservation.creation("in-flight", card, before))
+        team.reserve(ReservationRequest.creation("in-flight", card, before))
 
-        team.change_quota({"unpinned": "Dearest"})
+        team.change_quota({"unpinned": "MostExpensive"})
         after = running.controller.counting.counted_by(team.row())
         row = team.row()
         assert after != before
-        assert _verdict(row, Reservation.creation("next", card, after)) is Reason.OTHER_CATALOGUE
+        assert _verdict(row, ReservationRequest.creation("next", card, after)) is Reason.OTHER_CATALOGUE
 
         assert eventually(lambda: (team.used() or {}).get("classes/nvidia-t4") == 2)
         assert "in-flight" in team.row().entries
-        assert _verdict(team.row(), Reservation.creation("next", card, before)) is Reason.OTHER_CATALOGUE
-        assert _verdict(team.row(), Reservation.creation("next", card, after)) is Reason.OTHER_CATALOGUE
+        assert (
+            _verdict(team.row(), ReservationRequest.creation("next", card, before)) is Reason.OTHER_CATALOGUE
+        )
+        assert (
+            _verdict(team.row(), ReservationRequest.creation("next", card, after)) is Reason.OTHER_CATALOGUE
+        )
         assert eventually(lambda: team.row().class_catalogue == after)
         assert not team.row().entries
-        assert _verdict(team.row(), Reservation.creation("next", card, after)) is Reason.RESERVED
+        assert _verdict(team.row(), ReservationRequest.creation("next", card, after)) is Reason.RESERVED
 
 
-def _verdict(row: Row, asked: Reservation) -> Reason:
+def _verdict(row: QuotaLedger, asked: ReservationRequest) -> Reason:
     (verdict,) = decide(row, [asked]).verdicts
     return verdict.reason
 

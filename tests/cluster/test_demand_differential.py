@@ -169,7 +169,7 @@ def test_our_demand_is_what_the_api_servers_quota_charges(
         charge = charge_pod(
             view,
             classes=configuration.classes,
-            vocabulary=configuration.vocabulary,
+            resource_mapping=configuration.resource_mapping,
             unpinned=Unpinned.TOTAL_ONLY,
         )
         demand = {name: Fraction(quantity.nano, NANO) for name, quantity in pod_requests(view).items()}
@@ -238,7 +238,7 @@ def test_what_a_claim_costs_is_what_the_api_servers_quota_charges(client: Client
         charge = charge_claim(
             decode_claim(msgspec.json.encode(claim)),
             classes=configuration.classes,
-            vocabulary=configuration.vocabulary,
+            resource_mapping=configuration.resource_mapping,
             unpinned=Unpinned.TOTAL_ONLY,
         )
         theirs = {name: charged[name + PER_CLASS] for name in DEVICE_CLASSES}

@@ -5,7 +5,7 @@ import json
 from click.testing import CliRunner, Result
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import Reservation
+from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Command, Running, eventually, uses
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
@@ -27,7 +27,9 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
         assert uses(team, 10)
         assert eventually(lambda: (team.used() or {})["classes/nvidia-a100"] == 8)
     team.reserve(
-        Reservation.creation("in-flight", {GPUS: team.row().hard[GPUS] / 16}, str(team.row().class_catalogue))
+        ReservationRequest.creation(
+            "in-flight", {GPUS: team.row().hard[GPUS] / 16}, str(team.row().class_catalogue)
+        )
     )
 
     text = run(quotas, "-n", team.name)

@@ -117,7 +117,7 @@ class Server(Process):
         return text
 
 
-class Keeper(Process):
+class CertificateReconciler(Process):
     """One `controller` that keeps the certificates."""
 
     def __init__(self, plane: ControlPlane, number: int, *, propagation: float, retirement: float) -> None:
@@ -151,7 +151,7 @@ class Installation:
         self.host = f"gpu-admission.{NAMESPACE}.svc"
         self.servers = [Server(plane, host + number) for number in range(1, servers + 1)]
         self.keepers = [
-            Keeper(plane, number, propagation=propagation, retirement=retirement)
+            CertificateReconciler(plane, number, propagation=propagation, retirement=retirement)
             for number in range(1, keepers + 1)
         ]
 

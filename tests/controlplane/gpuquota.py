@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from policies.quota.amounts import Vector
-from policies.quota.ledger.decide import Reservation, decide
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.decide import ReservationRequest, decide
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.controlplane.client import Client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.access import load_access
@@ -99,7 +99,7 @@ class Namespace:
     def path(self, plural: str, name: str = "") -> str:
         return f"/api/v1/namespaces/{self.name}/{plural}" + (f"/{name}" if name else "")
 
-    def row(self) -> Row:
+    def row(self) -> QuotaLedger:
         versioned = self.store.read(self.name, 10)
         assert versioned is not None
         return versioned.row
@@ -107,7 +107,7 @@ class Namespace:
     def used(self) -> Vector | None:
         return self.row().used
 
-    def reserve(self, *reservations: Reservation) -> None:
+    def reserve(self, *reservations: ReservationRequest) -> None:
         """Do what serve does at /validate."""
         while True:
             before = self.store.read(self.name, 10)

@@ -322,7 +322,7 @@ hidden byte changed; hidden byte before; hidden mtype verdict;
 #define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes store nothing that entries wait for */
 
 /* policies/quota/amounts.py: positive_difference */
-/* policies/quota/ledger/decide.py: Reservation.change */
+/* policies/quota/ledger/decide.py: ReservationRequest.change */
 #if CHANGE_ONLY_GROWS
 #define GROWTH(q, k) (AMOUNT(AFTER(q), k) > AMOUNT(base[q], k) -> AMOUNT(AFTER(q), k) - AMOUNT(base[q], k) : 0)
 #else
@@ -533,7 +533,7 @@ inline answers_yes(q) {
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
 
-/* webhook/quota/batcher.py: Batches._attempt, Batches._swap */
+/* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._swap */
 proctype Serve(byte s) {
   byte q; bool reserved;
 end:
@@ -599,7 +599,7 @@ end:
 
 /* ---- controller */
 
-/* webhook/controller/reservation_ages.py: Sights.see */
+/* webhook/controller/reservation_ages.py: ReservationAges.see */
 inline see(c) {
   fresh[SERVES + c] = true;
   tried[c] = false;
@@ -672,7 +672,7 @@ inline list_collection(c, k) {
 #define TELLABLE(c, o) (GONE_IS_TOLD && deleted_at[o] && list[c].revision[COLLECTION(o)] >= deleted_at[o] && RESERVED_FOR(o) \
                         && !IS_GONE(c, o))
 
-/* webhook/cluster/informer.py: Mirror._take, Mirror._remember_gone, Mirror.view */
+/* webhook/cluster/informer.py: Informer._take, Informer._remember_gone, Informer.view */
 /* webhook/controller/counting.py: Counting._objects */
 inline is_told(c, o) {
   list[c].gone = list[c].gone | (1 << o);
@@ -713,7 +713,7 @@ inline may_initialise(c) {
   skip
 }
 
-/* policies/quota/ledger/row.py: Revisions.reaches. Else Refused.OLDER. */
+/* policies/quota/ledger/quota_ledger.py: Revisions.reaches. Else Refused.OLDER. */
 inline reaches(c) {
   key = 0;
   do
@@ -792,8 +792,8 @@ inline count(c) {
   check_everyone_is_covered()
 }
 
-/* policies/quota/ledger/reconcile.py: settle, _count, _given_up. What settle would answer with Refused.UNCOUNTED is initialised. */
-/* webhook/controller/reconciler.py: Settler._write */
+/* policies/quota/ledger/reconcile.py: reconcile, _count, _given_up. What reconcile would answer with Refused.UNCOUNTED is initialised. */
+/* webhook/controller/reconciler.py: QuotaReconciler._write */
 inline settle(c) {
   tried[c] = true;
 #if SWAP_IN_CONTROLLER == 0
@@ -859,7 +859,7 @@ end:
   :: d_step { TELLABLE(c, 0) -> is_told(c, 0) }
   :: d_step { TELLABLE(c, 1) -> is_told(c, 1) }
 #endif
-     /* webhook/controller/reservation_ages.py: Sights.waits. Who remembers "no quota" read it before this quota was there. */
+     /* webhook/controller/reservation_ages.py: ReservationAges.waits. Who remembers "no quota" read it before this quota was there. */
   :: d_step { uid && seen_uid[c] == uid && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false }
   :: d_step { uid && seen_uid[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import Phase as Stage
 
 from policies.finding import Finding, Severity
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Phase, Rule, RuleOptions
 from policies.rules import gpu_class, gpu_requests, readiness_delay, shared_memory
@@ -54,12 +54,12 @@ def options_of(rule_id: str) -> RuleOptions | None:
 
 def run(
     document: JSON, rule: Rule, options: RuleOptions, phase: Phase = Phase.MUTATE
-) -> tuple[PodDraft, list[Finding]]:
+) -> tuple[PodPatch, list[Finding]]:
     """Run `mutate`, where the rule has one, on a fresh draft of the document."""
-    draft = PodDraft(view(document))
+    patch = PodPatch(view(document))
     surroundings = context(phase, options_of=options_of)
-    found = list(rule.mutate(draft, options, surroundings)) if rule.mutate else []
-    return draft, found
+    found = list(rule.mutate(patch, options, surroundings)) if rule.mutate else []
+    return patch, found
 
 
 def checked(document: JSON, rule: Rule, options: RuleOptions, phase: Phase) -> list[Finding]:
@@ -91,10 +91,10 @@ def test_the_generated_pods_give_every_rule_something_to_do(rule: Rule) -> None:
 def test_the_same_pod_yields_the_same_patch_and_findings(
     rule: Rule, options: RuleOptions, document: JSON
 ) -> None:
-    draft, found = run(document, rule, options)
+    patch, found = run(document, rule, options)
     again, found_again = run(copy.deepcopy(document), rule, options)
 
-    assert operations(again) == operations(draft)
+    assert operations(again) == operations(patch)
     assert found_again == found
     for phase in Phase:
         assert checked(copy.deepcopy(document), rule, options, phase) == checked(
@@ -108,18 +108,18 @@ def test_the_same_pod_yields_the_same_patch_and_findings(
 def test_the_patch_makes_of_the_pod_what_the_draft_says(
     rule: Rule, options: RuleOptions, document: JSON
 ) -> None:
-    draft, _ = run(document, rule, options)
+    patch, _ = run(document, rule, options)
 
-    assert plain(view(apply(document, draft))) == plain(draft.pod)
+    assert plain(view(apply(document, patch))) == plain(patch.pod)
 
 
 @every_rule
 @given(document=PODS)
 @generated
 def test_a_second_pass_changes_nothing(rule: Rule, options: RuleOptions, document: JSON) -> None:
-    draft, _ = run(document, rule, options)
+    patch, _ = run(document, rule, options)
 
-    second, _ = run(apply(document, draft), rule, options)
+    second, _ = run(apply(document, patch), rule, options)
 
     assert operations(second) == []
 
@@ -128,9 +128,9 @@ def test_a_second_pass_changes_nothing(rule: Rule, options: RuleOptions, documen
 @given(document=PODS)
 @generated
 def test_what_the_user_set_stays(rule: Rule, options: RuleOptions, document: JSON) -> None:
-    draft, _ = run(document, rule, options)
+    patch, _ = run(document, rule, options)
 
-    assert list(lost("pod", document, apply(document, draft))) == []
+    assert list(lost("pod", document, apply(document, patch))) == []
 
 
 @every_rule
@@ -171,7 +171,7 @@ def test_the_whole_chain_converges_in_one_pass(eager: bool, document: JSON) -> N
 
 def chain(document: JSON, *, eager: bool) -> JSON:
     """Run every rule in the order of the registry on one draft, as /mutate does."""
-    draft = PodDraft(view(document))
+    patch = PodPatch(view(document))
     every = {
         rule.id: (MORE_OPTIONS.get(rule.id, [rule.options()])[0] if eager else rule.options())
         for rule in RULES
@@ -179,8 +179,8 @@ def chain(document: JSON, *, eager: bool) -> JSON:
     surroundings = context(Phase.MUTATE, options_of=every.get)
     for rule in RULES:
         if rule.mutate is not None:
-            list(rule.mutate(draft, every[rule.id], surroundings))
-    return apply(document, draft)
+            list(rule.mutate(patch, every[rule.id], surroundings))
+    return apply(document, patch)
 
 
 def lost(path: str, before: Any, after: Any) -> Iterator[str]:

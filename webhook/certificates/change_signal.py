@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import msgspec
 
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Mirror, Pace, Resource
+from webhook.cluster.informer import Informer, Resource, WatchTimings
 
-PACE = Pace(pause_most=5.0)
+PACE = WatchTimings(pause_most=5.0)
 """A watch that was lost is taken up again within seconds; there are two or three of them."""
 
 
@@ -25,13 +25,13 @@ class _Object(msgspec.Struct):
 _OBJECT = msgspec.json.Decoder(_Object)
 
 
-class Bell:
+class ChangeSignal:
     """Watches what the resources select; `wait` returns after a change, when it is time for the next look, or to stop."""
 
     def __init__(self, api: ApiClient, resources: Iterable[Resource]) -> None:
         self._rung = threading.Event()
         self._mirrors = [
-            Mirror(api, each, _version, lambda _before, _after: self._rung.set(), pace=PACE)
+            Informer(api, each, _version, lambda _before, _after: self._rung.set(), pace=PACE)
             for each in resources
         ]
 

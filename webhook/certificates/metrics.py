@@ -3,7 +3,7 @@
 from cryptography import x509
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from certs.reconciler import Kept
+from certs.reconciler import ReconcileResult
 
 LEAF, CA = "leaf", "ca"
 
@@ -22,7 +22,7 @@ def not_after(certificate: x509.Certificate | None) -> float:
     return certificate.not_valid_after_utc.timestamp() if certificate else 0.0
 
 
-class KeeperMetrics:
+class CertificateReconcilerMetrics:
     """Of the loop that keeps them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -52,7 +52,7 @@ class KeeperMetrics:
             registry=registry,
         )
 
-    def kept(self, kept: Kept) -> None:
+    def kept(self, kept: ReconcileResult) -> None:
         state = kept.state
         self._not_after.labels(LEAF).set(not_after(state.leaf.certificate if state.leaf else None))
         self._not_after.labels(CA).set(not_after(state.authority.certificate))

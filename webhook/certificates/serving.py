@@ -23,7 +23,7 @@ from certs.check import expires_at, issued_by
 from certs.issue import issue_authority, issue_server
 from certs.rotation import pem
 from certs.secret import CA, CERTIFICATE, KEY
-from webhook.certificates.change_signal import Bell
+from webhook.certificates.change_signal import ChangeSignal
 from webhook.certificates.directory import PrivateDirectory
 from webhook.certificates.objects import (
     CONFIGURATION,
@@ -78,7 +78,7 @@ class SecretCertificate:
         self.certificate, self.key = self._directory.certificate, self._directory.key
 
     def start(self, api: ApiClient) -> None:
-        bell = Bell(api, [self.name.resource, *configuration_resources()])
+        bell = ChangeSignal(api, [self.name.resource, *configuration_resources()])
         bell.start(threading.Event())
         threading.Thread(target=self._run, args=(api, bell), name="certificate", daemon=True).start()
 
@@ -139,7 +139,7 @@ class SecretCertificate:
         self._was_ready = self._was_ready or not self.unready()
         return not (untrusted or self._refused or self.unready())
 
-    def _run(self, api: ApiClient, bell: Bell) -> None:
+    def _run(self, api: ApiClient, bell: ChangeSignal) -> None:
         secret, configurations = ClusterSecret(api, self.name), ClusterConfigurations(api)
         log.info("taking the certificate from the Secret %s", self.name)
         problem = ""

@@ -71,7 +71,7 @@ class Resource(msgspec.Struct, frozen=True):
         return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds. The API server sends a bookmark about every minute, so a longer silence is a dead connection."""
 
     watch: float = 270.0
@@ -81,7 +81,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     pause_most: float = 10.0
 
 
-class View(msgspec.Struct, Generic[K], frozen=True):
+class Snapshot(msgspec.Struct, Generic[K], frozen=True):
     """A namespace's objects at `revision`; `begun` is when (monotonic) the list began on which all of it rests.
 
     `gone` are uids of which the watch told, in the last two minutes, that they were deleted: each was stored, and is no more.
@@ -122,7 +122,7 @@ _EVENT = msgspec.json.Decoder(_Event)
 _OBJECT = msgspec.json.Decoder(_Object)
 
 
-class Mirror(Generic[K]):
+class Informer(Generic[K]):
     """Keeps what `project` makes of every object; None is not kept. `changed(before, after)` is told every difference.
 
     `changed` is called in the thread that found the difference, without a lock held; it must not block for long.
@@ -135,13 +135,13 @@ class Mirror(Generic[K]):
         project: Callable[[msgspec.Raw], K | None],
         changed: Callable[[K | None, K | None], object],
         *,
-        pace: Pace | None = None,
+        pace: WatchTimings | None = None,
     ) -> None:
         self.resource = resource
         self._api = api
         self._project = project
         self._changed = changed
-        self._pace = pace or Pace()
+        self._pace = pace or WatchTimings()
         self._lock = threading.Lock()
         self._items: dict[str, dict[str, K]] = {}
         self._revision = 0
@@ -170,14 +170,14 @@ class Mirror(Generic[K]):
         """Return whether the first list was taken in within that time."""
         return self._synced.wait(seconds)
 
-    def view(self, namespace: str = CLUSTER) -> View[K]:
+    def view(self, namespace: str = CLUSTER) -> Snapshot[K]:
         with self._lock:
             floor = self._floors.get(namespace)
             items = tuple(self._items.get(namespace, {}).values())
             gone = frozenset(self._gone.get(namespace, ()))
             if floor is None:
-                return View(items, self._revision, self._begun, gone)
-            return View(items, max(self._revision, floor.revision), floor.begun, gone)
+                return Snapshot(items, self._revision, self._begun, gone)
+            return Snapshot(items, max(self._revision, floor.revision), floor.begun, gone)
 
     def namespaces(self) -> list[str]:
         with self._lock:

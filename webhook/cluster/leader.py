@@ -20,7 +20,7 @@ log = logging.getLogger("gpu_admission.cluster")
 API = "/apis/coordination.k8s.io/v1"
 
 
-class LeasePace(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseTimings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; client-go's defaults. Whoever could not renew for `renew` stops leading before `lease` lets others in."""
 
     lease: int = 15
@@ -56,13 +56,13 @@ class Leader:
     """One candidate, `identity`, for the Lease `namespace/name`. `run` is the body of a thread."""
 
     def __init__(
-        self, api: ApiClient, namespace: str, name: str, identity: str, *, pace: LeasePace | None = None
+        self, api: ApiClient, namespace: str, name: str, identity: str, *, pace: LeaseTimings | None = None
     ) -> None:
         self.identity = identity
         self._api = api
         self._namespace, self._name = namespace, name
         self._path = f"{API}/namespaces/{namespace}/leases/{name}"
-        self._pace = pace or LeasePace()
+        self._pace = pace or LeaseTimings()
         self._lease: _Lease | None = None
         self._unchanged_since = 0.0
         self._leads_until = 0.0

@@ -11,7 +11,7 @@ import msgspec
 
 from certs.check import problems
 from certs.reconciler import RacedError, Stored
-from certs.rotation import Rotation, State, Step
+from certs.rotation import Rotation, RotationPhase, State
 from certs.secret import ROTATE, DamagedError, decode
 from webhook.certificates.examination import Finding, examine, examine_served
 from webhook.certificates.objects import (
@@ -216,7 +216,9 @@ def _await(cluster: Cluster, rotation: Rotation, before: State, seconds: float) 
             click.echo(shown)
         told = shown
         renewed = state.leaf != before.leaf and state.requested is None
-        replaced = state.authority.certificate != before.authority.certificate and state.step is Step.STEADY
+        replaced = (
+            state.authority.certificate != before.authority.certificate and state.step is RotationPhase.STEADY
+        )
         if renewed and (replaced or rotation is Rotation.LEAF):
             return True
         time.sleep(0.5)

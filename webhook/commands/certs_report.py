@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from certs.check import carried_names, issued_by
-from certs.rotation import State, Step, pem
+from certs.rotation import RotationPhase, State, pem
 from webhook.certificates.examination import Finding
 from webhook.certificates.objects import CONFIGURATION, KINDS, ConfigurationSeen, SecretName
 from webhook.commands.output import Screen, counted
@@ -16,10 +16,10 @@ from webhook.commands.parameters import moment
 
 BAR = 30
 STEPS = {
-    Step.STEADY: "no rotation under way",
-    Step.PUBLISHING: "step 1 of 4: the new authority is being published beside the old one",
-    Step.SETTLING: "step 2 of 4: published; API servers take note of it",
-    Step.RETIRING: "step 3 of 4: the certificate is of the new authority; the old one is dropped next",
+    RotationPhase.STEADY: "no rotation under way",
+    RotationPhase.PUBLISHING: "step 1 of 4: the new authority is being published beside the old one",
+    RotationPhase.SETTLING: "step 2 of 4: published; API servers take note of it",
+    RotationPhase.RETIRING: "step 3 of 4: the certificate is of the new authority; the old one is dropped next",
 }
 
 
@@ -57,7 +57,7 @@ def print_state(screen: Screen, report: dict[str, Any]) -> None:
     rotation = report["rotation"]
     screen.table(
         [
-            ("rotation", STEPS[Step[rotation["step"].upper()]]),
+            ("rotation", STEPS[RotationPhase[rotation["step"].upper()]]),
             *([("since", rotation["since"])] if rotation["since"] else []),
             *([("asked for", rotation["requested"])] if rotation["requested"] else []),
         ],

@@ -163,7 +163,7 @@ def document(
     """Return what `-o json` prints.
 
     `policies[]` in the order in which they are asked, the built-in one last where some namespace is left to it;
-    `namespaces[]` for each that was asked for, with the mode of each rule at `now`; `classes[]` and `vocabulary[]`:
+    `namespaces[]` for each that was asked for, with the mode of each rule at `now`; `classes[]` and `resource mapping[]`:
     what documents add or replace; `problems[]`: why newer documents of a cluster are not in force.
     """
     return {
@@ -179,9 +179,9 @@ def document(
             for (kind, name), place in origins.places.items()
             if kind == "GPUClass"
         ],
-        "vocabulary": [
-            {"name": name, "from": origins.places["GPUVocabulary", name], **msgspec.to_builtins(spec)}
-            for name, spec in origins.vocabularies.items()
+        "resourceMappings": [
+            {"name": name, "from": origins.places["GPUResourceMapping", name], **msgspec.to_builtins(spec)}
+            for name, spec in origins.resource_mappings.items()
         ],
         "problems": [str(problem) for problem in problems],
     }
@@ -289,11 +289,13 @@ def _print(screen: Screen, shown: dict[str, Any]) -> None:
     for gpu_class in shown["classes"]:
         what = "replaces the built-in one" if gpu_class["replacesBuiltIn"] else "added"
         screen.paragraph(f"class {gpu_class['name']} ({gpu_class['from']}): {what}")
-    for vocabulary in shown["vocabulary"]:
-        names = [f"{r['pattern']} ({r['measure']})" for r in vocabulary["resources"]]
-        names += [f"annotation {a['key']} ({a['measure']})" for a in vocabulary["fractionAnnotations"]]
-        names += [f"device class {d['pattern']}" for d in vocabulary["deviceClasses"]]
-        screen.paragraph(f"vocabulary {vocabulary['name']} ({vocabulary['from']}) adds {', '.join(names)}")
+    for resource_mapping in shown["resourceMappings"]:
+        names = [f"{r['pattern']} ({r['measure']})" for r in resource_mapping["resources"]]
+        names += [f"annotation {a['key']} ({a['measure']})" for a in resource_mapping["fractionAnnotations"]]
+        names += [f"device class {d['pattern']}" for d in resource_mapping["deviceClasses"]]
+        screen.paragraph(
+            f"resource mapping {resource_mapping['name']} ({resource_mapping['from']}) adds {', '.join(names)}"
+        )
     if shown["problems"]:
         screen.line(f"in force: version {shown['version']}", "yellow")
     else:

@@ -42,7 +42,7 @@ log = logging.getLogger("gpu_admission.controller")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; left out: the cluster's. The same as that of `serve`.",
+    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents; left out: the cluster's. The same as that of `serve`.",
 )
 @click.option("--kubeconfig", help="Left out: a pod's service account, else what kubectl would use.")
 @click.option("--context", "context_name", help="Context of the kubeconfig.")

@@ -16,7 +16,7 @@ from webhook.commands.parameters import now as current_time
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.reading import read_chosen
 from webhook.configuration.snapshot import Configuration
-from webhook.tools.export.admission_policies import EXPRESSIBLE, Backstop, Wish, backstop
+from webhook.tools.export.admission_policies import EXPRESSIBLE, AdmissionPolicies, ExportOptions, backstop
 from webhook.tools.export.objects import Object
 from webhook.tools.export.writing import as_json, as_yaml, header
 
@@ -122,7 +122,7 @@ def export(
             click.echo(f"error: {problem}", err=True)
         context.exit(BAD_INPUT)
     mutations = api_version or next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
-    wish = Wish(now=now, mutations=mutations, rules=rules, excluded=tuple(dict.fromkeys(excluded)))
+    wish = ExportOptions(now=now, mutations=mutations, rules=rules, excluded=tuple(dict.fromkeys(excluded)))
     made = backstop(configuration, wish)
     if output is not None:
         write(output, form, made, configuration, now)
@@ -141,7 +141,9 @@ def stored(kubeconfig: str | None) -> Configuration:
     return chosen.configuration
 
 
-def write(directory: Path, form: str, made: Backstop, configuration: Configuration, now: datetime) -> None:
+def write(
+    directory: Path, form: str, made: AdmissionPolicies, configuration: Configuration, now: datetime
+) -> None:
     """Write each policy and its binding into a file of its name, and tell which files there are no longer part of it."""
     directory.mkdir(parents=True, exist_ok=True)
     head = header(made, configuration.version, moment(now))
@@ -149,7 +151,7 @@ def write(directory: Path, form: str, made: Backstop, configuration: Configurati
     for each in made.objects:
         by_name.setdefault(each["metadata"]["name"], []).append(each)
     for name, objects in by_name.items():
-        part = Backstop(objects=tuple(objects), gaps=made.gaps, ending=made.ending)
+        part = AdmissionPolicies(objects=tuple(objects), gaps=made.gaps, ending=made.ending)
         text = (
             as_json(part, configuration.version, moment(now))
             if form == "json"
@@ -162,7 +164,7 @@ def write(directory: Path, form: str, made: Backstop, configuration: Configurati
         click.echo(f"no longer part of it, remove: {directory / name}", err=True)
 
 
-def tell(made: Backstop) -> None:
+def tell(made: AdmissionPolicies) -> None:
     """Say on stderr how much it is, what ends by itself, and what is not in it."""
     policies = counted(sum("Binding" not in each["kind"] for each in made.objects), "policy", "policies")
     click.echo(f"{policies} of the API server, each with its binding", err=True)

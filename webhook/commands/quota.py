@@ -32,7 +32,7 @@ NO_QUOTA = "there is no GPUQuota"
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUClass and GPUVocabulary documents, to charge pods as the webhook does; left out: the cluster's.",
+    help="Directory of GPUClass and GPUResourceMapping documents, to charge pods as the webhook does; left out: the cluster's.",
 )
 @click.option("--kubeconfig", help="Left out: what kubectl would use.")
 @click.option("--context", "context_name", help="Context of the kubeconfig.")
@@ -87,7 +87,7 @@ def _holders(
     api: ApiClient, configuration: Configuration, namespace: str, unpinned: Unpinned
 ) -> Iterator[HolderOfQuota]:
     labels = _node_labels(api, configuration)
-    pods = PodReader(configuration.classes, configuration.vocabulary)
+    pods = PodReader(configuration.classes, configuration.resource_mapping)
     charged = {}
     for pod in api.list(PODS.path(namespace), pods.record).items:
         if pod.is_terminal:
@@ -98,7 +98,7 @@ def _holders(
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
     resource = claims_resource(api)
     if resource is not None:
-        claims = ClaimReader(configuration.classes, configuration.vocabulary)
+        claims = ClaimReader(configuration.classes, configuration.resource_mapping)
         for claim in api.list(resource.path(namespace), claims.record).items:
             demand = claims.charge(claim, unpinned, charged)
             yield HolderOfQuota("ResourceClaim", claim.name, "", demand)

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, shown, texts
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.commands.output import Screen, counted
 from webhook.controller.conditions import described
 
@@ -30,7 +30,7 @@ class QuotaReport(msgspec.Struct, frozen=True):
     """A namespace's quota; `row` is None where it cannot be read, and `problem` says why. `objects` is None if not asked for."""
 
     namespace: str
-    row: Row | None
+    row: QuotaLedger | None
     problem: str = ""
     objects: tuple[HolderOfQuota, ...] | None = None
 
@@ -63,7 +63,7 @@ def _report_text(screen: Screen, report: QuotaReport) -> None:
         _objects(screen, report.objects)
 
 
-def _state(row: Row) -> str:
+def _state(row: QuotaLedger) -> str:
     holds = described(row.conditions)
     if row.used is None or row.uncounted:
         return "not counted yet: every GPU pod is refused"
@@ -71,7 +71,7 @@ def _state(row: Row) -> str:
     return ", ".join(words) or "ready"
 
 
-def _dimension(row: Row, key: str) -> str:
+def _dimension(row: QuotaLedger, key: str) -> str:
     used, reserved, hard = _amounts(row, key)
     name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
     return f"{name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {shown(used)} + {shown(reserved)} of {shown(hard)}"
@@ -92,11 +92,11 @@ def _cells(amount: Fraction, hard: Fraction) -> int:
     return min(max(int(amount / hard * BAR), int(amount > NOTHING)), BAR - 1)
 
 
-def _amounts(row: Row, key: str) -> tuple[Fraction, Fraction, Fraction]:
+def _amounts(row: QuotaLedger, key: str) -> tuple[Fraction, Fraction, Fraction]:
     return (row.used or {}).get(key, NOTHING), row.entries.demand.get(key, NOTHING), row.hard[key]
 
 
-def _style(row: Row, key: str) -> str:
+def _style(row: QuotaLedger, key: str) -> str:
     used, reserved, hard = _amounts(row, key)
     if used > hard:
         return "red"
@@ -107,7 +107,7 @@ def _order(key: str) -> tuple[int, str]:
     return (0 if key == GPUS else 1 if key.startswith(CLASSES) else 2), key
 
 
-def _largest(screen: Screen, row: Row) -> None:
+def _largest(screen: Screen, row: QuotaLedger) -> None:
     for key in sorted(row.holders, key=_order):
         told = ", ".join(f"{holder.name} {holder.amount}" for holder in row.holders[key])
         if told:

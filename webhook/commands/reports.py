@@ -13,7 +13,7 @@ from policies.policy import TemplateMode
 from webhook.commands.output import Screen, counted
 from webhook.configuration.decoding import parts_of
 from webhook.configuration.yaml_documents import dump_document
-from webhook.serving.engine import Judged, Outcome
+from webhook.serving.engine import EvaluatedFinding, Outcome
 from webhook.serving.review import plain_operations
 from webhook.tools.check.manifests import Manifest, ManifestProblem
 from webhook.tools.check.offline import Answer, PodAnswer, Verdict
@@ -24,8 +24,8 @@ STYLES = {
     Verdict.ACCEPTED: "green",
     Verdict.SKIPPED: "dim",
 }
-OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.LOGGED: "dim"}
-PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.LOGGED: "audit only: "}
+OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim"}
+PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: "}
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 COLUMN = max(len(verdict.value) for verdict in Verdict) + 2
 
@@ -241,7 +241,7 @@ def _line_in(manifest: Manifest, finding: Finding) -> int:
     return manifest.line_of(parts_of(finding.path))
 
 
-def place(manifest: Manifest, judged: Judged | None = None) -> str:
+def place(manifest: Manifest, judged: EvaluatedFinding | None = None) -> str:
     line = manifest.line_of() if judged is None else _line_in(manifest, judged.finding)
     return f"{manifest.file}:{line}"
 

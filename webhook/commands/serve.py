@@ -22,11 +22,11 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.metrics import ConfigurationCollector
 from webhook.configuration.source import Source, told
 from webhook.configuration.sources import source_of
-from webhook.quota.batcher import Batches
+from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.memory_store import MemoryStore
-from webhook.quota.metrics import QuotaMetrics, RowCollector
-from webhook.quota.reservations import Reservations
+from webhook.quota.metrics import LedgerCollector, QuotaMetrics
+from webhook.quota.reservations import QuotaEnforcer
 from webhook.server.dispatcher import Site
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
@@ -50,7 +50,7 @@ PROBES = frozenset({"/healthz", "/readyz"})
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUVocabulary documents; without a cluster GPUQuota, too. "
+    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents; without a cluster GPUQuota, too. "
     "Left out: the cluster's documents, without a cluster the built-in ones.",
 )
 @click.option(
@@ -222,13 +222,13 @@ def _api(cluster: _Cluster) -> ApiClient:
         raise StartupError(f"no cluster to work with: {error}") from None
 
 
-def _reservations(source: Source, api: ApiClient | None) -> Reservations:
+def _reservations(source: Source, api: ApiClient | None) -> QuotaEnforcer:
     metrics = QuotaMetrics(REGISTRY)
     if api is None:
         memory = MemoryStore(lambda: source.engine.configuration)
-        REGISTRY.register(RowCollector(memory.rows))
-        return Reservations(Batches(memory, metrics), metrics, release=memory.release)
-    return Reservations(Batches(ClusterStore(api), metrics), metrics)
+        REGISTRY.register(LedgerCollector(memory.rows))
+        return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
+    return QuotaEnforcer(ReservationBatcher(ClusterStore(api), metrics), metrics)
 
 
 def _nodes(source: Source, api: ApiClient | None) -> Callable[[], NodeFacts | None]:

@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Mirror, Pace
+from webhook.cluster.informer import Informer, WatchTimings
 from webhook.configuration.choice import Chosen, choose
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
@@ -33,7 +33,7 @@ START_SECONDS = 10.0
 log = logging.getLogger("gpu_admission.configuration")
 
 
-class Judged(msgspec.Struct, frozen=True):
+class EvaluatedDocuments(msgspec.Struct, frozen=True):
     """The documents as they are stored, and what of them is in force."""
 
     records: tuple[Record, ...]
@@ -46,11 +46,11 @@ class ClusterSource:
     origin = "cluster"
 
     def __init__(
-        self, api: ApiClient, changed: Callable[[State], object], *, pace: Pace | None = None
+        self, api: ApiClient, changed: Callable[[State], object], *, pace: WatchTimings | None = None
     ) -> None:
         self._changed = changed
         self._mirrors = [
-            Mirror(api, resource, reader(kind), lambda _before, _after: self._wake.set(), pace=pace)
+            Informer(api, resource, reader(kind), lambda _before, _after: self._wake.set(), pace=pace)
             for kind, resource in RESOURCES.items()
         ]
         self._wake = threading.Event()
@@ -60,7 +60,7 @@ class ClusterSource:
         built_in = load_directory(None)
         self.engine = Engine(built_in)
         self.state = State(built_in.version, time(), read=False)
-        self.judged: Judged | None = None
+        self.judged: EvaluatedDocuments | None = None
         """None until the documents were read for the first time."""
 
     def start(self) -> None:
@@ -144,7 +144,7 @@ class ClusterSource:
             for problem in refused:
                 log.error("new configuration refused, version %s is in force: %s", version, problem)
         self.state = State(version, before.loaded_at if version == before.version else time(), refused)
-        self.judged = Judged(records, chosen)
+        self.judged = EvaluatedDocuments(records, chosen)
         if not self._read.is_set() or self.state != before:
             self._read.set()
             self._changed(self.state)

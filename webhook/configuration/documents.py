@@ -1,4 +1,4 @@
-"""What one document says: from plain data to policy, class, vocabulary or quota, and everything that is wrong with it.
+"""What one document says: from plain data to policy, class, resource mapping or quota, and everything that is wrong with it.
 
 `read_document` fills a `Collected`. What documents say about one another is checked by `check_references`, once all of them
 are read.
@@ -13,7 +13,7 @@ import msgspec
 
 from policies.gpus import classes
 from policies.gpus.classes import ClassCatalogue, GPUClass, GPUClassSpec
-from policies.gpus.resource_mapping import Vocabulary, VocabularySpec
+from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.pods.label_selector import LabelSelector
 from policies.policy import Exemption, Match, Policy, PolicySpec, TemplateMode
 from policies.quota import spec as quota
@@ -27,9 +27,9 @@ from webhook.configuration.yaml_documents import Parts, YamlDocument
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
-POLICY, CLASS, VOCABULARY, QUOTA = "GPUPolicy", "GPUClass", "GPUVocabulary", "GPUQuota"
+POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
 SELECTOR = "namespaceSelector"
-KINDS = (CLASS, POLICY, QUOTA, VOCABULARY)
+KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
 T = TypeVar("T")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -109,7 +109,7 @@ class Collected:
         self.problems: list[LocatedProblem] = []
         self.policies: dict[str, Policy] = {}
         self.classes: dict[str, GPUClass] = {}
-        self.vocabularies: dict[str, VocabularySpec] = {}
+        self.resource_mappings: dict[str, ResourceMappingSpec] = {}
         self.quotas: dict[str, QuotaSpec] = {}
         self.references: list[Reference] = []
         self.unreadable: set[str] = set()
@@ -154,7 +154,7 @@ def read_document(place: Place, collected: Collected) -> None:
         readers = {
             POLICY: _read_policy,
             CLASS: _read_class,
-            VOCABULARY: _read_vocabulary,
+            RESOURCE_MAPPING: _read_resource_mapping,
             QUOTA: _read_quota,
         }
         readers[envelope.kind](envelope, place, collected, problems)
@@ -225,14 +225,14 @@ def _read_class(document: _Document, _place: Place, collected: Collected, proble
     collected.classes[name] = GPUClass.of(name, spec)
 
 
-def _read_vocabulary(
+def _read_resource_mapping(
     document: _Document, _place: Place, collected: Collected, problems: list[Problem]
 ) -> None:
-    spec = decode(VocabularySpec, document.spec, ("spec",), problems)
+    spec = decode(ResourceMappingSpec, document.spec, ("spec",), problems)
     if spec is None:
         return
     problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
-    collected.vocabularies[document.metadata.name] = spec
+    collected.resource_mappings[document.metadata.name] = spec
 
 
 def _read_quota(document: _Document, _place: Place, collected: Collected, problems: list[Problem]) -> None:
@@ -328,7 +328,9 @@ def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Pr
         problems.extend(Problem((*where, *parts_of(path)), text) for path, text in selector.problems())
 
 
-def check_references(collected: Collected, catalogue: ClassCatalogue, vocabulary: Vocabulary) -> None:
+def check_references(
+    collected: Collected, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
+) -> None:
     """Check what the documents say about classes and resources, now that all of those are known."""
     if CLASS not in collected.unreadable:
         for place, at, options in map(msgspec.structs.astuple, collected.references):
@@ -340,13 +342,13 @@ def check_references(collected: Collected, catalogue: ClassCatalogue, vocabulary
         place = collected.places[QUOTA, namespace]
         collected.problems.extend(
             place.problem(problem)
-            for problem, kind in quota_problems(spec, catalogue, vocabulary)
+            for problem, kind in quota_problems(spec, catalogue, resource_mapping)
             if kind not in collected.unreadable
         )
 
 
 def quota_problems(
-    spec: QuotaSpec, catalogue: ClassCatalogue, vocabulary: Vocabulary
+    spec: QuotaSpec, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> Iterator[tuple[Problem, str]]:
     """Yield what a quota limits that nothing is ever counted for, and the kind of document in which it would stand."""
     for name in spec.hard.classes:
@@ -355,6 +357,6 @@ def quota_problems(
             message = "is neither a class nor a family" + (f"; did you mean {near}?" if near else "")
             yield Problem(("spec", "hard", "classes", name), message), CLASS
     for name in spec.hard.resources:
-        if vocabulary.resource(name) is None:
+        if resource_mapping.resource(name) is None:
             message = "is no resource that asks for a GPU, so nothing would ever be counted for it"
-            yield Problem(("spec", "hard", "resources", name), message), VOCABULARY
+            yield Problem(("spec", "hard", "resources", name), message), RESOURCE_MAPPING

@@ -1,7 +1,7 @@
 """Make one `Configuration` of documents, or say everything that is wrong with them.
 
-The built-in GPUClass and GPUVocabulary documents come first; a GPUClass of the same name replaces the built-in one, and a
-GPUVocabulary's patterns come before the built-in ones. GPUQuota documents say what namespaces may hold, where no API
+The built-in GPUClass and GPUResourceMapping documents come first; a GPUClass of the same name replaces the built-in one, and a
+GPUResourceMapping's patterns come before the built-in ones. GPUQuota documents say what namespaces may hold, where no API
 server has them.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import Vocabulary, VocabularySpec
+from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.policy import PolicySet
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
@@ -47,7 +47,7 @@ class Origins(msgspec.Struct, frozen=True, kw_only=True):
     places: dict[tuple[str, str], str]
     """(kind, name; of a GPUQuota its namespace) → `file:line`, or of an object of the cluster `Kind/name`."""
     replaced_classes: frozenset[str]
-    vocabularies: dict[str, VocabularySpec]
+    resource_mappings: dict[str, ResourceMappingSpec]
     documents: tuple[Document, ...]
 
 
@@ -95,21 +95,23 @@ def load_objects_with_origins(documents: Iterable[Document]) -> tuple[Configurat
 def _assembled(own: Collected, version: str) -> tuple[Configuration, Origins]:
     built_in = _built_in()
     classes = ClassCatalogue({**built_in.classes, **own.classes}.values())
-    vocabulary = Vocabulary([*own.vocabularies.values(), *built_in.vocabularies.values()])
-    check_references(own, classes, vocabulary)
+    resource_mapping = ResourceMapping(
+        [*own.resource_mappings.values(), *built_in.resource_mappings.values()]
+    )
+    check_references(own, classes, resource_mapping)
     if own.problems:
         raise ConfigurationError(own.problems)
     configuration = Configuration(
         policies=PolicySet(list(own.policies.values())),
         classes=classes,
-        vocabulary=vocabulary,
+        resource_mapping=resource_mapping,
         version=version,
         quotas=own.quotas,
     )
     origins = Origins(
         places={key: place.start for key, place in own.places.items()},
         replaced_classes=frozenset(own.classes.keys() & built_in.classes.keys()),
-        vocabularies=own.vocabularies,
+        resource_mappings=own.resource_mappings,
         documents=tuple(own.documents),
     )
     return configuration, origins
@@ -131,7 +133,7 @@ def _built_in() -> Collected:
     """Return the documents that ship with the webhook; they cannot change while it runs."""
     collected = Collected()
     folder = resources.files("webhook.configuration.builtin")
-    for name in ("gpuclasses.yaml", "vocabulary.yaml"):
+    for name in ("gpuclasses.yaml", "resource-mapping.yaml"):
         _read(f"built-in {name}", (folder / name).read_text(encoding="utf-8"), collected)
     if collected.problems:
         raise ConfigurationError(collected.problems)

@@ -1,4 +1,4 @@
-"""GPUPolicy, GPUClass and GPUVocabulary objects of the API server: JSON to what is kept of them, and back to a status."""
+"""GPUPolicy, GPUClass and GPUResourceMapping objects of the API server: JSON to what is kept of them, and back to a status."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from webhook.cluster.informer import CLUSTER, Resource
-from webhook.configuration.documents import CLASS, GROUP, POLICY, VERSION, VOCABULARY, Document
+from webhook.configuration.documents import CLASS, GROUP, POLICY, RESOURCE_MAPPING, VERSION, Document
 
 PREFIX = f"/apis/{GROUP}/{VERSION}"
-PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", VOCABULARY: "gpuvocabularies"}
+PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
 RESOURCES = {kind: Resource(PREFIX, plural) for kind, plural in PLURALS.items()}
 
 

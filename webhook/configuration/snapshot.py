@@ -6,20 +6,20 @@ from hashlib import sha256
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.policy import PolicySet
 from policies.quota.spec import QuotaSpec
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """Policies, classes and vocabulary that belong together; `version` is a digest of the documents they came from.
+    """Policies, classes and resource mapping that belong together; `version` is a digest of the documents they came from.
 
     `quotas` are by namespace, and hold where no API server has them.
     """
 
     policies: PolicySet
     classes: ClassCatalogue
-    vocabulary: Vocabulary
+    resource_mapping: ResourceMapping
     version: str
     quotas: Mapping[str, QuotaSpec] = {}
 

@@ -13,7 +13,7 @@ import msgspec
 from policies.pods.annotations import CANARY, INJECTED
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt
-from webhook.serving.canary_trace import MUTATE, VALIDATE, Mark, read_marks
+from webhook.serving.canary_trace import MUTATE, VALIDATE, CanaryTrace, read_canary_traces
 
 GPU = "nvidia.com/gpu"
 SECONDS = 20.0
@@ -163,9 +163,9 @@ class _Canary:
         body = msgspec.json.encode(canary_pod(self._nonce, amount))
         return self._api.dry_run(f"/api/v1/namespaces/{self._namespace}/pods", body, timeout=SECONDS)
 
-    def _marks(self, attempt: Attempt) -> list[Mark]:
+    def _marks(self, attempt: Attempt) -> list[CanaryTrace]:
         """Return the marks of the first pod, which show that it went through both webhooks, or was refused by the first."""
-        marks = read_marks(attempt.warnings, self._nonce)
+        marks = read_canary_traces(attempt.warnings, self._nonce)
         phases = {mark.phase for mark in marks}
         if MUTATE not in phases:
             self._explain(attempt)
@@ -201,7 +201,7 @@ class _Canary:
         is_access = isinstance(error, errors.Forbidden) and "cannot create resource" in told
         raise _Failed("forbidden" if is_access else "refused", told)
 
-    def _admitted(self, attempt: Attempt, marks: list[Mark]) -> None:
+    def _admitted(self, attempt: Attempt, marks: list[CanaryTrace]) -> None:
         """Check that what was injected is in the pod as it would be stored."""
         injected = {rule for mark in marks for rule in mark.injects}
         if not injected:

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry
 
-from certs.reconciler import Keeper, RacedError
+from certs.reconciler import CertificateReconciler, RacedError
 from certs.rotation import Terms, left
-from webhook.certificates.change_signal import Bell
-from webhook.certificates.metrics import KeeperMetrics
+from webhook.certificates.change_signal import ChangeSignal
+from webhook.certificates.metrics import CertificateReconcilerMetrics
 from webhook.certificates.objects import (
     ClusterConfigurations,
     ClusterSecret,
@@ -35,10 +35,12 @@ class CertificateLoop:
     """`run` is the body of a thread."""
 
     def __init__(self, api: ApiClient, secret: SecretName, terms: Terms, registry: CollectorRegistry) -> None:
-        self._keeper = Keeper(ClusterSecret(api, secret), ClusterConfigurations(api), terms, _now)
+        self._keeper = CertificateReconciler(
+            ClusterSecret(api, secret), ClusterConfigurations(api), terms, _now
+        )
         self._terms = terms
-        self._bell = Bell(api, [secret.resource, *configuration_resources()])
-        self._metrics = KeeperMetrics(registry)
+        self._bell = ChangeSignal(api, [secret.resource, *configuration_resources()])
+        self._metrics = CertificateReconcilerMetrics(registry)
         self._problem = ""
 
     def run(self, stopping: threading.Event) -> None:

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata
 from policies.quota.amounts import Vector
 from policies.quota.charge import Charge, Unpinned
@@ -67,11 +67,11 @@ def claims_resource(api: ApiClient) -> Resource | None:
 
 
 class ClaimReader:
-    """Makes records; `classes` and `vocabulary` are those of the configuration in force."""
+    """Makes records; `classes` and `resource_mapping` are those of the configuration in force."""
 
-    def __init__(self, classes: ClassCatalogue, vocabulary: Vocabulary) -> None:
+    def __init__(self, classes: ClassCatalogue, resource_mapping: ResourceMapping) -> None:
         self._classes = classes
-        self._vocabulary = vocabulary
+        self._resource_mapping = resource_mapping
         self._blueprints: WeakValueDictionary[bytes, ClaimBlueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
 
@@ -101,7 +101,7 @@ class ClaimReader:
         if charge is None:
             claim = decode_claim(blueprint.document)
             charge = blueprint.charges[unpinned] = charge_claim(
-                claim, classes=self._classes, vocabulary=self._vocabulary, unpinned=unpinned
+                claim, classes=self._classes, resource_mapping=self._resource_mapping, unpinned=unpinned
             )
         return charge.vector
 

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from policies.quota.amounts import exceeds, shown
-from policies.quota.ledger.row import Condition, Row
+from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
 
 TRUE, FALSE = "True", "False"
 KEYS_SHOWN = 8
 """Dimensions named in one message; the numbers of all of them stand in the status."""
 
 
-def conditions(row: Row, *, stale: str, now: datetime) -> tuple[Condition, ...]:
+def conditions(row: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condition, ...]:
     """Return the conditions of a row; `stale` says why its count may lag, empty if it does not.
 
     A condition that says what it said before keeps its time.
@@ -25,7 +25,7 @@ def conditions(row: Row, *, stale: str, now: datetime) -> tuple[Condition, ...]:
     )
 
 
-def _ready(row: Row) -> Condition:
+def _ready(row: QuotaLedger) -> Condition:
     if row.used is None or row.uncounted:
         return _condition(
             row, "Ready", FALSE, "NotCounted", "what is stored has not been counted yet: denies"
@@ -43,7 +43,7 @@ def _ready(row: Row) -> Condition:
     )
 
 
-def _exceeded(row: Row) -> Condition:
+def _exceeded(row: QuotaLedger) -> Condition:
     over = exceeds(row.used or {}, row.hard)
     if not over:
         return _condition(row, "Exceeded", FALSE, "WithinQuota", "no more is used than the quota grants")
@@ -55,13 +55,13 @@ def _exceeded(row: Row) -> Condition:
     return _condition(row, "Exceeded", TRUE, "OverQuota", "; ".join(parts) + more)
 
 
-def _stale(row: Row, why: str) -> Condition:
+def _stale(row: QuotaLedger, why: str) -> Condition:
     if why:
         return _condition(row, "Stale", TRUE, "NotHeard", why)
     return _condition(row, "Stale", FALSE, "UpToDate", "the controller hears of every change")
 
 
-def _condition(row: Row, kind: str, status: str, reason: str, message: str) -> Condition:
+def _condition(row: QuotaLedger, kind: str, status: str, reason: str, message: str) -> Condition:
     return Condition(kind, status, reason, message, "", row.generation)
 
 

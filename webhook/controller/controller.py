@@ -8,17 +8,17 @@ import random
 import threading
 from time import monotonic
 
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Mirror, Pace
+from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import Leader
 from webhook.configuration.snapshot import Configuration
 from webhook.controller.counting import Counting, catalogue_of
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
-from webhook.controller.reconciler import Settler
-from webhook.controller.reservation_ages import Sights
+from webhook.controller.reconciler import QuotaReconciler
+from webhook.controller.reservation_ages import ReservationAges
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerError
@@ -50,21 +50,23 @@ class Controller:
         metrics: ControllerMetrics,
         *,
         recount_seconds: float,
-        sights: Sights | None = None,
-        pace: Pace | None = None,
+        sights: ReservationAges | None = None,
+        pace: WatchTimings | None = None,
     ) -> None:
         self._api = api
         self._leader = leader
         self._metrics = metrics
         self._pace = pace
-        self._sights = sights or Sights()
+        self._sights = sights or ReservationAges()
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._counting_stop = threading.Event()
-        self.quotas: Mirror[QuotaRecord] = Mirror(api, QUOTAS, quota_record, self._quota_changed, pace=pace)
+        self.quotas: Informer[QuotaRecord] = Informer(
+            api, QUOTAS, quota_record, self._quota_changed, pace=pace
+        )
         self.counting = Counting(api, configuration, self._count_changed, pace=pace)
-        self._settler = Settler(
+        self._settler = QuotaReconciler(
             ClusterStore(api), self.counting, self._sights, metrics, recount_seconds=recount_seconds
         )
 
@@ -98,11 +100,11 @@ class Controller:
         for namespace in self.quotas.namespaces():
             self._queue.add(namespace)
 
-    def rows(self) -> list[tuple[str, Row]]:
+    def rows(self) -> list[tuple[str, QuotaLedger]]:
         """Return what the watch showed last of every quota that can be read."""
         return [(record.namespace, record.row) for record in self.quotas.all() if record.row is not None]
 
-    def mirrors(self) -> dict[str, Mirror[QuotaRecord]]:
+    def mirrors(self) -> dict[str, Informer[QuotaRecord]]:
         return {"gpuquotas": self.quotas, **self.counting.mirrors}  # type: ignore[dict-item] # mirrors of anything
 
     def unready(self) -> str:
@@ -151,7 +153,7 @@ class Controller:
     def _settle(self, namespace: str) -> None:
         self._busy_since[namespace] = monotonic()
         try:
-            again = self._settler.settle(namespace)
+            again = self._settler.reconcile(namespace)
             self._failures.pop(namespace, None)
         except (LedgerError, errors.ApiError) as error:
             log.warning("%s: %s", namespace, error)
@@ -173,5 +175,5 @@ class Controller:
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
-def _spec(row: Row) -> tuple[str, int]:
+def _spec(row: QuotaLedger) -> tuple[str, int]:
     return row.quota_uid, row.generation

@@ -14,10 +14,10 @@ import msgspec
 
 from policies.quota.amounts import NOTHING
 from policies.quota.charge import Unpinned, catalogue_digest, counted_by
+from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Stored
-from policies.quota.ledger.row import HOLDERS_SHOWN, Holder, Revisions, Row
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Mirror, Pace, View
+from webhook.cluster.informer import Informer, Snapshot, WatchTimings
 from webhook.configuration.snapshot import Configuration
 from webhook.controller.claims import ClaimReader, ClaimRecord, claims_resource
 from webhook.controller.nodes import NODES, NodeRecord, node_reader
@@ -46,25 +46,29 @@ class Counting:
         configuration: Configuration,
         changed: Callable[[str, bool], object],
         *,
-        pace: Pace | None = None,
+        pace: WatchTimings | None = None,
     ) -> None:
         self.catalogue = catalogue_of(configuration)
         self._changed = changed
-        self._pods = PodReader(configuration.classes, configuration.vocabulary)
-        self._claims = ClaimReader(configuration.classes, configuration.vocabulary)
-        self.pods: Mirror[PodRecord] = Mirror(api, PODS, self._pods.record, self._object_changed, pace=pace)
-        self.nodes: Mirror[NodeRecord] = Mirror(
+        self._pods = PodReader(configuration.classes, configuration.resource_mapping)
+        self._claims = ClaimReader(configuration.classes, configuration.resource_mapping)
+        self.pods: Informer[PodRecord] = Informer(
+            api, PODS, self._pods.record, self._object_changed, pace=pace
+        )
+        self.nodes: Informer[NodeRecord] = Informer(
             api, NODES, node_reader(configuration.classes.label_keys), self._node_changed, pace=pace
         )
         resource = claims_resource(api)
-        self.claims: Mirror[ClaimRecord] | None = (
-            Mirror(api, resource, self._claims.record, self._object_changed, pace=pace) if resource else None
+        self.claims: Informer[ClaimRecord] | None = (
+            Informer(api, resource, self._claims.record, self._object_changed, pace=pace)
+            if resource
+            else None
         )
 
     @property
-    def mirrors(self) -> dict[str, Mirror[PodRecord] | Mirror[NodeRecord] | Mirror[ClaimRecord]]:
+    def mirrors(self) -> dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]]:
         """The mirrors by the name of what they show."""
-        mirrors: dict[str, Mirror[PodRecord] | Mirror[NodeRecord] | Mirror[ClaimRecord]] = {
+        mirrors: dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]] = {
             "pods": self.pods,
             "nodes": self.nodes,
         }
@@ -76,7 +80,7 @@ class Counting:
         for name, mirror in self.mirrors.items():
             threading.Thread(target=mirror.run, args=(stopping,), name=f"watch {name}", daemon=True).start()
 
-    def counted_by(self, row: Row) -> str:
+    def counted_by(self, row: QuotaLedger) -> str:
         """Return what the row says in `class_catalogue` once it is counted by this configuration."""
         return counted_by(self.catalogue, row.unpinned)
 
@@ -93,12 +97,12 @@ class Counting:
         if self.nodes.view().begun < nodes_since:
             self.nodes.refresh()
 
-    def count(self, namespace: str, row: Row, *, generation: int) -> Counted:
+    def count(self, namespace: str, row: QuotaLedger, *, generation: int) -> Counted:
         """Count what is stored. `generation` is that of the quota, `row.quota_uid`, as read before the lists began."""
         pods, nodes = self.pods.view(namespace), self.nodes.view()
         # Where claims are not served there are none: as true at this revision as the pods are.
-        claims: View[ClaimRecord] = (
-            self.claims.view(namespace) if self.claims else View((), pods.revision, pods.begun)
+        claims: Snapshot[ClaimRecord] = (
+            self.claims.view(namespace) if self.claims else Snapshot((), pods.revision, pods.begun)
         )
         labels = {node.name: node.labels for node in nodes.items}
         objects, holders = self._objects(pods, claims, labels, row.unpinned)
@@ -114,8 +118,8 @@ class Counting:
 
     def _objects(
         self,
-        pods: View[PodRecord],
-        claims: View[ClaimRecord],
+        pods: Snapshot[PodRecord],
+        claims: Snapshot[ClaimRecord],
         labels: Mapping[str, Labels],
         unpinned: Unpinned,
     ) -> tuple[dict[str, Stored], dict[str, str]]:
@@ -154,11 +158,11 @@ def _counts(record: PodRecord | ClaimRecord | None) -> bool:
 
 def catalogue_of(configuration: Configuration) -> str:
     """Return the digest of what charges depend on."""
-    return catalogue_digest(configuration.classes, configuration.vocabulary)
+    return catalogue_digest(configuration.classes, configuration.resource_mapping)
 
 
 def largest_holders(
-    objects: Mapping[str, Stored], holders: Mapping[str, str], row: Row
+    objects: Mapping[str, Stored], holders: Mapping[str, str], row: QuotaLedger
 ) -> dict[str, tuple[Holder, ...]]:
     """Return who holds most of each dimension of `hard`, the pods of one owner taken together."""
     held: dict[str, defaultdict[str, Fraction]] = {key: defaultdict(Fraction) for key in row.hard}

@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
-from webhook.configuration.cluster_source import ClusterSource, Judged
+from webhook.configuration.cluster_source import ClusterSource, EvaluatedDocuments
 from webhook.configuration.documents import Document
 from webhook.configuration.records import Condition, Record, Status, path_of
 
@@ -47,7 +47,7 @@ class Reporter:
         self._leader = leader
 
     def run(self, stopping: threading.Event) -> None:
-        reported: Judged | None = None
+        reported: EvaluatedDocuments | None = None
         while not stopping.wait(LOOK_SECONDS):
             judged = self._source.judged
             if judged is None or judged is reported or not self._leader.leads:
@@ -59,7 +59,7 @@ class Reporter:
                 log.warning("the status of the configuration could not be written: %s", error)
                 stopping.wait(FAILED_SECONDS)
 
-    def report(self, judged: Judged) -> None:
+    def report(self, judged: EvaluatedDocuments) -> None:
         """Write the status of every document of which it is not what it should be. Raises `errors.ApiError`."""
         for record, status in statuses(judged, datetime.now(UTC)):
             if status == record.status:
@@ -71,7 +71,7 @@ class Reporter:
                 log.info("%s is gone", record.document.title)
 
 
-def statuses(judged: Judged, now: datetime) -> Iterator[tuple[Record, Status]]:
+def statuses(judged: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, Status]]:
     """Yield every document with the status that it should have."""
     in_force = {document.key: document for document in judged.chosen.documents}
     for record in judged.records:
@@ -90,7 +90,7 @@ def statuses(judged: Judged, now: datetime) -> Iterator[tuple[Record, Status]]:
         )
 
 
-def _condition(record: Record, held: Document | None, judged: Judged) -> Condition:
+def _condition(record: Record, held: Document | None, judged: EvaluatedDocuments) -> Condition:
     generation, document = record.generation, record.document
     own = [problem for problem in judged.chosen.problems if problem.document == document.title]
     if own:

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policies.quota.ledger.row import Row
-from webhook.cluster.informer import Mirror
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.cluster.informer import Informer
 from webhook.controller.conditions import described
 
 
@@ -21,13 +21,13 @@ class ControllerMetrics:
         self.registry = registry
         self.confirmed = Counter(
             "gpu_admission_quota_reservations_confirmed",
-            "Reservations whose object was found stored.",
+            "QuotaEnforcer whose object was found stored.",
             ["namespace"],
             registry=registry,
         )
         self.expired = Counter(
             "gpu_admission_quota_reservations_expired",
-            "Reservations given up: what they were for was never stored.",
+            "QuotaEnforcer given up: what they were for was never stored.",
             ["namespace"],
             registry=registry,
         )
@@ -70,8 +70,8 @@ class QuotaCollector(Collector):
 
     def __init__(
         self,
-        rows: Callable[[], Iterable[tuple[str, Row]]],
-        mirrors: Callable[[], Mapping[str, Mirror[Any]]],
+        rows: Callable[[], Iterable[tuple[str, QuotaLedger]]],
+        mirrors: Callable[[], Mapping[str, Informer[Any]]],
     ) -> None:
         self._rows = rows
         self._mirrors = mirrors

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Container, Metadata, OwnerReference, Pod, PodSpec, Resources, decode_pod
 from policies.quota.charge import Charge, Unpinned, charge_pod
 from webhook.cluster.informer import Resource
@@ -67,18 +67,18 @@ _BODY = msgspec.json.Decoder(_Body)
 
 
 class PodReader:
-    """Makes records; `classes` and `vocabulary` are those of the configuration in force."""
+    """Makes records; `classes` and `resource_mapping` are those of the configuration in force."""
 
-    def __init__(self, classes: ClassCatalogue, vocabulary: Vocabulary) -> None:
+    def __init__(self, classes: ClassCatalogue, resource_mapping: ResourceMapping) -> None:
         self.classes = classes
-        self.vocabulary = vocabulary
+        self.resource_mapping = resource_mapping
         self._blueprints: WeakValueDictionary[bytes, Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     def record(self, raw: msgspec.Raw) -> PodRecord | None:
         """Return the record of a pod in JSON, None for one that costs nothing."""
         pod = decode_pod(raw)
-        if not self.vocabulary.pod_asks(pod) and not pod.body.overhead:
+        if not self.resource_mapping.pod_asks(pod) and not pod.body.overhead:
             return None
         body = _BODY.decode(raw)
         metadata, status = body.metadata, body.status or _Status()
@@ -104,7 +104,7 @@ class PodReader:
             charge = charge_pod(
                 decode_pod(record.blueprint.document),
                 classes=self.classes,
-                vocabulary=self.vocabulary,
+                resource_mapping=self.resource_mapping,
                 unpinned=unpinned,
                 node_labels=None if labels is None else dict(labels),
             )
@@ -121,7 +121,7 @@ class PodReader:
 
     def _reduced(self, pod: Pod) -> Pod:
         body = pod.body
-        named = {key.key for key in self.vocabulary.fraction_annotations}
+        named = {key.key for key in self.resource_mapping.fraction_annotations}
         annotations = {key: text for key, text in pod.annotations.items() if key in named}
         return Pod(
             metadata=Metadata(annotations=annotations) if annotations else None,

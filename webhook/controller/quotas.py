@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import NAME
 from webhook.cluster.informer import Resource
 from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError, decode_quota
@@ -15,7 +15,7 @@ class QuotaRecord(msgspec.Struct, frozen=True):
 
     uid: str
     namespace: str
-    row: Row | None = None
+    row: QuotaLedger | None = None
     problem: str = ""
 
 

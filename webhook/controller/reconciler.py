@@ -10,12 +10,12 @@ from time import monotonic, sleep
 
 import msgspec
 
-from policies.quota.ledger.reconcile import Refused, Settled, initialise, settle
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reconcile import Reconciled, Refused, initialise, reconcile
 from webhook.controller.conditions import conditions
 from webhook.controller.counting import Counted, Counting
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.reservation_ages import Sights
+from webhook.controller.reservation_ages import ReservationAges
 from webhook.quota.store import Conflict, Gone, Store, Versioned
 
 log = logging.getLogger("gpu_admission.controller")
@@ -31,14 +31,14 @@ SOON = 0.05
 """Added to waits, so that what is waited for has come."""
 
 
-class Settler:
+class QuotaReconciler:
     """Settles, expires and initialises rows. Several threads may, not for one namespace at once."""
 
     def __init__(
         self,
         store: Store,
         counting: Counting,
-        sights: Sights,
+        sights: ReservationAges,
         metrics: ControllerMetrics,
         *,
         recount_seconds: float,
@@ -50,7 +50,7 @@ class Settler:
         self._recount_seconds = recount_seconds
         self._recounts: dict[str, tuple[str, float]] = {}
 
-    def settle(self, namespace: str) -> float | None:
+    def reconcile(self, namespace: str) -> float | None:
         """Bring the row up to date and return in how many seconds to look again; None: there is no quota.
 
         Raises `LedgerError` and `errors.ApiError`.
@@ -94,14 +94,14 @@ class Settler:
         if self._recounts.pop(namespace, None) is not None:
             self._metrics.forget(namespace)
 
-    def _is_counted(self, row: Row) -> bool:
+    def _is_counted(self, row: QuotaLedger) -> bool:
         is_full = row.used is not None and not row.uncounted
         return is_full and row.class_catalogue == self.counting.counted_by(row)
 
-    def _waits(self, namespace: str, row: Row) -> float:
+    def _waits(self, namespace: str, row: QuotaLedger) -> float:
         return 0.0 if self._is_counted(row) else self._sights.waits(namespace)
 
-    def _count(self, namespace: str, row: Row, now: float) -> Counted:
+    def _count(self, namespace: str, row: QuotaLedger, now: float) -> Counted:
         """Count from lists as new as this row asks for."""
         if not self._is_counted(row):
             since = self._sights.read_at(namespace)
@@ -117,7 +117,7 @@ class Settler:
             counted = self.counting.count(namespace, row, generation=row.generation)
         return counted
 
-    def _has_phantoms(self, namespace: str, row: Row, counted: Counted, now: float) -> bool:
+    def _has_phantoms(self, namespace: str, row: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list begun now might give up an entry that the lists at hand cannot."""
         overdue = self._sights.matured(namespace, now) - self._sights.matured(namespace, counted.begun)
         objects = counted.listing.objects
@@ -126,13 +126,13 @@ class Settler:
             for entry in row.entries
         )
 
-    def _settled(self, namespace: str, row: Row, counted: Counted) -> Settled | Refused:
+    def _settled(self, namespace: str, row: QuotaLedger, counted: Counted) -> Reconciled | Refused:
         matured = self._sights.matured(namespace, counted.begun)
         if self._is_counted(row):
-            return settle(row, counted.listing, matured)
+            return reconcile(row, counted.listing, matured)
         return initialise(row, counted.listing, matured, waited=self._sights.waits(namespace) <= 0)
 
-    def _write(self, namespace: str, versioned: Versioned, settled: Settled) -> None:
+    def _write(self, namespace: str, versioned: Versioned, settled: Reconciled) -> None:
         now = datetime.now(UTC)
         row = msgspec.structs.replace(
             settled.row, conditions=conditions(settled.row, stale=self._staleness(), now=now)
@@ -159,7 +159,7 @@ class Settler:
         ]
         return "; ".join(silent)
 
-    def _recount_in(self, namespace: str, row: Row) -> float:
+    def _recount_in(self, namespace: str, row: QuotaLedger) -> float:
         uid, at = self._recounts.get(namespace, ("", 0.0))
         return at + self._recount_seconds - monotonic() if uid == row.quota_uid else 0.0
 
@@ -170,5 +170,5 @@ class Settler:
         return max(SOON, recount if maturity is None else min(recount, maturity)) + SOON
 
 
-def _is_for(counted: Counted, row: Row) -> bool:
+def _is_for(counted: Counted, row: QuotaLedger) -> bool:
     return (counted.listing.quota_uid, counted.listing.generation) == (row.quota_uid, row.generation)

@@ -10,7 +10,7 @@ from time import monotonic
 import msgspec
 
 from policies.quota.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
 
 
 class _Sight(msgspec.Struct):
@@ -23,7 +23,7 @@ class _Sight(msgspec.Struct):
     entries: dict[str, float]
 
 
-class Sights:
+class ReservationAges:
     """First sights by namespace. Any thread may report and ask."""
 
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, no_quota: float = NO_QUOTA_SECONDS) -> None:
@@ -32,7 +32,7 @@ class Sights:
         self._lock = threading.Lock()
         self._sights: dict[str, _Sight] = {}
 
-    def see(self, namespace: str, row: Row) -> None:
+    def see(self, namespace: str, row: QuotaLedger) -> None:
         """Take note of a row as it was read just now; a row read earlier may come later, and does no harm."""
         now = monotonic()
         with self._lock:

@@ -15,8 +15,8 @@ from time import monotonic, sleep
 import msgspec
 
 from policies.quota.ledger.bounds import NO_QUOTA_SECONDS
-from policies.quota.ledger.decide import Decided, Reason, Reservation, Verdict, decide
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.decide import Decided, Reason, ReservationRequest, Verdict, decide
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import Conflict, Gone, LedgerError, Store, Versioned
 
@@ -32,14 +32,14 @@ VANISHED_SECONDS = 60.0
 
 NAMESPACES_REMEMBERED = 4096
 
-Ask = Callable[[Row], Reservation | None]
+Ask = Callable[[QuotaLedger], ReservationRequest | None]
 """What a request asks of a row, which says what unpinned pods are charged. None: nothing, it is refused anyway."""
 
 
 class Answer(msgspec.Struct, frozen=True):
     """The row on which a request was decided, None if there is no quota; and the verdict, None if it asked nothing."""
 
-    row: Row | None
+    row: QuotaLedger | None
     verdict: Verdict | None = None
 
 
@@ -66,7 +66,7 @@ class _Waiting:
         self.turn.set()
 
 
-class Batches:
+class ReservationBatcher:
     """Decides requests on the rows of a store. Any number of threads may call it."""
 
     def __init__(self, store: Store, metrics: QuotaMetrics, clock: Callable[[], float] = monotonic) -> None:
@@ -108,7 +108,7 @@ class Batches:
         (verdict,) = decide(before.row, [reservation], limit=self._store.entries_limit).verdicts
         return Answer(before.row, verdict)
 
-    def look(self, namespace: str, deadline: float) -> Row | None:
+    def look(self, namespace: str, deadline: float) -> QuotaLedger | None:
         """Return the row as it is, None if there is no quota. Raises LedgerError."""
         if self.has_no_quota(namespace):
             return None
@@ -280,7 +280,7 @@ class Batches:
         return left
 
 
-def _asked(waiting: _Waiting, row: Row) -> Reservation | None:
+def _asked(waiting: _Waiting, row: QuotaLedger) -> ReservationRequest | None:
     """Return what the request asks; a defect met on the way is its own outcome, and nobody else's."""
     try:
         return waiting.ask(row)

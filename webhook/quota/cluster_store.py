@@ -7,8 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.ledger.entries import LIMIT
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import LIMIT
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA
 from webhook.quota.documents import (
@@ -56,7 +56,7 @@ class ClusterStore:
         except errors.ApiError as error:
             raise _ledger_error("read", error) from None
 
-    def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+    def swap(self, namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:
         """Write all of the status. The spec that is stored then is that of `before`: any other one has another version."""
         path = f"{quota_path(namespace)}/status"
         body = encode_status(namespace, before, row)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import msgspec
 
 from policies.quota.amounts import parse_vector, texts
-from policies.quota.ledger.entries import Entries
-from policies.quota.ledger.row import Condition, Holder, Revisions, Row
+from policies.quota.ledger.quota_ledger import Condition, Holder, QuotaLedger, Revisions
+from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.quota.store import Versioned
 
@@ -76,13 +76,13 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaObject:
     try:
         read = _OBJECT.decode(document)
         spec, status, metadata = _SPEC.decode(read.spec), read.status, read.metadata
-        row = Row(
+        row = QuotaLedger(
             quota_uid=metadata.uid,
             generation=metadata.generation,
             hard=spec.amounts,
             unpinned=spec.unpinned,
             used=None if status.used is None else parse_vector(status.used),
-            entries=Entries.parse(status.entries),
+            entries=Reservations.parse(status.entries),
             revisions=_revisions(status.revisions),
             class_catalogue=status.class_catalogue,
             observed_generation=status.observed_generation,
@@ -102,7 +102,7 @@ def decode_version(document: bytes) -> str:
         raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
 
 
-def encode_status(namespace: str, before: Versioned, row: Row) -> bytes:
+def encode_status(namespace: str, before: Versioned, row: QuotaLedger) -> bytes:
     """Return the body that replaces the status of the object `before`, and of no other version of it."""
     status = _Status(
         used=None if row.used is None else texts(row.used),

@@ -11,7 +11,7 @@ import msgspec
 
 from policies.quota.amounts import NOTHING
 from policies.quota.charge import catalogue_digest, counted_by
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.configuration.snapshot import Configuration
 from webhook.quota.store import Conflict, Gone, Versioned
 
@@ -33,7 +33,7 @@ class MemoryStore:
         with self._lock:
             return self._current(namespace)
 
-    def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:  # noqa: ARG002
+    def swap(self, namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:  # noqa: ARG002
         with self._lock:
             current = self._current(namespace)
             if current is None:
@@ -53,7 +53,7 @@ class MemoryStore:
                 entries = held.row.entries.without(ids)
                 self._replace(namespace, msgspec.structs.replace(held.row, entries=entries))
 
-    def rows(self) -> dict[str, Row]:
+    def rows(self) -> dict[str, QuotaLedger]:
         """Return all rows by namespace, for metrics."""
         with self._lock:
             namespaces = tuple(self._configuration().quotas)
@@ -67,10 +67,10 @@ class MemoryStore:
         if spec is None:
             return None
         held = self._rows.get(namespace)
-        digest = catalogue_digest(configuration.classes, configuration.vocabulary)
+        digest = catalogue_digest(configuration.classes, configuration.resource_mapping)
         hard, catalogue = spec.amounts, counted_by(digest, spec.unpinned)
         if held is None:
-            row = Row(quota_uid=f"memory/{namespace}", generation=0, hard={}, unpinned=spec.unpinned)
+            row = QuotaLedger(quota_uid=f"memory/{namespace}", generation=0, hard={}, unpinned=spec.unpinned)
         else:
             row = held.row
             if (row.hard, row.unpinned, row.class_catalogue) == (hard, spec.unpinned, catalogue):
@@ -88,7 +88,7 @@ class MemoryStore:
             ),
         )
 
-    def _replace(self, namespace: str, row: Row) -> Versioned:
+    def _replace(self, namespace: str, row: QuotaLedger) -> Versioned:
         held = self._rows.get(namespace)
         replaced = Versioned(row, str(int(held.version) + 1 if held else 1))
         self._rows[namespace] = replaced

@@ -10,7 +10,7 @@ from policies.quota.amounts import CLASSES, GPUS, RESOURCES, shown
 from policies.quota.charge import Charge
 from policies.quota.ledger.bounds import EXPIRY_SECONDS
 from policies.quota.ledger.decide import Reason, Shortfall, Verdict
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import NAME
 from policies.rules.gpu_quota import RULE
 from webhook.quota.store import LedgerError
@@ -20,7 +20,7 @@ SETTLE_SECONDS = 10
 
 
 def quota_findings(
-    namespace: str, row: Row, verdict: Verdict, charge: Charge, now: datetime
+    namespace: str, row: QuotaLedger, verdict: Verdict, charge: Charge, now: datetime
 ) -> Iterator[Finding]:
     """Yield what stands in the way of something that costs `charge`; nothing if it was let in."""
     if verdict.allowed:
@@ -74,7 +74,7 @@ _OTHERWISE: Mapping[Reason, tuple[str, str]] = {
 }
 
 
-def _exceeded(quota: str, row: Row, shortfall: Shortfall, charge: Charge, now: datetime) -> Finding:
+def _exceeded(quota: str, row: QuotaLedger, shortfall: Shortfall, charge: Charge, now: datetime) -> Finding:
     key = shortfall.key
     message = (
         f"{quota} has no room: asked for {_amount(key, shortfall.asked)}, free {shown(shortfall.free)} of "
@@ -94,7 +94,7 @@ def _exceeded(quota: str, row: Row, shortfall: Shortfall, charge: Charge, now: d
     )
 
 
-def _until(row: Row, now: datetime) -> str:
+def _until(row: QuotaLedger, now: datetime) -> str:
     if not row.revisions.pods:  # no controller counts: without a cluster, entries are what exists
         return ""
     latest = now.astimezone(UTC) + timedelta(seconds=EXPIRY_SECONDS + SETTLE_SECONDS)

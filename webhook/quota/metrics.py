@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -46,10 +46,10 @@ class QuotaMetrics:
         )
 
 
-class RowCollector(Collector):
+class LedgerCollector(Collector):
     """What is used, reserved and granted, read when it is asked for: from a watch, or from memory."""
 
-    def __init__(self, rows: Callable[[], Mapping[str, Row]]) -> None:
+    def __init__(self, rows: Callable[[], Mapping[str, QuotaLedger]]) -> None:
         self._rows = rows
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

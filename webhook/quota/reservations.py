@@ -21,12 +21,12 @@ from policies.quota.claims import (
     decode_claim,
     is_charged_with_its_pod,
 )
-from policies.quota.ledger.decide import Reservation
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.decide import ReservationRequest
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.rules.gpu_quota import GpuQuotaOptions, OnLedgerError
 from webhook.configuration.snapshot import Configuration
 from webhook.quota import messages as answers
-from webhook.quota.batcher import Batches
+from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerError
 from webhook.serving.review import AdmissionRequest
@@ -37,7 +37,7 @@ Release = Callable[[str, str], None]
 ChargeOf = Callable[[Unpinned], Charge]
 
 
-class Bill:
+class ChargeRequest:
     """What a request costs, depending on what the quota says of unpinned pods; each worked out once.
 
     Of a change, `before` is what the object costs as it is stored, in `version`.
@@ -69,14 +69,14 @@ class Bill:
     def is_free(self) -> bool:
         return not any(self.denials(unpinned) or self._growth(unpinned) for unpinned in Unpinned)
 
-    def reservation(self, row: Row) -> Reservation | None:
+    def reservation(self, row: QuotaLedger) -> ReservationRequest | None:
         """Return what is asked of the row; None if it is refused whatever is free."""
         after, catalogue = self.after(row.unpinned), counted_by(self._catalogue, row.unpinned)
         if self.denials(row.unpinned):
             return None
         if self._before is None:
-            return Reservation.creation(self._uid, after.vector, catalogue)
-        return Reservation.change(
+            return ReservationRequest.creation(self._uid, after.vector, catalogue)
+        return ReservationRequest.change(
             self._uid,
             self._request_uid,
             self._before(row.unpinned).vector,
@@ -90,12 +90,12 @@ class Bill:
         return bool(positive_difference(self.after(unpinned).vector, before))
 
 
-class Reservations:
+class QuotaEnforcer:
     """The quota as Admission sees it. `release` is there only for a store that no controller counts."""
 
     def __init__(
         self,
-        batches: Batches,
+        batches: ReservationBatcher,
         metrics: QuotaMetrics,
         *,
         release: Release | None = None,
@@ -107,7 +107,7 @@ class Reservations:
     def reserve(
         self,
         request: AdmissionRequest,
-        bill: Bill,
+        charge_request: ChargeRequest,
         options: GpuQuotaOptions,
         now: datetime,
         deadline: float,
@@ -116,11 +116,11 @@ class Reservations:
         if self._batches.has_no_quota(request.namespace) and not options.required:
             self._metrics.decisions.labels("no quota").inc()
             return []
-        if bill.is_free:
+        if charge_request.is_free:
             return []
         decide = self._batches.try_out if request.dry_run else self._batches.reserve
         try:
-            answer = decide(request.namespace, bill.reservation, deadline)
+            answer = decide(request.namespace, charge_request.reservation, deadline)
         except LedgerError as error:
             refuse = options.on_ledger_error is OnLedgerError.DENY
             self._metrics.decisions.labels("ledger error").inc()
@@ -131,12 +131,12 @@ class Reservations:
         unpinned = answer.row.unpinned
         if answer.verdict is None:
             self._metrics.decisions.labels("refused").inc()
-            return list(bill.denials(unpinned))
+            return list(charge_request.denials(unpinned))
         self._metrics.decisions.labels(answer.verdict.reason.value).inc()
-        charge = bill.after(unpinned)
+        charge = charge_request.after(unpinned)
         return list(answers.quota_findings(request.namespace, answer.row, answer.verdict, charge, now))
 
-    def look(self, namespace: str, deadline: float) -> Row | None:
+    def look(self, namespace: str, deadline: float) -> QuotaLedger | None:
         """Return the row of a namespace, for advice: None as well where it cannot be asked in time."""
         try:
             return self._batches.look(namespace, deadline)
@@ -151,27 +151,30 @@ class Reservations:
                 self._release(request.namespace, uid)
 
 
-def bill_of_pod(
+def charge_request_for_pod(
     request: AdmissionRequest, pod: Pod, before: Pod | None, configuration: Configuration
-) -> Bill:
+) -> ChargeRequest:
     """Return what a review of a pod costs; `before` is the pod as it is stored, if it is."""
 
     def charge(of: Pod) -> ChargeOf:
         return lambda unpinned: charge_pod(
-            of, classes=configuration.classes, vocabulary=configuration.vocabulary, unpinned=unpinned
+            of,
+            classes=configuration.classes,
+            resource_mapping=configuration.resource_mapping,
+            unpinned=unpinned,
         )
 
-    return Bill(
+    return ChargeRequest(
         request.uid,
         _final_uid(request, pod.metadata),
-        catalogue_digest(configuration.classes, configuration.vocabulary),
+        catalogue_digest(configuration.classes, configuration.resource_mapping),
         charge(pod),
         charge(before) if before else None,
         before.metadata.version if before and before.metadata else 0,
     )
 
 
-def bill_of_claim(request: AdmissionRequest, configuration: Configuration) -> Bill:
+def charge_request_for_claim(request: AdmissionRequest, configuration: Configuration) -> ChargeRequest:
     """Return what a new ResourceClaim costs. Raises msgspec.ValidationError."""
     claim = decode_claim(request.object)
     by_scheduler = request.user_info.username == SCHEDULER
@@ -180,11 +183,14 @@ def bill_of_claim(request: AdmissionRequest, configuration: Configuration) -> Bi
         if is_charged_with_its_pod(claim, by_scheduler=by_scheduler, charged_pods=_owners(claim)):
             return Charge({})
         return charge_claim(
-            claim, classes=configuration.classes, vocabulary=configuration.vocabulary, unpinned=unpinned
+            claim,
+            classes=configuration.classes,
+            resource_mapping=configuration.resource_mapping,
+            unpinned=unpinned,
         )
 
-    catalogue = catalogue_digest(configuration.classes, configuration.vocabulary)
-    return Bill(request.uid, _final_uid(request, claim.metadata), catalogue, charge)
+    catalogue = catalogue_digest(configuration.classes, configuration.resource_mapping)
+    return ChargeRequest(request.uid, _final_uid(request, claim.metadata), catalogue, charge)
 
 
 def _owners(claim: ResourceClaim) -> frozenset[str]:

@@ -9,13 +9,13 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
 
 
 class Versioned(msgspec.Struct, frozen=True):
     """A row as it was read. `version` is the store's own; equal versions are equal rows."""
 
-    row: Row
+    row: QuotaLedger
     version: str
 
 
@@ -53,7 +53,7 @@ class Store(Protocol):
         """
         ...
 
-    def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+    def swap(self, namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:
         """Replace the row `before` by `row`, of which the store keeps all but the spec.
 
         Raises Conflict or Gone if `before` is not the row any more, LedgerError.

@@ -14,12 +14,25 @@ from policies.rule import Mode
 from policies.rules import gpu_quota
 from webhook.configuration.documents import GROUP
 from webhook.configuration.snapshot import Configuration
-from webhook.quota.reservations import Bill, Reservations, bill_of_claim, bill_of_pod
+from webhook.quota.reservations import (
+    ChargeRequest,
+    QuotaEnforcer,
+    charge_request_for_claim,
+    charge_request_for_pod,
+)
 from webhook.serving import claim_templates, resource_quotas, review
 from webhook.serving.audit import AuditLog, audit_record
-from webhook.serving.canary_trace import marked
+from webhook.serving.canary_trace import add_canary_trace
 from webhook.serving.document_reviews import DocumentReviews
-from webhook.serving.engine import MOST_FINDINGS, Decision, Engine, Judged, Outcome, Subject, outcome_of
+from webhook.serving.engine import (
+    MOST_FINDINGS,
+    Decision,
+    Engine,
+    EvaluatedFinding,
+    Outcome,
+    Subject,
+    outcome_of,
+)
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import LabelsOf, NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
@@ -52,7 +65,7 @@ class Admission:
         engine: Callable[[], Engine],
         audit: AuditLog | None,
         metrics: Metrics,
-        reservations: Reservations | None = None,
+        reservations: QuotaEnforcer | None = None,
         *,
         nodes: Callable[[], NodeFacts | None] = lambda: None,
         reviewed: DocumentReviews | None = None,
@@ -139,7 +152,9 @@ class Admission:
         except msgspec.ValidationError as error:
             return Answer(review.unreadable_object(request.uid, str(error)), [])
         policy = self._engine().configuration.policies.for_namespace(request.namespace)
-        judged = tuple(Judged(finding, outcome_of(finding.severity, Mode.ENFORCE)) for finding in found)
+        judged = tuple(
+            EvaluatedFinding(finding, outcome_of(finding.severity, Mode.ENFORCE)) for finding in found
+        )
         decision = Decision(policy=policy, judged=judged)
         decisions = [decision]
         if decision.allowed:
@@ -170,29 +185,34 @@ class Admission:
             decision = engine.mutate(subject, now)
         else:
             decision = engine.validate(subject, now)
-            bill = bill_of_pod(request, pod, before, engine.configuration)
-            decision = self._reserved(request, bill, decision, now, deadline)
+            charge_request = charge_request_for_pod(request, pod, before, engine.configuration)
+            decision = self._reserved(request, charge_request, decision, now, deadline)
         name = f"pod {request.namespace}/{request.name or _name_of(pod)}"
         decisions = [decision]
         response = review.decided(request.uid, decisions, subject=name, patch=patch)
-        return Answer(marked(response, request, pod, decision, now, patch=patch), decisions)
+        return Answer(add_canary_trace(response, request, pod, decision, now, patch=patch), decisions)
 
     def _claim(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
         configuration = self._engine().configuration
         try:
-            bill = bill_of_claim(request, configuration)
+            charge_request = charge_request_for_claim(request, configuration)
         except msgspec.ValidationError as error:
             return Answer(review.unreadable_object(request.uid, str(error)), [])
         labels = self._labels(request, configuration, deadline)
         policy = configuration.policies.for_namespace(request.namespace, labels)
         decided = Decision(policy=policy, paused_until=policy.paused(now))
-        decision = self._reserved(request, bill, decided, now, deadline)
+        decision = self._reserved(request, charge_request, decided, now, deadline)
         name = f"resourceclaim {request.namespace}/{request.name or _generated_name(request)}"
         decisions = [decision]
         return Answer(review.decided(request.uid, decisions, subject=name, patch=False), decisions)
 
     def _reserved(
-        self, request: AdmissionRequest, bill: Bill, decision: Decision, now: datetime, deadline: float
+        self,
+        request: AdmissionRequest,
+        charge_request: ChargeRequest,
+        decision: Decision,
+        now: datetime,
+        deadline: float,
     ) -> Decision:
         """Ask the quota last, for what nothing else refuses; its findings become part of the decision."""
         if self._reservations is None or not decision.allowed:
@@ -202,8 +222,8 @@ class Admission:
         mode = policy.mode_of(gpu_quota.RULE.id, now)
         if not isinstance(options, gpu_quota.GpuQuotaOptions) or mode is Mode.DISABLED:
             return decision
-        findings = self._reservations.reserve(request, bill, options, now, deadline)
-        judged = (Judged(finding, outcome_of(finding.severity, mode)) for finding in findings)
+        findings = self._reservations.reserve(request, charge_request, options, now, deadline)
+        judged = (EvaluatedFinding(finding, outcome_of(finding.severity, mode)) for finding in findings)
         return msgspec.structs.replace(decision, judged=(*decision.judged, *judged))
 
     def _advice(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
@@ -211,13 +231,13 @@ class Admission:
         kind, configuration = request.kind, self._engine().configuration
         if resource_quotas.is_resource_quota(kind.group, kind.kind):
             policy = self._policy(request, configuration, deadline)
-            found = resource_quotas.findings(request.object, configuration.vocabulary)
+            found = resource_quotas.findings(request.object, configuration.resource_mapping)
         elif claim_templates.is_claim_template(kind.group, kind.kind) and request.operation == "CREATE":
             policy = self._policy(request, configuration, deadline)
             found = self._claim_template(request, policy, now, deadline)
         else:
             return Answer(review.allowed(request.uid), [])
-        judged = tuple(Judged(finding, Outcome.WARNED) for finding in found)
+        judged = tuple(EvaluatedFinding(finding, Outcome.WARNED) for finding in found)
         decisions = [Decision(policy=policy, judged=judged)]
         return Answer(review.advised(request.uid, decisions), decisions)
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import shown
-from webhook.serving.engine import Decision, Judged
+from webhook.serving.engine import Decision, EvaluatedFinding
 from webhook.serving.review import AdmissionRequest
 
 QUEUE_LIMIT = 10_000
@@ -128,7 +128,7 @@ def audit_record(
     return record
 
 
-def _finding(judged: Judged) -> dict[str, Any]:
+def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
     finding = judged.finding
     told = {
         "rule": finding.rule,

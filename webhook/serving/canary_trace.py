@@ -1,7 +1,7 @@
 """What the webhook adds to its answer about a canary: a warning that says who answered, and an annotation that proves the patch.
 
 The mark works under any policy, paused, auditing or exempt, since it says that the webhook was called, not what it decided. It
-takes nothing away: every rule runs as ever, and only a dry run is marked, so nothing that is stored ever differs.
+takes nothing away: every rule runs as ever, and only a dry run is add_canary_trace, so nothing that is stored ever differs.
 """
 
 import os
@@ -27,7 +27,7 @@ VERSION = version("gpu-admission")
 REPLICA = os.environ.get("POD_NAME") or socket.gethostname()
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class CanaryTrace(msgspec.Struct, frozen=True, kw_only=True):
     """What one call tells. `enforces`: rules in that mode; `injects`: those that changed this pod.
 
     `patched`: the object that was shown carries the annotation of an earlier call, so patches are applied.
@@ -55,7 +55,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         return PREFIX + " ".join(f"{name}={value}" for name, value in fields.items())
 
 
-def read_marks(warnings: Iterable[str], nonce: str) -> list[Mark]:
+def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]:
     """Return the marks among warnings that answer this canary."""
     marks = []
     for warning in warnings:
@@ -65,7 +65,7 @@ def read_marks(warnings: Iterable[str], nonce: str) -> list[Mark]:
         fields = {name: value for name, _, value in pairs}
         if fields.get("nonce") == nonce:
             marks.append(
-                Mark(
+                CanaryTrace(
                     nonce=nonce,
                     phase=fields.get("phase", ""),
                     patched=fields.get("patched") == "yes",
@@ -82,7 +82,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.split(",") if word)
 
 
-def marked(
+def add_canary_trace(
     response: AdmissionResponse,
     request: AdmissionRequest,
     pod: Pod,
@@ -97,7 +97,7 @@ def marked(
         return response
     patched = pod.annotations.get(CANARY_ANSWER) == nonce
     policy = decision.policy
-    mark = Mark(
+    mark = CanaryTrace(
         nonce=nonce,
         phase=MUTATE if patch else VALIDATE,
         patched=patched,

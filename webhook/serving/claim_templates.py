@@ -29,7 +29,7 @@ def findings(
             template,
             hard,
             classes=configuration.classes,
-            vocabulary=configuration.vocabulary,
+            resource_mapping=configuration.resource_mapping,
             unpinned=unpinned,
         )
     )

@@ -14,7 +14,7 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
-from policies.pods.patch import Change, Operation, PodDraft
+from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption, Labels
 from policies.rule import Context, Mode, Phase
@@ -29,10 +29,10 @@ class Outcome(Enum):
 
     DENIED = "denied"
     WARNED = "warned"
-    LOGGED = "logged"
+    AUDITED = "logged"
 
 
-class Judged(msgspec.Struct, frozen=True):
+class EvaluatedFinding(msgspec.Struct, frozen=True):
     finding: Finding
     outcome: Outcome
 
@@ -60,7 +60,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one pod: `denials` refuse it, `warnings` are shown to whoever created it, `logged` is for the audit."""
 
     policy: EffectivePolicy
-    judged: tuple[Judged, ...] = ()
+    judged: tuple[EvaluatedFinding, ...] = ()
     changes: tuple[RuleChange, ...] = ()
     note: Change | None = None
     """The annotation that tells people what was injected; there only if something was."""
@@ -80,7 +80,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def located(self, path_of: Callable[[str], str]) -> Self:
         """Return the decision with every path in the pod replaced by what `path_of` says, for a pod inside another object."""
         judged = (
-            Judged(msgspec.structs.replace(each.finding, path=path_of(each.finding.path)), each.outcome)
+            EvaluatedFinding(
+                msgspec.structs.replace(each.finding, path=path_of(each.finding.path)), each.outcome
+            )
             for each in self.judged
         )
         return msgspec.structs.replace(self, judged=tuple(judged))
@@ -139,14 +141,14 @@ class _Run:
         modes = ((binding, self.policy.mode(binding, now)) for binding in self.policy.bindings)
         self.rules = [(binding, mode) for binding, mode in modes if mode is not Mode.DISABLED]
         self.exemption = self._exemption(now) if len(self.rules) < len(self.policy.bindings) else None
-        self.draft = PodDraft(subject.pod)
-        self.judged: dict[Outcome, dict[Judged, None]] = {outcome: {} for outcome in Outcome}
+        self.patch = PodPatch(subject.pod)
+        self.judged: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
         self.context = Context(
             phase=phase,
             namespace=subject.namespace,
             classes=configuration.classes,
-            vocabulary=configuration.vocabulary,
+            resource_mapping=configuration.resource_mapping,
             made_by_daemonset=subject.made_by_daemonset,
             is_update=subject.is_update,
             nodes=subject.nodes,
@@ -159,7 +161,7 @@ class _Run:
 
     def check(self, binding: Binding, mode: Mode) -> None:
         if binding.rule.check is not None:
-            for finding in binding.rule.check(self.draft.pod, binding.options, self.context):
+            for finding in binding.rule.check(self.patch.pod, binding.options, self.context):
                 self._judge(finding, mode)
                 if len(self.judged[outcome_of(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
                     break
@@ -167,9 +169,9 @@ class _Run:
     def mutate(self, binding: Binding, mode: Mode) -> None:
         """Apply an enforced rule to the draft; of one that only warns or audits, tell what it would have done."""
         if mode is Mode.ENFORCE:
-            self._collect(binding, self.draft, mode)
+            self._collect(binding, self.patch, mode)
             return
-        scratch = self.draft.fork()
+        scratch = self.patch.fork()
         for change in self._run_mutation(binding, scratch, mode):
             self._judge(
                 Finding(rule=binding.rule.id, message=f"would add {change.what}", severity=Severity.WARNING),
@@ -178,37 +180,37 @@ class _Run:
 
     def report_missing(self, binding: Binding, mode: Mode) -> None:
         """Tell what an enforced rule would still add now: it was never injected, or a later webhook took it out."""
-        scratch = self.draft.fork()
+        scratch = self.patch.fork()
         for change in self._run_mutation(binding, scratch, mode):
             if mode is Mode.ENFORCE:
                 self._judge(_missing(binding.rule.id, change), mode)
 
-    def _collect(self, binding: Binding, draft: PodDraft, mode: Mode) -> None:
-        for change in self._run_mutation(binding, draft, mode):
+    def _collect(self, binding: Binding, patch: PodPatch, mode: Mode) -> None:
+        for change in self._run_mutation(binding, patch, mode):
             self.changes.append(RuleChange(binding.rule.id, change))
 
-    def _run_mutation(self, binding: Binding, draft: PodDraft, mode: Mode) -> list[Change]:
+    def _run_mutation(self, binding: Binding, patch: PodPatch, mode: Mode) -> list[Change]:
         if binding.rule.mutate is None:
             return []
-        before = len(draft.changes)
-        for finding in binding.rule.mutate(draft, binding.options, self.context):
+        before = len(patch.changes)
+        for finding in binding.rule.mutate(patch, binding.options, self.context):
             self._judge(finding, mode)
-        return draft.changes[before:]
+        return patch.changes[before:]
 
     def _judge(self, finding: Finding, mode: Mode) -> None:
-        judged = Judged(finding, outcome_of(finding.severity, mode))
+        judged = EvaluatedFinding(finding, outcome_of(finding.severity, mode))
         found = self.judged[judged.outcome]
         if len(found) < MOST_FINDINGS:
             found[judged] = None
 
     def decision(self, *, record: bool) -> Decision:
         if record and self.changes:
-            self.draft.set_annotation(INJECTED, injected_text(self.draft.pod, self.changes))
+            self.patch.set_annotation(INJECTED, injected_text(self.patch.pod, self.changes))
         return Decision(
             policy=self.policy,
             judged=tuple(judged for found in self.judged.values() for judged in found),
             changes=tuple(self.changes),
-            note=self.draft.changes[-1] if record and self.changes else None,
+            note=self.patch.changes[-1] if record and self.changes else None,
             exemption=self.exemption,
             paused_until=self.paused_until,
         )
@@ -217,7 +219,7 @@ class _Run:
 def outcome_of(severity: Severity, mode: Mode) -> Outcome:
     """Return what becomes of a finding of a rule in that mode."""
     if mode is Mode.AUDIT:
-        return Outcome.LOGGED
+        return Outcome.AUDITED
     if mode is Mode.WARN or severity is Severity.WARNING:
         return Outcome.WARNED
     return Outcome.DENIED

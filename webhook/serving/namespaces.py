@@ -13,7 +13,7 @@ import msgspec
 from policies.policy import Labels
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
-from webhook.cluster.informer import CLUSTER, Mirror, Pace, Resource
+from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
 
 RESOURCE = Resource("/api/v1", "namespaces", metadata_only=True)
 LONGEST_SECONDS = 2.0
@@ -55,11 +55,11 @@ def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
 class Namespaces:
     """Watches them once started."""
 
-    def __init__(self, api: ApiClient, *, pace: Pace | None = None) -> None:
+    def __init__(self, api: ApiClient, *, pace: WatchTimings | None = None) -> None:
         self._api = api
         self._by_name: dict[str, NamespaceRecord] = {}
         self._stopping = threading.Event()
-        self.mirror = Mirror(api, RESOURCE, namespace_record, self._changed, pace=pace)
+        self.mirror = Informer(api, RESOURCE, namespace_record, self._changed, pace=pace)
 
     def start(self) -> None:
         threading.Thread(

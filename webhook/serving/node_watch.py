@@ -15,7 +15,7 @@ import msgspec
 from policies.placement.nodes import Labels, NodeFacts, NodePool
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import CLUSTER, Mirror, Pace, Resource
+from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
 KARPENTER = "/apis/karpenter.sh"
@@ -94,7 +94,7 @@ class NodeWatch:
         api: ApiClient,
         keys: Callable[[], frozenset[str]],
         *,
-        pace: Pace | None = None,
+        pace: WatchTimings | None = None,
         pool_seconds: float = POOL_SECONDS,
     ) -> None:
         self._api = api
@@ -152,12 +152,12 @@ class NodeWatch:
 class _Nodes:
     """The nodes as labels under `keys`. The watch of other keys is another object."""
 
-    def __init__(self, api: ApiClient, keys: frozenset[str], pace: Pace | None) -> None:
+    def __init__(self, api: ApiClient, keys: frozenset[str], pace: WatchTimings | None) -> None:
         self.keys = keys
         self._changes = 0
         self._seen: tuple[int, frozenset[Labels]] = (-1, frozenset())
         self._interned: dict[Labels, Labels] = {}
-        self._mirror: Mirror[_Node] = Mirror(api, NODES, self._read, self._changed, pace=pace)
+        self._mirror: Informer[_Node] = Informer(api, NODES, self._read, self._changed, pace=pace)
         self._stopping = threading.Event()
         threading.Thread(
             target=self._mirror.run, args=(self._stopping,), name="watch nodes", daemon=True

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.lint import resource_quota_findings
 
 
@@ -22,10 +22,10 @@ def is_resource_quota(group: str, kind: str) -> bool:
     return (group, kind) == ("", "ResourceQuota")
 
 
-def findings(document: bytes | msgspec.Raw, vocabulary: Vocabulary) -> tuple[Finding, ...]:
+def findings(document: bytes | msgspec.Raw, resource_mapping: ResourceMapping) -> tuple[Finding, ...]:
     """Return what is worth knowing about a ResourceQuota in JSON. One that cannot be read is the API server's to refuse."""
     try:
         spec = msgspec.json.decode(document, type=_ResourceQuota).spec
     except msgspec.ValidationError:
         return ()
-    return tuple(resource_quota_findings((spec and spec.hard) or (), vocabulary))
+    return tuple(resource_quota_findings((spec and spec.hard) or (), resource_mapping))

@@ -212,7 +212,7 @@ def advised(uid: str, judged: list[Decision]) -> AdmissionResponse:
 def _paused(judged: list[Decision]) -> list[str]:
     """Tell whoever creates something that is let in, or left as it is, only because of a pause."""
     for decision in judged:
-        if decision.paused_until is not None and any(decision.findings(Outcome.LOGGED)):
+        if decision.paused_until is not None and any(decision.findings(Outcome.AUDITED)):
             until = decision.paused_until.isoformat(timespec="seconds").replace("+00:00", "Z")
             return [
                 f"policy {decision.policy.name} is paused until {until}: what it would refuse or change is only logged"

@@ -11,30 +11,30 @@ from fractions import Fraction
 import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, positive_difference
-from policies.quota.ledger.entries import LIMIT, Entry
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import LIMIT, Reservation
 
 
-class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a request asks of the row: the entry that it would leave, counted by that catalogue (`charge.counted_by`)."""
 
-    entry: Entry
+    entry: Reservation
     catalogue: str
 
     @classmethod
-    def creation(cls, uid: str, demand: Vector, catalogue: str) -> "Reservation":
-        return cls(entry=Entry(uid, demand), catalogue=catalogue)
+    def creation(cls, uid: str, demand: Vector, catalogue: str) -> "ReservationRequest":
+        return cls(entry=Reservation(uid, demand), catalogue=catalogue)
 
     @classmethod
     def change(
         cls, uid: str, request_uid: str, before: Vector, after: Vector, catalogue: str, *, version: int
-    ) -> "Reservation":
+    ) -> "ReservationRequest":
         """Ask for what grows. Nothing is given back before the change is stored: it may never be.
 
         `version` is the resourceVersion of the object that was reviewed as the one before.
         """
         growth = positive_difference(after, before)
-        return cls(entry=Entry(f"{uid}/{request_uid}", growth, version), catalogue=catalogue)
+        return cls(entry=Reservation(f"{uid}/{request_uid}", growth, version), catalogue=catalogue)
 
 
 class Reason(Enum):
@@ -83,11 +83,11 @@ class Decided(msgspec.Struct, frozen=True):
     Where nothing was reserved, `row` is that row itself, and there is nothing to write.
     """
 
-    row: Row
+    row: QuotaLedger
     verdicts: tuple[Verdict, ...]
 
 
-def decide(row: Row, requests: Sequence[Reservation], *, limit: int = LIMIT) -> Decided:
+def decide(row: QuotaLedger, requests: Sequence[ReservationRequest], *, limit: int = LIMIT) -> Decided:
     """Decide about `requests` in their order. `limit` is how many characters the entries may take."""
     batch = _Batch(row, limit)
     verdicts = tuple(batch.decide(request) for request in requests)
@@ -100,20 +100,20 @@ def decide(row: Row, requests: Sequence[Reservation], *, limit: int = LIMIT) -> 
 class _Batch:
     """The row while requests are added to it."""
 
-    def __init__(self, row: Row, limit: int) -> None:
+    def __init__(self, row: QuotaLedger, limit: int) -> None:
         self._row = row
         self._held = row.entries.demand
         self._space = limit - row.entries.size
-        self.added: dict[str, Entry] = {}
+        self.added: dict[str, Reservation] = {}
 
-    def decide(self, request: Reservation) -> Verdict:
+    def decide(self, request: ReservationRequest) -> Verdict:
         refused = self._refused(request)
         if refused is None:
             self._add(request.entry)
             return Verdict(Reason.RESERVED)
         return refused
 
-    def _refused(self, request: Reservation) -> Verdict | None:
+    def _refused(self, request: ReservationRequest) -> Verdict | None:
         """Return the answer where nothing is to be reserved, whether it is yes or no."""
         entry, used = request.entry, self._row.used
         if not entry.demand:
@@ -129,13 +129,13 @@ class _Batch:
             return Verdict(Reason.EXCEEDED, shortfalls)
         return Verdict(Reason.FULL) if self._row.entries.cost(entry) > self._space else None
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: Reservation) -> None:
         self.added[entry.id] = entry
         self._space -= self._row.entries.cost(entry)
         for key, amount in entry.demand.items():
             self._held[key] = self._held.get(key, NOTHING) + amount
 
-    def _shortfalls(self, entry: Entry, used: Vector) -> list[Shortfall]:
+    def _shortfalls(self, entry: Reservation, used: Vector) -> list[Shortfall]:
         held, hard = self._held, self._row.hard
         return [
             Shortfall(key, asked, used[key], held.get(key, NOTHING), hard[key])

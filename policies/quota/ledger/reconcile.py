@@ -10,8 +10,8 @@ from enum import Enum
 import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, total
-from policies.quota.ledger.entries import Entry
-from policies.quota.ledger.row import Holder, Revisions, Row
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
+from policies.quota.ledger.reservations import Reservation
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -73,15 +73,15 @@ class Refused(Enum):
     BEGUN_BEFORE = "the lists were begun before this quota, as it is now, was read"
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Reconciled(msgspec.Struct, frozen=True):
     """The row to swap in, and which entries it lacks: those found stored, and those given up."""
 
-    row: Row
+    row: QuotaLedger
     confirmed: tuple[str, ...]
     expired: tuple[str, ...]
 
 
-def settle(row: Row, listing: Listing, matured: frozenset[str]) -> Settled | Refused:
+def reconcile(row: QuotaLedger, listing: Listing, matured: frozenset[str]) -> Reconciled | Refused:
     """Count a row that was initialised.
 
     `matured` are the ids that this very process had seen in the row for longer than the bound, by a clock that only runs
@@ -94,7 +94,9 @@ def settle(row: Row, listing: Listing, matured: frozenset[str]) -> Settled | Ref
     return _count(row, listing, matured)
 
 
-def initialise(row: Row, listing: Listing, matured: frozenset[str], *, waited: bool) -> Settled | Refused:
+def initialise(
+    row: QuotaLedger, listing: Listing, matured: frozenset[str], *, waited: bool
+) -> Reconciled | Refused:
     """Count a row for the first time, or again because `hard` gained a dimension, or what it is counted by changed.
 
     `waited` tells whether this process has known this quota object for NO_QUOTA_SECONDS.
@@ -106,7 +108,7 @@ def initialise(row: Row, listing: Listing, matured: frozenset[str], *, waited: b
     return _count(row, listing, matured)
 
 
-def _count(row: Row, listing: Listing, matured: frozenset[str]) -> Settled | Refused:
+def _count(row: QuotaLedger, listing: Listing, matured: frozenset[str]) -> Reconciled | Refused:
     if not listing.revisions.reaches(row.revisions):
         return Refused.OLDER
     confirmed = tuple(entry.id for entry in row.entries if _is_shown(entry, listing.objects))
@@ -123,17 +125,17 @@ def _count(row: Row, listing: Listing, matured: frozenset[str]) -> Settled | Ref
         observed_generation=row.generation,
         holders=listing.holders,
     )
-    return Settled(counted, confirmed, expired)
+    return Reconciled(counted, confirmed, expired)
 
 
 def _given_up(
-    entries: Iterable[Entry], matured: frozenset[str], confirmed: tuple[str, ...]
+    entries: Iterable[Reservation], matured: frozenset[str], confirmed: tuple[str, ...]
 ) -> tuple[str, ...]:
     shown = frozenset(confirmed)
     return tuple(entry.id for entry in entries if entry.id in matured and entry.id not in shown)
 
 
-def _is_shown(entry: Entry, objects: Mapping[str, Stored]) -> bool:
+def _is_shown(entry: Reservation, objects: Mapping[str, Stored]) -> bool:
     """Whether `used` holds by now what the entry was for, or it cannot be stored any more.
 
     A change is stored only on the very version that was reviewed: the API server reviews every attempt again, under another

@@ -9,13 +9,13 @@ import pytest
 
 from tests.cluster.controllers import Command, eventually
 from tests.controlplane import ControlPlane
-from webhook.cluster.leader import LeasePace
+from webhook.cluster.leader import LeaseTimings
 
 pytestmark = pytest.mark.slow
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = LeasePace().lease
+LEASE_SECONDS = LeaseTimings().lease
 
 
 def leads(controller: Command) -> bool:

@@ -2,7 +2,7 @@
 
 import datetime as dt
 
-from certs.reconciler import Keeper
+from certs.reconciler import CertificateReconciler
 from certs.rotation import Terms
 from tests.controlplane.certificates import SECRET
 from tests.controlplane.webhook import NAMESPACE
@@ -14,6 +14,6 @@ QUICKLY = dt.timedelta(seconds=0.2)
 TERMS = Terms(names=(f"gpu-admission.{NAMESPACE}.svc",), propagation=QUICKLY, retirement=QUICKLY)
 
 
-def keeper(api: ApiClient) -> Keeper:
+def keeper(api: ApiClient) -> CertificateReconciler:
     secret, configurations = ClusterSecret(api, SECRET_NAME), ClusterConfigurations(api)
-    return Keeper(secret, configurations, TERMS, lambda: dt.datetime.now(dt.UTC))
+    return CertificateReconciler(secret, configurations, TERMS, lambda: dt.datetime.now(dt.UTC))

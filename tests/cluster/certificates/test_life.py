@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from certs.rotation import Step
+from certs.rotation import RotationPhase
 from tests.cluster.certificates.damage import (
     damage_leaf,
     delete_and_apply_configurations,
@@ -49,9 +49,12 @@ def rotate_authority(installation: Installation, dies: Process) -> None:
     """One of the controllers dies in the middle of it, and is back afterwards."""
     authority = installation.state().authority.certificate
     installation.ask("ca")
-    within(20, lambda: installation.state().step is Step.SETTLING)
+    within(20, lambda: installation.state().step is RotationPhase.SETTLING)
     dies.kill()
-    within(60, lambda: installation.state().step is Step.STEADY and installation.state().requested is None)
+    within(
+        60,
+        lambda: installation.state().step is RotationPhase.STEADY and installation.state().requested is None,
+    )
     assert installation.state().authority.certificate != authority
     within(20, installation.serve_the_secrets)
     starts = dies.log().count("metrics on port")

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from certs.check import issued_by
-from certs.reconciler import Keeper, RacedError
-from certs.rotation import Step
+from certs.reconciler import CertificateReconciler, RacedError
+from certs.rotation import RotationPhase
 from tests.cluster.certificates.damage import bundles_set, delete_secret, other_authority, remove_bundles
 from tests.cluster.certificates.reconcilers import SECRET_NAME, TERMS, keeper
 from tests.controlplane import ControlPlane
@@ -60,7 +60,7 @@ class Dying:
         raise KeyboardInterrupt
 
 
-def work_on(dying: Keeper, installation: Installation) -> None:
+def work_on(dying: CertificateReconciler, installation: Installation) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         dying.keep()
@@ -90,7 +90,7 @@ def test_another_controller_goes_on_where_one_died(
         survivor.keep()
         assert_accepted(installation)
         state = installation.state()
-        return state.step is Step.STEADY and state.requested is None and installation.published()
+        return state.step is RotationPhase.STEADY and state.requested is None and installation.published()
 
     within(30, done)
     assert installation.state().authority.certificate != authority

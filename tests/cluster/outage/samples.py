@@ -56,7 +56,7 @@ OURS: dict[str, JSON] = {
     "gpuquotas": {"metadata": {"name": "default"}, "spec": {"hard": {"gpus": "8"}}},
     "gpupolicies": {"metadata": {"name": "default"}, "spec": {"rules": {"gpu-quota": {"mode": "audit"}}}},
     "gpuclasses": {"metadata": {"name": "acme-x1"}, "spec": {"family": "acme-x1", "memoryGiB": 80}},
-    "gpuvocabularies": {"metadata": {"name": "acme"}, "spec": {}},
+    "gpuresourcemappings": {"metadata": {"name": "acme"}, "spec": {}},
 }
 """One of each of our kinds, by the plural under which the API server serves it."""
 

@@ -89,7 +89,7 @@ class Replay:
 
     @property
     def phantoms(self) -> int:
-        """Reservations whose object was never stored."""
+        """QuotaEnforcer whose object was never stored."""
         return len(self.decided - self.stored)
 
 

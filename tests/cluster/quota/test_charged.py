@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import Reservation
+from policies.quota.ledger.decide import ReservationRequest
 from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
@@ -129,9 +129,11 @@ def test_nobody_comes_in_while_something_is_in_flight_that_another_unpinned_char
     assert gpu_pods(team, "before") == [201]
     assert uses(team, 1)
     assert used(team, f"classes/{T4}") == 0
-    team.reserve(Reservation.creation("in-flight", {GPUS: Fraction(1)}, str(team.row().class_catalogue)))
+    team.reserve(
+        ReservationRequest.creation("in-flight", {GPUS: Fraction(1)}, str(team.row().class_catalogue))
+    )
 
-    team.change_quota({"unpinned": "Dearest"})
+    team.change_quota({"unpinned": "MostExpensive"})
     at_once = create(team, gpu_pod("after", GPU, 1))
     assert eventually(lambda: used(team, f"classes/{T4}") == 1)
     counted = create(team, gpu_pod("after", GPU, 1))

@@ -16,7 +16,7 @@ from policies.gpus.cards import (
 )
 from policies.gpus.resource_mapping import GPUResource, Measure
 from tests.builders import JSON, container, pod, view
-from tests.policies.quota.charging import CLASSES, VOCABULARY
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 
 GPU = GPUResource("nvidia.com/gpu", Measure.DEVICES)
 SHARED = GPUResource("nvidia.com/gpu.shared", Measure.SHARES)
@@ -48,11 +48,11 @@ QUARTER = Fraction(1, 4)
 def test_amounts(resources: JSON, want: dict[GPUResource, Fraction]) -> None:
     place, *_ = view(pod(container(resources=resources))).places
 
-    assert container_amounts(place.container, VOCABULARY) == want
+    assert container_amounts(place.container, RESOURCE_MAPPING) == want
 
 
 def test_no_list_of_resources_has_no_amounts() -> None:
-    assert amounts(None, VOCABULARY) == {}
+    assert amounts(None, RESOURCE_MAPPING) == {}
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,6 @@ def test_cards(asked: dict[GPUResource, Fraction], card: Card, want: dict[GPURes
     ],
 )
 def test_annotated_cards(annotations: dict[str, str], card: Card, want: list[Fraction]) -> None:
-    found = annotated_cards(view(pod(annotations=annotations)), card, VOCABULARY)
+    found = annotated_cards(view(pod(annotations=annotations)), card, RESOURCE_MAPPING)
 
     assert list(found.values()) == want

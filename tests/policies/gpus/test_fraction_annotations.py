@@ -3,14 +3,15 @@
 import pytest
 
 from policies.gpus.fraction_annotations import fraction_problems
-from tests.builders import VOCABULARY, pod, view
+from tests.builders import RESOURCE_MAPPING, pod, view
 
 NO_FRACTION = "this is no decimal number between 0 and 1"
 
 
 def found(annotations: dict[str, str]) -> list[tuple[str, str]]:
     return [
-        (bad.key, bad.message) for bad in fraction_problems(view(pod(annotations=annotations)), VOCABULARY)
+        (bad.key, bad.message)
+        for bad in fraction_problems(view(pod(annotations=annotations)), RESOURCE_MAPPING)
     ]
 
 

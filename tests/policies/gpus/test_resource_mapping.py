@@ -1,4 +1,4 @@
-"""Which DeviceClasses are GPUs, and what of a GPUVocabulary makes no sense."""
+"""Which DeviceClasses are GPUs, and what of a GPUResourceMapping makes no sense."""
 
 import msgspec
 import pytest
@@ -7,8 +7,8 @@ from policies.gpus.resource_mapping import (
     AnnotationKey,
     DeviceClassPattern,
     Measure,
-    Vocabulary,
-    VocabularySpec,
+    ResourceMapping,
+    ResourceMappingSpec,
 )
 from tests.builders import JSON, pod, view
 
@@ -17,7 +17,7 @@ PATTERNS = (
     DeviceClassPattern(pattern="*.gpu.example.com"),
     DeviceClassPattern(pattern="a100-*"),
 )
-VOCABULARY = Vocabulary((VocabularySpec(device_classes=PATTERNS),))
+RESOURCE_MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=PATTERNS),))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ VOCABULARY = Vocabulary((VocabularySpec(device_classes=PATTERNS),))
     ],
 )
 def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
-    assert VOCABULARY.device_class(name) == want
+    assert RESOURCE_MAPPING.device_class(name) == want
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
     ],
 )
 def test_problems(spec: JSON, want: list[tuple[str, str]]) -> None:
-    assert list(msgspec.convert(spec, VocabularySpec).problems()) == want
+    assert list(msgspec.convert(spec, ResourceMappingSpec).problems()) == want
 
 
 def test_unknown_keys_of_a_device_class_are_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"unknown field `patern`.*deviceClasses\[0\]"):
-        msgspec.convert({"deviceClasses": [{"pattern": "a", "patern": "b"}]}, VocabularySpec)
+        msgspec.convert({"deviceClasses": [{"pattern": "a", "patern": "b"}]}, ResourceMappingSpec)
 
 
 def test_a_number_of_devices_alone_asks_for_no_gpu() -> None:
@@ -87,15 +87,15 @@ def test_a_number_of_devices_alone_asks_for_no_gpu() -> None:
         AnnotationKey(key="num-devices", measure=Measure.DEVICES),
         AnnotationKey(key="fraction", measure=Measure.FRACTION),
     )
-    vocabulary = Vocabulary((VocabularySpec(fraction_annotations=keys),))
+    resource_mapping = ResourceMapping((ResourceMappingSpec(fraction_annotations=keys),))
     both = view(pod(annotations={"num-devices": "2", "fraction": "0.5"}))
 
-    assert not vocabulary.pod_asks(view(pod(annotations={"num-devices": "2"})))
-    assert vocabulary.pod_fraction(both) == (keys[1], "0.5")
+    assert not resource_mapping.pod_asks(view(pod(annotations={"num-devices": "2"})))
+    assert resource_mapping.pod_fraction(both) == (keys[1], "0.5")
 
 
 def test_the_digest_tells_vocabularies_apart() -> None:
-    other = Vocabulary((VocabularySpec(device_classes=PATTERNS[::-1]),))
+    other = ResourceMapping((ResourceMappingSpec(device_classes=PATTERNS[::-1]),))
 
-    assert VOCABULARY.digest == Vocabulary((VocabularySpec(device_classes=PATTERNS),)).digest
-    assert VOCABULARY.digest != other.digest
+    assert RESOURCE_MAPPING.digest == ResourceMapping((ResourceMappingSpec(device_classes=PATTERNS),)).digest
+    assert RESOURCE_MAPPING.digest != other.digest

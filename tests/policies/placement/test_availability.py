@@ -7,7 +7,7 @@ import pytest
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.availability import Availability, Complaint
-from tests.builders import CLASSES, JSON, VOCABULARY, gpu_class, pod, view
+from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, pod, view
 
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
 A100_40 = {"accelerator": "nvidia-a100-40gb"}
@@ -17,7 +17,7 @@ ANYWHERE: dict[str, str] = {}
 
 
 def resource(name: str) -> GPUResource:
-    found = VOCABULARY.resource(name)
+    found = RESOURCE_MAPPING.resource(name)
     assert found is not None
     return found
 
@@ -196,4 +196,4 @@ SHARE = "a time-sliced share (nvidia.com/gpu.shared)"
 def test_ways_to_get_a_part_of_a_gpu(
     selector: dict[str, str], name: str, part: Fraction, want: list[str]
 ) -> None:
-    assert availability(selector).smaller_than(resource(name), part, VOCABULARY) == want
+    assert availability(selector).smaller_than(resource(name), part, RESOURCE_MAPPING) == want

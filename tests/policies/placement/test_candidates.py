@@ -3,9 +3,9 @@
 import pytest
 
 from policies.gpus.resource_mapping import GPUResource, Measure
-from policies.placement.candidates import anywhere, classes_of_node, for_resource, landing
+from policies.placement.candidates import all_classes, candidate_classes, classes_of_node, for_resource
 from tests.builders import JSON, gpu_container, pod, view
-from tests.policies.quota.charging import CLASSES, VOCABULARY
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 
 EVERYWHERE = {gpu_class.name for gpu_class in CLASSES}
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -70,7 +70,7 @@ def test_pods(
     is_bound: bool,
     because: str,
 ) -> None:
-    where = landing(view(document), CLASSES, labels)
+    where = candidate_classes(view(document), CLASSES, labels)
 
     assert {gpu_class.name for gpu_class in where.classes} == classes
     assert (where.is_known, where.is_bound, where.because) == (is_known, is_bound, because)
@@ -107,14 +107,16 @@ def test_pods(
     ],
 )
 def test_resources_narrow_it(resource: GPUResource, want: set[str], is_known: bool) -> None:
-    narrowed = for_resource(resource, anywhere(CLASSES, "anywhere"), CLASSES, VOCABULARY)
+    narrowed = for_resource(resource, all_classes(CLASSES, "anywhere"), CLASSES, RESOURCE_MAPPING)
 
     assert {gpu_class.name for gpu_class in narrowed.classes} == want
     assert narrowed.is_known is is_known
 
 
 def test_a_pin_and_a_device_class_that_disagree_leave_the_pin() -> None:
-    pinned = landing(view(pod(gpu_container(), nodeSelector={"accelerator": "nvidia-t4"})), CLASSES, None)
+    pinned = candidate_classes(
+        view(pod(gpu_container(), nodeSelector={"accelerator": "nvidia-t4"})), CLASSES, None
+    )
     resource = GPUResource(IMPLICIT + "h100.example.com", Measure.DEVICES)
 
-    assert for_resource(resource, pinned, CLASSES, VOCABULARY) == pinned
+    assert for_resource(resource, pinned, CLASSES, RESOURCE_MAPPING) == pinned

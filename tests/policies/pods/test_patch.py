@@ -1,11 +1,11 @@
-"""PodDraft: each verb sends the smallest patch that a JSON patch library can apply, and the next rule sees the same pod."""
+"""PodPatch: each verb sends the smallest patch that a JSON patch library can apply, and the next rule sees the same pod."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from policies.pods.patch import PodDraft, describe_toleration, pointer
+from policies.pods.patch import PodPatch, describe_toleration, pointer
 from policies.pods.pod import (
     Container,
     ContainerPlace,
@@ -36,71 +36,71 @@ HTTP = {"httpGet": {"path": "/health", "port": 8000}}
 FETCH = Container(name="fetch", image="registry.example/fetch:1")
 FETCH_JSON = {"name": "fetch", "image": "registry.example/fetch:1"}
 
-Verb = Callable[[PodDraft], None]
+Verb = Callable[[PodPatch], None]
 
 
-def first(draft: PodDraft) -> ContainerPlace:
-    return next(iter(draft.pod.places))
+def first(patch: PodPatch) -> ContainerPlace:
+    return next(iter(patch.pod.places))
 
 
-def first_init(draft: PodDraft) -> ContainerPlace:
-    return next(place for place in draft.pod.places if place.list_name == "initContainers")
+def first_init(patch: PodPatch) -> ContainerPlace:
+    return next(place for place in patch.pod.places if place.list_name == "initContainers")
 
 
 def affinity(*terms: JSON) -> JSON:
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
 
 
-def tolerate(draft: PodDraft) -> None:
-    draft.add_toleration(TOLERATION)
+def tolerate(patch: PodPatch) -> None:
+    patch.add_toleration(TOLERATION)
 
 
-def select(draft: PodDraft) -> None:
-    draft.set_node_selector("example.com/accel~type", "nvidia-t4")
+def select(patch: PodPatch) -> None:
+    patch.set_node_selector("example.com/accel~type", "nvidia-t4")
 
 
-def require(draft: PodDraft) -> None:
-    draft.require_node_affinity(IN_A100)
+def require(patch: PodPatch) -> None:
+    patch.require_node_affinity(IN_A100)
 
 
-def add_volume(draft: PodDraft) -> None:
-    draft.add_volume(SHM)
+def add_volume(patch: PodPatch) -> None:
+    patch.add_volume(SHM)
 
 
-def annotate(draft: PodDraft) -> None:
-    draft.set_annotation("gpu-admission.dev/injected", "gpu-class")
+def annotate(patch: PodPatch) -> None:
+    patch.set_annotation("gpu-admission.dev/injected", "gpu-class")
 
 
-def add_mount(draft: PodDraft) -> None:
-    draft.add_volume_mount(first(draft), MOUNT)
+def add_mount(patch: PodPatch) -> None:
+    patch.add_volume_mount(first(patch), MOUNT)
 
 
-def limit(draft: PodDraft) -> None:
-    draft.set_resource(first(draft), "limits", "nvidia.com/gpu", "1")
+def limit(patch: PodPatch) -> None:
+    patch.set_resource(first(patch), "limits", "nvidia.com/gpu", "1")
 
 
-def add_env(draft: PodDraft) -> None:
-    draft.add_env(first(draft), "NVIDIA_VISIBLE_DEVICES", "void")
+def add_env(patch: PodPatch) -> None:
+    patch.add_env(first(patch), "NVIDIA_VISIBLE_DEVICES", "void")
 
 
-def add_env_to_init(draft: PodDraft) -> None:
-    draft.add_env(first_init(draft), "NVIDIA_VISIBLE_DEVICES", "void")
+def add_env_to_init(patch: PodPatch) -> None:
+    patch.add_env(first_init(patch), "NVIDIA_VISIBLE_DEVICES", "void")
 
 
-def delay(draft: PodDraft) -> None:
-    draft.set_initial_delay(first(draft), 72)
+def delay(patch: PodPatch) -> None:
+    patch.set_initial_delay(first(patch), 72)
 
 
-def start(draft: PodDraft) -> None:
-    readiness = first(draft).container.readiness_probe
+def start(patch: PodPatch) -> None:
+    readiness = first(patch).container.readiness_probe
     assert readiness is not None
-    draft.set_startup_probe(
-        first(draft), Probe(http_get=readiness.http_get, period_seconds=10, failure_threshold=9)
+    patch.set_startup_probe(
+        first(patch), Probe(http_get=readiness.http_get, period_seconds=10, failure_threshold=9)
     )
 
 
 def fetch_at(index: int) -> Verb:
-    return lambda draft: draft.add_init_container(FETCH, index)
+    return lambda patch: patch.add_init_container(FETCH, index)
 
 
 def with_main(**tweaks: Any) -> JSON:
@@ -333,14 +333,14 @@ def with_main(**tweaks: Any) -> JSON:
     ],
 )
 def test_verb(document: JSON, verb: Verb, want: JSON) -> None:
-    draft = PodDraft(view(document))
+    patch = PodPatch(view(document))
 
-    verb(draft)
+    verb(patch)
 
-    patched = apply(document, draft)
+    patched = apply(document, patch)
     assert patched == want
-    assert draft.pod == view(patched)  # what the next rule sees is what the API server will see
-    assert len(draft.changes) == 1
+    assert patch.pod == view(patched)  # what the next rule sees is what the API server will see
+    assert len(patch.changes) == 1
 
 
 @pytest.mark.parametrize(
@@ -369,25 +369,25 @@ def test_verb(document: JSON, verb: Verb, want: JSON) -> None:
     ],
 )
 def test_words_for_people(document: JSON, verb: Verb, want: str) -> None:
-    draft = PodDraft(view(document))
+    patch = PodPatch(view(document))
 
-    verb(draft)
+    verb(patch)
 
-    assert [change.what for change in draft.changes] == [want]
+    assert [change.what for change in patch.changes] == [want]
 
 
 def test_second_toleration_is_appended_to_the_list_that_the_first_one_made() -> None:
     document = pod()
-    draft = PodDraft(view(document))
+    patch = PodPatch(view(document))
 
-    draft.add_toleration(TOLERATION)
-    draft.add_toleration(Toleration(key="dedicated", value="ml-workloads", effect="NoSchedule"))
+    patch.add_toleration(TOLERATION)
+    patch.add_toleration(Toleration(key="dedicated", value="ml-workloads", effect="NoSchedule"))
 
-    assert [(op["op"], op["path"]) for op in operations(draft)] == [
+    assert [(op["op"], op["path"]) for op in operations(patch)] == [
         ("add", "/spec/tolerations"),
         ("add", "/spec/tolerations/-"),
     ]
-    assert apply(document, draft)["spec"]["tolerations"] == [
+    assert apply(document, patch)["spec"]["tolerations"] == [
         TOLERATION_JSON,
         {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"},
     ]
@@ -395,14 +395,14 @@ def test_second_toleration_is_appended_to_the_list_that_the_first_one_made() -> 
 
 def test_a_place_is_read_again_after_each_change_to_its_container() -> None:
     document = with_main(readinessProbe=HTTP)
-    draft = PodDraft(view(document))
+    patch = PodPatch(view(document))
 
-    delay(draft)
-    start(draft)
-    add_env(draft)
+    delay(patch)
+    start(patch)
+    add_env(patch)
 
-    patched = apply(document, draft)
-    assert draft.pod == view(patched)
+    patched = apply(document, patch)
+    assert patch.pod == view(patched)
     assert patched["spec"]["containers"][0] == {
         **container(),
         "readinessProbe": {**HTTP, "initialDelaySeconds": 72},
@@ -412,22 +412,22 @@ def test_a_place_is_read_again_after_each_change_to_its_container() -> None:
 
 
 def test_initial_delay_needs_a_readiness_probe() -> None:
-    draft = PodDraft(view(pod(gpu_container())))
+    patch = PodPatch(view(pod(gpu_container())))
 
     with pytest.raises(ValueError, match=r"^spec\.containers\[0\] has no readinessProbe$"):
-        draft.set_initial_delay(first(draft), 72)
+        patch.set_initial_delay(first(patch), 72)
 
 
 def test_fork_leaves_the_draft_alone() -> None:
     document = pod()
-    draft = PodDraft(view(document))
+    patch = PodPatch(view(document))
 
-    fork = draft.fork()
+    fork = patch.fork()
     tolerate(fork)
 
     assert len(fork.changes) == 1
-    assert draft.changes == []
-    assert draft.pod == view(document)
+    assert patch.changes == []
+    assert patch.pod == view(document)
 
 
 @pytest.mark.parametrize(
@@ -463,14 +463,14 @@ def test_describe_toleration(toleration: Toleration, want: str) -> None:
 
 
 def test_two_verbs_with_a_place_that_was_looked_up_once() -> None:
-    draft = PodDraft(view(pod(gpu_container())))
-    place = draft.pod.places[0]
+    patch = PodPatch(view(pod(gpu_container())))
+    place = patch.pod.places[0]
 
-    draft.add_env(place, "ONE", "1")
-    draft.add_env(place, "TWO", "2")
+    patch.add_env(place, "ONE", "1")
+    patch.add_env(place, "TWO", "2")
 
-    assert [variable.name for variable in draft.pod.places[0].container.env or ()] == ["ONE", "TWO"]
-    patched = apply(pod(gpu_container()), draft)
+    assert [variable.name for variable in patch.pod.places[0].container.env or ()] == ["ONE", "TWO"]
+    patched = apply(pod(gpu_container()), patch)
     assert patched["spec"]["containers"][0]["env"] == [
         {"name": "ONE", "value": "1"},
         {"name": "TWO", "value": "2"},

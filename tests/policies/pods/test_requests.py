@@ -6,7 +6,7 @@ import pytest
 
 from policies.pods.quantity import QuantityError
 from policies.pods.requests import gpu_requests, pod_requests, whole_gpus
-from tests.builders import JSON, VOCABULARY, container, gpu_container, pod, view
+from tests.builders import JSON, RESOURCE_MAPPING, container, gpu_container, pod, view
 
 
 def sidecar(quantity: Any, name: str) -> JSON:
@@ -106,7 +106,7 @@ def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
         container(resources={"limits": {"nvidia.com/gpu": 0, "amd.com/gpu": 1, "example.com/dongle": 1}}),
     )
 
-    requests = gpu_requests(view(document), VOCABULARY)
+    requests = gpu_requests(view(document), RESOURCE_MAPPING)
 
     assert {resource.name: str(quantity) for resource, quantity in requests.items()} == {"amd.com/gpu": "1"}
 
@@ -122,4 +122,4 @@ def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
     ],
 )
 def test_whole_gpus(limits: dict[str, str], want: int) -> None:
-    assert whole_gpus(view(pod(container(resources={"limits": limits}))), VOCABULARY) == want
+    assert whole_gpus(view(pod(container(resources={"limits": limits}))), RESOURCE_MAPPING) == want

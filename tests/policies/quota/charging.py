@@ -1,4 +1,4 @@
-"""Classes and a vocabulary with everything that a charge can depend on, and one call that charges a document."""
+"""Classes and a resource mapping with everything that a charge can depend on, and one call that charges a document."""
 
 from collections.abc import Mapping
 
@@ -9,9 +9,9 @@ from policies.gpus.resource_mapping import (
     AnnotationKey,
     DeviceClassPattern,
     Measure,
+    ResourceMapping,
+    ResourceMappingSpec,
     ResourcePattern,
-    Vocabulary,
-    VocabularySpec,
 )
 from policies.quota.charge import Charge, Unpinned, charge_pod
 from policies.quota.claims import charge_claim, decode_claim
@@ -56,9 +56,9 @@ RESOURCES = {
     "volcano.sh/vgpu-number": Measure.SHARES,
     "aws.amazon.com/neuroncore": Measure.CORES,
 }
-VOCABULARY = Vocabulary(
+RESOURCE_MAPPING = ResourceMapping(
     (
-        VocabularySpec(
+        ResourceMappingSpec(
             resources=tuple(
                 ResourcePattern(pattern=name, measure=measure) for name, measure in RESOURCES.items()
             ),
@@ -84,11 +84,15 @@ def charged(
 ) -> Charge:
     """Return what the Pod costs."""
     return charge_pod(
-        view(document), classes=classes, vocabulary=VOCABULARY, unpinned=unpinned, node_labels=node_labels
+        view(document),
+        classes=classes,
+        resource_mapping=RESOURCE_MAPPING,
+        unpinned=unpinned,
+        node_labels=node_labels,
     )
 
 
 def charged_claim(document: JSON, unpinned: Unpinned = Unpinned.TOTAL_ONLY) -> Charge:
     """Return what the ResourceClaim costs."""
     claim = decode_claim(msgspec.json.encode(document))
-    return charge_claim(claim, classes=CLASSES, vocabulary=VOCABULARY, unpinned=unpinned)
+    return charge_claim(claim, classes=CLASSES, resource_mapping=RESOURCE_MAPPING, unpinned=unpinned)

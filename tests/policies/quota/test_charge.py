@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import texts
 from policies.quota.charge import Unpinned, catalogue_digest
 from tests.builders import JSON, container, gpu_container, pod
-from tests.policies.quota.charging import CLASSES, VOCABULARY, charged
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged
 
 A100, T4, H100 = "nvidia-a100-80gb", "nvidia-t4", "nvidia-h100"
 
@@ -353,25 +353,25 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
     [
         pytest.param(pod(gpu_container("1")), Unpinned.TOTAL_ONLY, {}, "", id="total-only"),
         pytest.param(
-            pod(gpu_container("1")), Unpinned.REFUSE, {}, "it pins no GPU class; name the class", id="refuse"
+            pod(gpu_container("1")), Unpinned.DENY, {}, "it pins no GPU class; name the class", id="refuse"
         ),
         pytest.param(
             pod(gpu_container("1")),
-            Unpinned.DEAREST,
+            Unpinned.MOST_EXPENSIVE,
             {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"},
             "",
             id="dearest-is-every-class-of-the-vendor-and-its-family",
         ),
         pytest.param(
             pod(gpu_container("2", resource="nvidia.com/mig-1g.20gb")),
-            Unpinned.DEAREST,
+            Unpinned.MOST_EXPENSIVE,
             {"nvidia-a100": "1/2", A100: "1/2"},
             "",
             id="dearest-of-slices-is-who-has-them",
         ),
         pytest.param(
             pod(asking(gpu="1", gpumem="8192")),
-            Unpinned.DEAREST,
+            Unpinned.MOST_EXPENSIVE,
             {
                 "nvidia-a100": "1/5",
                 "nvidia-a100-40gb": "1/5",
@@ -386,7 +386,7 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
         ),
         pytest.param(
             pod(gpu_container("1", resource="volcano.sh/vgpu-number")),
-            Unpinned.DEAREST,
+            Unpinned.MOST_EXPENSIVE,
             {**dict.fromkeys([*NVIDIA, "amd-mi300x", "t4-shared"], "1")},
             "",
             id="dearest-of-what-no-class-is-known-to-have-is-all",
@@ -394,7 +394,7 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
         pytest.param(NOWHERE, Unpinned.TOTAL_ONLY, {}, "", id="contradiction-total-only"),
         pytest.param(
             NOWHERE,
-            Unpinned.REFUSE,
+            Unpinned.DENY,
             {},
             "nodeSelector accelerator=nvidia-t4 and node affinity accelerator in (nvidia-a100-80gb) contradict each other "
             "and leave no GPU class",
@@ -402,7 +402,7 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
         ),
         pytest.param(
             NOWHERE,
-            Unpinned.DEAREST,
+            Unpinned.MOST_EXPENSIVE,
             {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"},
             "",
             id="contradiction-dearest",
@@ -533,12 +533,12 @@ def test_a_cluster_without_classes_counts_in_total() -> None:
     nothing = ClassCatalogue(())
 
     assert texts(charged(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
-    assert by_class(charged(pod(gpu_container("2")), Unpinned.DEAREST, classes=nothing).vector) == {}
+    assert by_class(charged(pod(gpu_container("2")), Unpinned.MOST_EXPENSIVE, classes=nothing).vector) == {}
 
 
 def test_the_digest_covers_classes_and_vocabulary() -> None:
-    digest = catalogue_digest(CLASSES, VOCABULARY)
+    digest = catalogue_digest(CLASSES, RESOURCE_MAPPING)
 
-    assert digest == catalogue_digest(ClassCatalogue(reversed(list(CLASSES))), VOCABULARY)
-    assert digest != catalogue_digest(ClassCatalogue(()), VOCABULARY)
-    assert digest != catalogue_digest(CLASSES, Vocabulary(()))
+    assert digest == catalogue_digest(ClassCatalogue(reversed(list(CLASSES))), RESOURCE_MAPPING)
+    assert digest != catalogue_digest(ClassCatalogue(()), RESOURCE_MAPPING)
+    assert digest != catalogue_digest(CLASSES, ResourceMapping(()))

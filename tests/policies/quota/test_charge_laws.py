@@ -14,7 +14,7 @@ from policies.quota.amounts import CLASSES as BY_CLASS
 from policies.quota.amounts import GPUS, RESOURCES, Vector
 from policies.quota.charge import Charge, Unpinned
 from tests.builders import JSON, container, pod, view
-from tests.policies.quota.charging import CLASSES, VOCABULARY, charged
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged
 from tests.strategies import PODS
 
 UNPINNED = st.sampled_from(list(Unpinned))
@@ -92,7 +92,7 @@ def test_a_class_is_part_of_its_family_and_a_family_of_the_total(
 def test_the_vector_is_full(document: JSON, unpinned: Unpinned, labels: dict[str, str] | None) -> None:
     """There is no quota in sight: nothing can depend on what one constrains."""
     try:
-        requests = gpu_requests(view(document), VOCABULARY)
+        requests = gpu_requests(view(document), RESOURCE_MAPPING)
     except QuantityError:
         reject()
     charge = charged(document, unpinned, labels)
@@ -101,12 +101,14 @@ def test_the_vector_is_full(document: JSON, unpinned: Unpinned, labels: dict[str
     asked = {
         RESOURCES + resource.name: Fraction(quantity.nano, NANO)
         for resource, quantity in requests.items()
-        # "big" is no GPU in this vocabulary.
+        # "big" is no GPU in this resource mapping.
         if not resource.name.startswith(IMPLICIT_DEVICE_CLASS)
     }
     if not charge.denials:
         assert counts == asked
-        assert (GPUS in charge.vector) == (bool(asked) or VOCABULARY.pod_fraction(view(document)) is not None)
+        assert (GPUS in charge.vector) == (
+            bool(asked) or RESOURCE_MAPPING.pod_fraction(view(document)) is not None
+        )
 
 
 @given(document=PODS, labels=LABELS)
@@ -164,9 +166,9 @@ def test_binding_never_costs_more_in_total(amounts: dict[str, str], name: str, u
 @given(amounts=LIMITED, name=NVIDIA)
 @generated
 def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> None:
-    bound: Charge = charged(of(amounts), Unpinned.DEAREST, {"accelerator": name})
+    bound: Charge = charged(of(amounts), Unpinned.MOST_EXPENSIVE, {"accelerator": name})
 
-    assert is_within(bound.vector, charged(of(amounts), Unpinned.DEAREST).vector)
+    assert is_within(bound.vector, charged(of(amounts), Unpinned.MOST_EXPENSIVE).vector)
 
 
 @given(amounts=LIMITED, name=NVIDIA)

@@ -16,7 +16,7 @@ from policies.quota.claims import (
     template_findings,
 )
 from tests.builders import JSON
-from tests.policies.quota.charging import CLASSES, VOCABULARY, charged_claim
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged_claim
 
 PREFIX = "resources/deviceclass.resource.kubernetes.io/"
 GPU, H100, LARGE, ANY = "gpu.nvidia.com", "h100.example.com", "large.example.com", "any.example.com"
@@ -147,11 +147,11 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
     ("device_class", "unpinned", "want", "denials"),
     [
         pytest.param(GPU, Unpinned.TOTAL_ONLY, set(), 0, id="total-only"),
-        pytest.param(GPU, Unpinned.REFUSE, set(), 1, id="refuse"),
-        pytest.param(H100, Unpinned.REFUSE, {"nvidia-h100"}, 0, id="refuse-knows-this-one"),
+        pytest.param(GPU, Unpinned.DENY, set(), 1, id="refuse"),
+        pytest.param(H100, Unpinned.DENY, {"nvidia-h100"}, 0, id="refuse-knows-this-one"),
         pytest.param(
             GPU,
-            Unpinned.DEAREST,
+            Unpinned.MOST_EXPENSIVE,
             {
                 "nvidia-a100",
                 "nvidia-a100-40gb",
@@ -166,7 +166,7 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
         ),
         pytest.param(
             ANY,
-            Unpinned.DEAREST,
+            Unpinned.MOST_EXPENSIVE,
             {
                 "amd-mi300x",
                 "nvidia-a100",
@@ -272,7 +272,7 @@ def test_templates(requests: list[JSON], hard: dict[str, str], unpinned: Unpinne
             decode_claim_template(msgspec.json.encode(document)),
             parse_vector(hard),
             classes=CLASSES,
-            vocabulary=VOCABULARY,
+            resource_mapping=RESOURCE_MAPPING,
             unpinned=unpinned,
         )
     )

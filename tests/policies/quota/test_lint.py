@@ -3,7 +3,7 @@ import pytest
 from policies.quota.lint import resource_quota_findings
 from webhook.configuration.loader import load_directory
 
-VOCABULARY = load_directory(None).vocabulary
+RESOURCE_MAPPING = load_directory(None).resource_mapping
 WHY = "limits nothing: of a GPU resource the API server counts only what is requested"
 
 
@@ -37,4 +37,4 @@ WHY = "limits nothing: of a GPU resource the API server counts only what is requ
     ],
 )
 def test_keys_that_limit_nothing(hard: list[str], want: list[str]) -> None:
-    assert [finding.sentence() for finding in resource_quota_findings(hard, VOCABULARY)] == want
+    assert [finding.sentence() for finding in resource_quota_findings(hard, RESOURCE_MAPPING)] == want

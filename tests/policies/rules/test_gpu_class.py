@@ -6,7 +6,7 @@ import pytest
 
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, NodeLabel
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.rule import Mode, Phase
 from policies.rules.gpu_class import RULE, Options, check, mutate
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
@@ -63,9 +63,9 @@ def placed(document: JSON, options: Options = ANY, **tweaks: Any) -> JSON:
 
 
 def _mutated(document: JSON, options: Options, **tweaks: Any) -> JSON:
-    draft = PodDraft(view(document))
-    assert list(mutate(draft, options, context(Phase.MUTATE, **tweaks))) == []
-    return apply(document, draft)
+    patch = PodPatch(view(document))
+    assert list(mutate(patch, options, context(Phase.MUTATE, **tweaks))) == []
+    return apply(document, patch)
 
 
 def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Severity, str]]:

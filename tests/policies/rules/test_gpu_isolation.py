@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.finding import Finding, Severity
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rule import Mode
 from policies.rules import gpu_toleration
@@ -23,9 +23,9 @@ def findings(document: JSON, **tweaks: Any) -> list[Finding]:
 
 def hidden(document: JSON) -> list[str]:
     """Return the names of the containers into which the variable was injected, applied by a JSON patch library."""
-    draft = PodDraft(view(document))
-    assert list(mutate(draft, Options(), context())) == []
-    before, after = view(document), view(apply(document, draft))
+    patch = PodPatch(view(document))
+    assert list(mutate(patch, Options(), context())) == []
+    before, after = view(document), view(apply(document, patch))
     return [
         new.container.name
         for old, new in zip(before.places, after.places, strict=True)
@@ -71,11 +71,11 @@ def test_containers_that_ask_for_no_gpu_see_none(document: JSON, want: list[str]
 
 
 def test_the_variable_is_appended() -> None:
-    draft = PodDraft(view(pod(container(env=[{"name": "HOME", "value": "/"}]), container("web"))))
+    patch = PodPatch(view(pod(container(env=[{"name": "HOME", "value": "/"}]), container("web"))))
 
-    list(mutate(draft, Options(), context()))
+    list(mutate(patch, Options(), context()))
 
-    assert operations(draft) == [
+    assert operations(patch) == [
         {"op": "add", "path": "/spec/containers/0/env/-", "value": VOID},
         {"op": "add", "path": "/spec/containers/1/env", "value": [VOID]},
     ]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.finding import Finding, Severity
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_requests import Options, check, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
@@ -285,11 +285,11 @@ def test_request_without_limit(options: Options, phase: Phase, want: list[Severi
     ],
 )
 def test_completed_limits(document: JSON, options: Options, want: list[JSON]) -> None:
-    draft = PodDraft(view(document))
+    patch = PodPatch(view(document))
 
-    assert list(mutate(draft, options, context())) == []
-    assert operations(draft) == want
-    assert list(check(view(apply(document, draft)), Options(complete_limits=True), context())) == list(
+    assert list(mutate(patch, options, context())) == []
+    assert operations(patch) == want
+    assert list(check(view(apply(document, patch)), Options(complete_limits=True), context())) == list(
         check(view(document), Options(complete_limits=True), context())
     )
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rules.gpu_toleration import NVIDIA_GPU, Options, covers, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
@@ -20,9 +20,9 @@ SEED = Options(
 
 
 def run(document: JSON, options: Options = DEFAULTS) -> JSON:
-    draft = PodDraft(view(document))
-    assert list(mutate(draft, options, context())) == []
-    return apply(document, draft)
+    patch = PodPatch(view(document))
+    assert list(mutate(patch, options, context())) == []
+    return apply(document, patch)
 
 
 def gpu_pod(**spec: Any) -> JSON:

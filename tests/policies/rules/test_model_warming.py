@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from policies.finding import Finding, Severity
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming import SCHEMES, fetch_script
 from policies.models.warming.options import Options
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.rule import RuleOptions
 from policies.rules.model_warming import RULE
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
@@ -30,10 +30,10 @@ def options(**fields: Any) -> Options:
 def run(document: JSON, settings: Options | None = None) -> tuple[JSON, list[Finding]]:
     """Return the pod as the rule leaves it and what the rule says; a second pass must add and say the same or nothing."""
     settings = settings or Options()
-    draft = PodDraft(view(document))
-    findings = list(RULE.mutate(draft, settings, context()) if RULE.mutate else ())
-    after = apply(document, draft)
-    again = PodDraft(view(after))
+    patch = PodPatch(view(document))
+    findings = list(RULE.mutate(patch, settings, context()) if RULE.mutate else ())
+    after = apply(document, patch)
+    again = PodPatch(view(after))
     assert list(RULE.mutate(again, settings, context()) if RULE.mutate else ()) == findings
     assert again.changes == []
     return after, findings
@@ -140,10 +140,12 @@ def test_where_the_init_container_stands(existing: list[JSON], want: list[str]) 
 def test_the_init_container_asks_for_no_gpu() -> None:
     document = pod(gpu_container(resources={"limits": {"nvidia.com/gpu": "1", **SIZED}}), annotations=LLAMA)
     after, _ = run(document)
-    vocabulary: Vocabulary = context().vocabulary
+    resource_mapping: ResourceMapping = context().resource_mapping
 
     asks = [
-        place.container.name for place in view(after).places if vocabulary.container_asks(place.container)
+        place.container.name
+        for place in view(after).places
+        if resource_mapping.container_asks(place.container)
     ]
     assert asks == ["main"]
 
@@ -448,10 +450,10 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
     after, _ = run(pod(gpu_container(), annotations=LLAMA))
     del after["spec"]["initContainers"], after["spec"]["containers"][0]["volumeMounts"]
 
-    draft = PodDraft(view(after))
-    list(RULE.mutate(draft, Options(), context()) if RULE.mutate else ())
+    patch = PodPatch(view(after))
+    list(RULE.mutate(patch, Options(), context()) if RULE.mutate else ())
 
-    assert [change.what for change in draft.changes] == [
+    assert [change.what for change in patch.changes] == [
         f"initContainer {FETCHER}",
         "main: volumeMount /model-cache",
     ]
@@ -518,12 +520,12 @@ def test_every_source_has_options_and_a_script() -> None:
 
 
 def test_the_patch_is_the_smallest() -> None:
-    draft = PodDraft(
+    patch = PodPatch(
         view(pod(gpu_container(volumeMounts=[]), annotations=LLAMA, volumes=[], initContainers=[SIDECAR]))
     )
-    list(RULE.mutate(draft, Options(), context()) if RULE.mutate else ())
+    list(RULE.mutate(patch, Options(), context()) if RULE.mutate else ())
 
-    assert [operation["path"] for operation in operations(draft)] == [
+    assert [operation["path"] for operation in operations(patch)] == [
         "/spec/volumes/-",
         "/spec/initContainers/-",
         "/spec/containers/0/volumeMounts/-",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.finding import Severity
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Probe
 from policies.rules.readiness_delay import Options, Strategy, first_kill, mutate, startup_probe, with_buffer
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
@@ -35,9 +35,9 @@ def covering(handler: JSON, failures: int, **tweaks: Any) -> JSON:
 
 
 def run(document: JSON, options: Options = ONE_MINUTE) -> tuple[JSON, list[str]]:
-    draft = PodDraft(view(document))
-    findings = list(mutate(draft, options, context()))
-    return apply(document, draft), [finding.sentence() for finding in findings]
+    patch = PodPatch(view(document))
+    findings = list(mutate(patch, options, context()))
+    return apply(document, patch), [finding.sentence() for finding in findings]
 
 
 @pytest.mark.parametrize(
@@ -245,16 +245,16 @@ def test_probes(document: JSON, options: Options, want: JSON) -> None:
 
 def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
     document = sidecar(readinessProbe=READY, livenessProbe=LIVE)
-    draft = PodDraft(view(document))
+    patch = PodPatch(view(document))
 
-    (finding,) = mutate(draft, ONE_MINUTE, context())
+    (finding,) = mutate(patch, ONE_MINUTE, context())
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         'spec.initContainers[0].livenessProbe (container "server"): can kill this sidecar 20 s after its start, its model is'
         " expected to load for up to 72 s; set initialDelaySeconds: 72 [readiness-delay]"
     )
-    assert "startupProbe" not in apply(document, draft)["spec"]["initContainers"][0]
+    assert "startupProbe" not in apply(document, patch)["spec"]["initContainers"][0]
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-60", "1.5", "60s", "86401", "", "٦٠"])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.finding import Severity
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.rule import Mode
 from policies.rules.shared_memory import Options, mutate
 from tests.builders import JSON, apply, container, context, pod, view
@@ -40,10 +40,10 @@ def with_memory(document: JSON, size: str) -> JSON:
 
 
 def run(document: JSON, options: Options = HALF) -> tuple[JSON, list[str]]:
-    draft = PodDraft(view(document))
-    findings = list(mutate(draft, options, context()))
+    patch = PodPatch(view(document))
+    findings = list(mutate(patch, options, context()))
     assert all(finding.severity is Severity.WARNING for finding in findings)
-    return apply(document, draft), [finding.sentence() for finding in findings]
+    return apply(document, patch), [finding.sentence() for finding in findings]
 
 
 @pytest.mark.parametrize(

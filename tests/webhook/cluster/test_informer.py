@@ -10,10 +10,10 @@ import pytest
 
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, event, page, status
-from webhook.cluster.informer import Mirror, Pace, Resource
+from webhook.cluster.informer import Informer, Resource, WatchTimings
 
 PODS = Resource("/api/v1", "pods")
-QUICK = Pace(watch=60.0, silence=0.4, pause_least=0.02, pause_most=0.1)
+QUICK = WatchTimings(watch=60.0, silence=0.4, pause_least=0.02, pause_most=0.1)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ Changes = list[tuple[str | None, str | None]]
 
 
 @contextmanager
-def mirrored(folder: Path, script: Script) -> Iterator[tuple[Mirror[Record], ApiServer, Changes]]:
+def mirrored(folder: Path, script: Script) -> Iterator[tuple[Informer[Record], ApiServer, Changes]]:
     changes: Changes = []
 
     def changed(before: Record | None, after: Record | None) -> None:
@@ -69,7 +69,7 @@ def mirrored(folder: Path, script: Script) -> Iterator[tuple[Mirror[Record], Api
 
     stopping = threading.Event()
     with ApiServer(folder, script) as server:
-        mirror = Mirror(server.client(), PODS, record, changed, pace=QUICK)
+        mirror = Informer(server.client(), PODS, record, changed, pace=QUICK)
         thread = threading.Thread(target=mirror.run, args=(stopping,))
         thread.start()
         try:
@@ -82,11 +82,11 @@ def mirrored(folder: Path, script: Script) -> Iterator[tuple[Mirror[Record], Api
             assert not thread.is_alive()
 
 
-def names(mirror: Mirror[Record]) -> list[str]:
+def names(mirror: Informer[Record]) -> list[str]:
     return sorted(each.name for each in mirror.view("team").items)
 
 
-def shows(mirror: Mirror[Record], *want: str) -> bool:
+def shows(mirror: Informer[Record], *want: str) -> bool:
     return eventually(lambda: names(mirror) == list(want), seconds=5)
 
 

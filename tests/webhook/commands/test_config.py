@@ -40,7 +40,7 @@ spec: {{memoryGiB: 15}}
 metadata: {{name: own-card}}
 spec: {{memoryGiB: 5}}
 ---
-{HEAD}kind: GPUVocabulary
+{HEAD}kind: GPUResourceMapping
 metadata: {{name: own}}
 spec:
   resources: [{{pattern: example.com/card, measure: devices}}]
@@ -87,7 +87,7 @@ def test_text_shows_policies_in_the_order_in_which_they_are_asked(directory: str
         "  exempt legacy from gpu-requests until the end of 2027-01-31: migration",
         "class nvidia-t4 (cards.yaml:1): replaces the built-in one",
         "class own-card (cards.yaml:6): added",
-        "vocabulary own (cards.yaml:11) adds example.com/card (devices), annotation",
+        "resource mapping own (cards.yaml:11) adds example.com/card (devices), annotation",
     ):
         assert want in shown
     assert shown[-1].startswith("valid, version ")
@@ -187,7 +187,7 @@ def test_json(directory: str) -> None:
         {"name": "nvidia-t4", "from": "cards.yaml:1", "replacesBuiltIn": True},
         {"name": "own-card", "from": "cards.yaml:6", "replacesBuiltIn": False},
     ]
-    assert shown["vocabulary"] == [
+    assert shown["resourceMappings"] == [
         {
             "name": "own",
             "from": "cards.yaml:11",
@@ -294,7 +294,7 @@ def stored(name: str, spec: dict[str, Any], accepted: dict[str, Any] | None = No
 
 
 def of_cluster(folder: Path, policies: list[dict[str, Any]], *arguments: str) -> Result:
-    """Run `config show` on a cluster of these policies, without the kind GPUVocabulary, and with one namespace."""
+    """Run `config show` on a cluster of these policies, without the kind GPUResourceMapping, and with one namespace."""
     objects = {
         f"{KINDS}/gpupolicies": {"metadata": {"resourceVersion": "1"}, "items": policies},
         f"{KINDS}/gpuclasses": {"metadata": {"resourceVersion": "1"}, "items": []},

@@ -10,12 +10,12 @@ import pytest
 
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.cluster.informer import Pace
+from webhook.cluster.informer import WatchTimings
 from webhook.configuration import cluster_source
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.source import State, told
 
-QUICK = Pace(watch=60.0, pause_least=0.02, pause_most=0.1)
+QUICK = WatchTimings(watch=60.0, pause_least=0.02, pause_most=0.1)
 POLICY = {
     "metadata": {"name": "default", "uid": "1", "generation": 1, "resourceVersion": "4"},
     "spec": {"rules": {"gpu-requests": {"maxPerPod": 1}}},

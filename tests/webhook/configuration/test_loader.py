@@ -40,8 +40,8 @@ def test_built_in_documents_alone() -> None:
     assert {"nvidia-t4", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x"} <= set(
         configuration.classes.names()
     )
-    assert configuration.vocabulary.resource("nvidia.com/gpu") is not None
-    assert configuration.vocabulary.resource("cpu") is None
+    assert configuration.resource_mapping.resource("nvidia.com/gpu") is not None
+    assert configuration.resource_mapping.resource("cpu") is None
 
 
 def test_a_policy_with_everything(tmp_path: Path) -> None:
@@ -113,18 +113,18 @@ def test_a_class_of_ones_own_replaces_the_built_in_one(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_of_ones_own_comes_first(tmp_path: Path) -> None:
-    text = f"{HEAD}kind: GPUVocabulary\nmetadata: {{name: own}}\nspec:\n  resources:\n"
+    text = f"{HEAD}kind: GPUResourceMapping\nmetadata: {{name: own}}\nspec:\n  resources:\n"
     write(
         tmp_path,
         own=f"{text}  - {{pattern: example.com/card, measure: devices}}\n"
         "  - {pattern: nvidia.com/gpu, measure: nothing}\n",
     )
 
-    vocabulary = load_directory(tmp_path).vocabulary
+    resource_mapping = load_directory(tmp_path).resource_mapping
 
-    assert vocabulary.resource("example.com/card") is not None
-    assert vocabulary.resource("nvidia.com/gpu") is None
-    assert vocabulary.resource("amd.com/gpu") is not None
+    assert resource_mapping.resource("example.com/card") is not None
+    assert resource_mapping.resource("nvidia.com/gpu") is None
+    assert resource_mapping.resource("amd.com/gpu") is not None
 
 
 def test_json_documents_are_read(tmp_path: Path) -> None:
@@ -238,16 +238,16 @@ RULE_IDS = ", ".join(rule.id for rule in RULES)
         ),
         pytest.param(
             HEAD
-            + "kind: GPUVocabulary\nmetadata: {name: own}\nspec:\n  resources:\n"
+            + "kind: GPUResourceMapping\nmetadata: {name: own}\nspec:\n  resources:\n"
             + "  - {pattern: gpu, measure: devices}\n  - {pattern: a.b/*-*, measure: fraction}\n",
             [
-                "p.yaml:6: GPUVocabulary/own spec.resources[0].pattern: must be a resource name such as example.com/gpu or "
+                "p.yaml:6: GPUResourceMapping/own spec.resources[0].pattern: must be a resource name such as example.com/gpu or "
                 "example.com/*",
-                "p.yaml:7: GPUVocabulary/own spec.resources[1].measure: fraction is for annotations: resources are whole "
+                "p.yaml:7: GPUResourceMapping/own spec.resources[1].measure: fraction is for annotations: resources are whole "
                 "numbers",
-                "p.yaml:7: GPUVocabulary/own spec.resources[1].pattern: may have one *, after the /",
+                "p.yaml:7: GPUResourceMapping/own spec.resources[1].pattern: may have one *, after the /",
             ],
-            id="vocabulary-that-makes-no-sense",
+            id="resource mapping-that-makes-no-sense",
         ),
         pytest.param(
             policy("{}") + "---\n" + policy("{}"),
@@ -326,13 +326,13 @@ def gpu_quota(spec: str, metadata: str = "{name: default, namespace: team}") -> 
 
 
 def test_quotas_are_by_namespace(tmp_path: Path) -> None:
-    spec = '{hard: {gpus: "16", classes: {nvidia-a100: "8"}}, unpinned: Dearest}'
+    spec = '{hard: {gpus: "16", classes: {nvidia-a100: "8"}}, unpinned: MostExpensive}'
     other = gpu_quota('{hard: {gpus: "0"}}', "{name: default, namespace: other}")
     configuration = load_directory(write(tmp_path, quota=gpu_quota(spec) + "---\n" + other))
 
     assert sorted(configuration.quotas) == ["other", "team"]
     assert configuration.quotas["team"].amounts == {"gpus": 16, "classes/nvidia-a100": 8}
-    assert configuration.quotas["team"].unpinned.value == "Dearest"
+    assert configuration.quotas["team"].unpinned.value == "MostExpensive"
     assert configuration.quotas["other"].unpinned.value == "TotalOnly"
 
 
@@ -377,7 +377,7 @@ def test_quotas_are_by_namespace(tmp_path: Path) -> None:
         ),
         pytest.param(
             gpu_quota("{hard: {}, unpinned: Cheapest}"),
-            'p.yaml:4: GPUQuota/default spec.unpinned: "Cheapest" is none of TotalOnly, Refuse, Dearest',
+            'p.yaml:4: GPUQuota/default spec.unpinned: "Cheapest" is none of TotalOnly, Deny, MostExpensive',
             id="unpinned",
         ),
         pytest.param(

@@ -5,15 +5,15 @@ import msgspec
 import pytest
 
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.controller.conditions import conditions
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
 HARD = {"gpus": Fraction(8), "classes/nvidia-t4": Fraction(1, 2)}
-ROW = Row(quota_uid="q", generation=3, hard=HARD, unpinned=Unpinned.TOTAL_ONLY)
+ROW = QuotaLedger(quota_uid="q", generation=3, hard=HARD, unpinned=Unpinned.TOTAL_ONLY)
 
 
-def counted(**used: Fraction) -> Row:
+def counted(**used: Fraction) -> QuotaLedger:
     used = {**dict.fromkeys(HARD, Fraction(0)), **used}
     return msgspec.structs.replace(ROW, used=used, class_catalogue="c")
 
@@ -48,7 +48,7 @@ def counted(**used: Fraction) -> Row:
         ),
     ],
 )
-def test_statuses(row: Row, stale: str, want: dict[str, str]) -> None:
+def test_statuses(row: QuotaLedger, stale: str, want: dict[str, str]) -> None:
     found = conditions(row, stale=stale, now=NOON)
 
     assert {condition.type: condition.status for condition in found} == want

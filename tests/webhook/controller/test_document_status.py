@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from webhook.configuration.choice import choose
-from webhook.configuration.cluster_source import Judged
+from webhook.configuration.cluster_source import EvaluatedDocuments
 from webhook.configuration.documents import Document
 from webhook.configuration.records import Condition, Record, Status, reader
 from webhook.controller.document_status import statuses
@@ -20,7 +20,7 @@ def record(name: str, spec: dict[str, Any], status: Status | None = None) -> Rec
 
 
 def reported(*records: Record, last_good: tuple[Document, ...] | None = None) -> dict[str, Status]:
-    judged = Judged(records, choose(records, last_good))
+    judged = EvaluatedDocuments(records, choose(records, last_good))
     return {record.document.name: status for record, status in statuses(judged, NOW)}
 
 

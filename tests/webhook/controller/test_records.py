@@ -15,8 +15,8 @@ from webhook.controller.claims import ClaimReader
 from webhook.controller.pods import PodReader, PodRecord
 
 CONFIGURATION = load_directory(None)
-READER = PodReader(CONFIGURATION.classes, CONFIGURATION.vocabulary)
-CLAIMS = ClaimReader(CONFIGURATION.classes, CONFIGURATION.vocabulary)
+READER = PodReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
+CLAIMS = ClaimReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
 T4 = (("accelerator", "nvidia-t4"),)
 GPU = {
     "name": "main",
@@ -52,7 +52,7 @@ def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
             want = charge_pod(
                 whole,
                 classes=CONFIGURATION.classes,
-                vocabulary=CONFIGURATION.vocabulary,
+                resource_mapping=CONFIGURATION.resource_mapping,
                 unpinned=unpinned,
                 node_labels=None if labels is None else dict(labels),
             ).vector

@@ -7,24 +7,26 @@ import msgspec
 import pytest
 
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.entries import Entries, Entry
-from policies.quota.ledger.row import Row
-from webhook.controller.reservation_ages import Sights
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation, Reservations
+from webhook.controller.reservation_ages import ReservationAges
 
 EXPIRY = 0.2
 
 
-def row(*ids: str, uid: str = "quota", generation: int = 1) -> Row:
-    entries = Entries.of(*(Entry(each, {"gpus": Fraction(1)}) for each in ids))
-    return Row(quota_uid=uid, generation=generation, hard={}, unpinned=Unpinned.TOTAL_ONLY, entries=entries)
+def row(*ids: str, uid: str = "quota", generation: int = 1) -> QuotaLedger:
+    entries = Reservations.of(*(Reservation(each, {"gpus": Fraction(1)}) for each in ids))
+    return QuotaLedger(
+        quota_uid=uid, generation=generation, hard={}, unpinned=Unpinned.TOTAL_ONLY, entries=entries
+    )
 
 
 @pytest.fixture
-def sights() -> Sights:
-    return Sights(expiry=EXPIRY, no_quota=0.1)
+def sights() -> ReservationAges:
+    return ReservationAges(expiry=EXPIRY, no_quota=0.1)
 
 
-def test_an_entry_matures_after_the_bound(sights: Sights) -> None:
+def test_an_entry_matures_after_the_bound(sights: ReservationAges) -> None:
     sights.see("team", row("pod"))
     seen = monotonic()
 
@@ -32,7 +34,7 @@ def test_an_entry_matures_after_the_bound(sights: Sights) -> None:
     assert sights.matured("team", seen + EXPIRY) == {"pod"}
 
 
-def test_seeing_it_again_changes_nothing(sights: Sights) -> None:
+def test_seeing_it_again_changes_nothing(sights: ReservationAges) -> None:
     sights.see("team", row("pod"))
     seen = monotonic()
     sleep(0.05)
@@ -48,7 +50,7 @@ def test_seeing_it_again_changes_nothing(sights: Sights) -> None:
         pytest.param(row("pod", uid="another quota"), id="another-quota-object"),
     ],
 )
-def test_what_came_back_waits_the_whole_bound_again(sights: Sights, between: Row) -> None:
+def test_what_came_back_waits_the_whole_bound_again(sights: ReservationAges, between: QuotaLedger) -> None:
     sights.see("team", row("pod"))
     seen = monotonic()
     sleep(0.02)
@@ -58,7 +60,7 @@ def test_what_came_back_waits_the_whole_bound_again(sights: Sights, between: Row
     assert sights.matured("team", seen + EXPIRY) == frozenset()
 
 
-def test_the_next_maturity_is_that_of_the_oldest(sights: Sights) -> None:
+def test_the_next_maturity_is_that_of_the_oldest(sights: ReservationAges) -> None:
     assert sights.next_maturity("team") is None
     sights.see("team", row("old"))
     sleep(0.05)
@@ -69,7 +71,7 @@ def test_the_next_maturity_is_that_of_the_oldest(sights: Sights) -> None:
     assert left <= EXPIRY - 0.05
 
 
-def test_a_changed_spec_counts_as_read_anew_but_is_the_same_quota(sights: Sights) -> None:
+def test_a_changed_spec_counts_as_read_anew_but_is_the_same_quota(sights: ReservationAges) -> None:
     sights.see("team", row())
     first, waits = sights.read_at("team"), sights.waits("team")
     sleep(0.02)
@@ -79,7 +81,7 @@ def test_a_changed_spec_counts_as_read_anew_but_is_the_same_quota(sights: Sights
     assert sights.waits("team") < waits
 
 
-def test_what_was_never_seen_waits(sights: Sights) -> None:
+def test_what_was_never_seen_waits(sights: ReservationAges) -> None:
     assert sights.waits("team") == 0.1
     assert sights.read_at("team") <= monotonic()
     assert sights.matured("team", monotonic() + 60) == frozenset()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.quota.ledger.decide import Reservation, decide
+from policies.quota.ledger.decide import ReservationRequest, decide
 from tests.webhook.quota.world import NAMESPACE, SECONDS, Ledger, vector
 from webhook.quota.store import Conflict, Versioned
 
@@ -46,7 +46,7 @@ class StoreContract:
     def test_changes_come_back_with_their_versions(self, ledger: Ledger) -> None:
         before = read(ledger)
         half, more = vector(gpus="1/2"), vector(gpus="5/7")
-        change = Reservation.change("pod1", "r1", half, more, ledger.catalogue, version=4711)
+        change = ReservationRequest.change("pod1", "r1", half, more, ledger.catalogue, version=4711)
         decided = decide(before.row, [change])
         ledger.store.swap(NAMESPACE, before, decided.row, SECONDS)
         (entry,) = read(ledger).row.entries
@@ -60,6 +60,6 @@ def read(ledger: Ledger) -> Versioned:
 
 
 def reserve(ledger: Ledger, before: Versioned, uid: str) -> Versioned:
-    decided = decide(before.row, [Reservation.creation(uid, vector(gpus=1), ledger.catalogue)])
+    decided = decide(before.row, [ReservationRequest.creation(uid, vector(gpus=1), ledger.catalogue)])
     assert decided.verdicts[0].allowed
     return ledger.store.swap(NAMESPACE, before, decided.row, SECONDS)

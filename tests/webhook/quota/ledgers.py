@@ -7,7 +7,7 @@ from policies.quota.amounts import CLASSES as CLASSES_PREFIX
 from policies.quota.amounts import GPUS, Vector
 from policies.quota.charge import Unpinned, catalogue_digest, counted_by
 from policies.quota.spec import Hard, QuotaSpec
-from tests.builders import CLASSES, VOCABULARY
+from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.quota.world import NAMESPACE
 from webhook.configuration.snapshot import Configuration
 from webhook.quota.memory_store import MemoryStore
@@ -25,7 +25,11 @@ def hard_texts(hard: Vector) -> dict[str, object]:
 
 def configuration(**quotas: QuotaSpec) -> Configuration:
     return Configuration(
-        policies=PolicySet([]), classes=CLASSES, vocabulary=VOCABULARY, version="test", quotas=quotas
+        policies=PolicySet([]),
+        classes=CLASSES,
+        resource_mapping=RESOURCE_MAPPING,
+        version="test",
+        quotas=quotas,
     )
 
 
@@ -36,7 +40,7 @@ def spec(hard: Vector) -> QuotaSpec:
 class MemoryLedger:
     """A MemoryStore whose configuration is loaded anew at every grant."""
 
-    catalogue = counted_by(catalogue_digest(CLASSES, VOCABULARY), Unpinned.TOTAL_ONLY)
+    catalogue = counted_by(catalogue_digest(CLASSES, RESOURCE_MAPPING), Unpinned.TOTAL_ONLY)
 
     def __init__(self, hard: Vector) -> None:
         self.grant(hard)

@@ -115,7 +115,7 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
 
         @rule(which=st.integers(0, 1))
         def a_controller_counts(self, which: int) -> None:
-            self.world.settle(self.world.list(self.controllers[which]))
+            self.world.reconcile(self.world.list(self.controllers[which]))
 
         @rule(which=st.integers(0, 1))
         def a_controller_looks(self, which: int) -> None:
@@ -127,7 +127,7 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
 
         @rule(listed=lists)
         def and_settles(self, listed: Held) -> None:
-            self.world.settle(listed)
+            self.world.reconcile(listed)
 
         @rule(target=counts, listed=lists)
         def a_controller_reads_the_row(self, listed: Held) -> tuple[Held, Versioned]:
@@ -135,7 +135,7 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
 
         @rule(count=consumes(counts))
         def and_settles_on_that(self, count: tuple[Held, Versioned]) -> None:
-            self.world.settle(*count)
+            self.world.reconcile(*count)
 
         @rule(which=st.integers(0, 1))
         def a_controller_crashes(self, which: int) -> None:

@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.builders import JSON, gpu_container, pod
 from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
-from webhook.quota.batcher import Batches
+from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.memory_store import MemoryStore
-from webhook.quota.metrics import QuotaMetrics, RowCollector
-from webhook.quota.reservations import Reservations
+from webhook.quota.metrics import LedgerCollector, QuotaMetrics
+from webhook.quota.reservations import QuotaEnforcer
 from webhook.quota.store import LedgerError, Versioned
 from webhook.serving import review
 from webhook.serving.admission import Admission
@@ -59,8 +59,8 @@ class Served:
         self.registry = CollectorRegistry()
         self.store = MemoryStore(lambda: self.engine.configuration)
         metrics = QuotaMetrics(self.registry)
-        batches = Batches(BrokenStore() if broken else self.store, metrics)
-        self.reservations = Reservations(batches, metrics, release=self.store.release)
+        batches = ReservationBatcher(BrokenStore() if broken else self.store, metrics)
+        self.reservations = QuotaEnforcer(batches, metrics, release=self.store.release)
         self.metrics = Metrics(self.registry)
         self.admission = Admission(lambda: self.engine, None, self.metrics, self.reservations)
 
@@ -304,7 +304,7 @@ def test_an_old_pod_that_cannot_be_read_is_refused(serve: Callable[..., Served])
 
 def test_metrics_show_the_rows(serve: Callable[..., Served]) -> None:
     served = serve()
-    served.registry.register(RowCollector(served.store.rows))
+    served.registry.register(LedgerCollector(served.store.rows))
     served.validate(gpu_pod("one"))
     text = generate_latest(served.registry).decode()
     for line in (

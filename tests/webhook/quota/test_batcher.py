@@ -10,11 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.quota.ledger.bounds import NO_QUOTA_SECONDS
-from policies.quota.ledger.decide import Reason, Reservation
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.decide import Reason, ReservationRequest
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.webhook.quota.ledgers import MemoryLedger, configuration
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import VANISHED_SECONDS, Answer, Ask, Batches
+from webhook.quota.batcher import VANISHED_SECONDS, Answer, Ask, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import Conflict, LedgerError, Versioned
 
@@ -41,7 +41,7 @@ class SlowStore:
             self.reads += 1
             return self._store.read(namespace, seconds)
 
-    def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+    def swap(self, namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:
         with self._counted("swap", seconds):
             self.writes += 1
             return self._store.swap(namespace, before, row, seconds)
@@ -74,11 +74,11 @@ class Bench:
         self.ledger = MemoryLedger(vector(gpus=gpus))
         self.store = SlowStore(self.ledger, seconds)
         self.registry = CollectorRegistry()
-        self.batches = Batches(self.store, QuotaMetrics(self.registry), clock)
+        self.batches = ReservationBatcher(self.store, QuotaMetrics(self.registry), clock)
         self.clock = clock
 
     def ask(self, uid: str, gpus: int = 1) -> Ask:
-        return lambda _row: Reservation.creation(uid, vector(gpus=gpus), self.ledger.catalogue)
+        return lambda _row: ReservationRequest.creation(uid, vector(gpus=gpus), self.ledger.catalogue)
 
     def reserve(self, uid: str, gpus: int = 1, seconds: float = 5.0) -> Answer:
         return self.batches.reserve(NAMESPACE, self.ask(uid, gpus), self.clock() + seconds)
@@ -252,7 +252,7 @@ def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
     store, swap = bench.store, bench.store.swap
     silences = iter([True])
 
-    def swap_in_silence(namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+    def swap_in_silence(namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:
         after = swap(namespace, before, row, seconds)
         if next(silences, False):
             raise LedgerError("the connection was cut", transient=True)
@@ -266,7 +266,7 @@ def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
 def test_a_defect_in_one_request_is_its_own() -> None:
     bench = Bench(gpus=8, seconds=0.05)
 
-    def defect(_row: Row) -> Reservation | None:
+    def defect(_row: QuotaLedger) -> ReservationRequest | None:
         raise ZeroDivisionError("a defect")
 
     with ThreadPoolExecutor(4) as pool:

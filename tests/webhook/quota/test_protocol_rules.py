@@ -13,9 +13,9 @@ import pytest
 from policies.quota.amounts import NOTHING
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
-from policies.quota.ledger.entries import Entries, Entry
-from policies.quota.ledger.reconcile import Settled, Stored
-from policies.quota.ledger.row import Revisions
+from policies.quota.ledger.quota_ledger import Revisions
+from policies.quota.ledger.reconcile import Reconciled, Stored
+from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.world import Controller, Held, PlainLedger, World, vector
 from webhook.controller.counting import GONE
 from webhook.quota.store import Versioned
@@ -42,7 +42,7 @@ def stored_pod(world: World, **demand: int | str) -> str:
     flight = world.request(**demand)
     assert world.admit(flight)
     world.be_stored(flight)
-    assert isinstance(world.settle(world.list(Controller())), Settled)
+    assert isinstance(world.reconcile(world.list(Controller())), Reconciled)
     return flight.uid
 
 
@@ -62,7 +62,7 @@ def serve_reserves_while_a_controller_counts(*, rule: bool) -> World:
     plain(around).store.blind = not rule
     held, before = around.list(Controller()), row_of(around)
     around.admit(around.request(gpus=1))
-    around.settle(held, before)
+    around.reconcile(held, before)
     return around
 
 
@@ -85,9 +85,9 @@ def an_old_list_comes_late(*, rule: bool) -> World:
     around.admit(flight)
     old = around.list(Controller())
     around.be_stored(flight)
-    around.settle(around.list(Controller()))
+    around.reconcile(around.list(Controller()))
     with patch.object(Revisions, "reaches", Revisions.reaches if rule else lambda *_: True):
-        around.settle(old)
+        around.reconcile(old)
     return around
 
 
@@ -114,13 +114,13 @@ def an_old_list_of_claims_with_a_new_one_of_pods(*, rule: bool) -> World:
     around.admit(flight)
     old = around.list(Controller())
     around.be_stored(flight)
-    around.settle(around.list(Controller()))
+    around.reconcile(around.list(Controller()))
 
     def pods_only(self: Revisions, other: Revisions) -> bool:
         return self.pods >= other.pods
 
     with patch.object(Revisions, "reaches", Revisions.reaches if rule else pods_only):
-        around.settle(old)
+        around.reconcile(old)
     return around
 
 
@@ -131,24 +131,24 @@ def nodes_are_fenced_too(*, rule: bool) -> World:
     old = around.list(Controller())
     around.pods[uid] = Stored(vector(gpus=1, a=1))  # its node's labels have become known
     around.revisions = msgspec.structs.replace(around.revisions, nodes=2)
-    around.settle(around.list(Controller()))
+    around.reconcile(around.list(Controller()))
 
     def without_nodes(self: Revisions, other: Revisions) -> bool:
         return self.pods >= other.pods and self.resource_claims >= other.resource_claims
 
     with patch.object(Revisions, "reaches", Revisions.reaches if rule else without_nodes):
-        around.settle(old)
+        around.reconcile(old)
     return around
 
 
 def an_entry_goes_before_it_is_counted(*, rule: bool) -> World:
-    """Entry removed only together with `used`."""
+    """Reservation removed only together with `used`."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
     around.be_stored(flight)
     if rule:
-        around.settle(around.list(Controller()))
+        around.reconcile(around.list(Controller()))
     else:
         row = row_of(around).row
         plain(around).store.put(msgspec.structs.replace(row, entries=row.entries.without([flight.id])))
@@ -164,7 +164,7 @@ def a_foreign_clock_says_expired(*, rule: bool) -> World:
     held = around.list(Controller())  # has seen the entry just now
     if not rule:
         held = Held(held.listing, frozenset({flight.id}), waited=True)
-    around.settle(held)
+    around.reconcile(held)
     around.admit(around.request(gpus=1))
     around.be_stored(flight)
     return around
@@ -182,7 +182,7 @@ def a_list_from_before_the_bound(*, rule: bool) -> World:
     around.now += EXPIRY_SECONDS + 1
     if not rule:
         held = Held(held.listing, controller.matured(around.now), waited=True)
-    around.settle(held)
+    around.reconcile(held)
     around.check()
     return around
 
@@ -207,7 +207,7 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
     if not rule:
         listing = msgspec.structs.replace(held.listing, objects={flight.uid: GONE, **held.listing.objects})
         held = Held(listing, held.matured, held.waited)
-    around.settle(held)
+    around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
 
@@ -219,7 +219,7 @@ def a_pod_is_deleted_before_it_is_counted(*, rule: bool) -> World:
     around.admit(flight)
     around.be_stored(flight)
     around.delete(flight.uid, told=rule)
-    around.settle(around.list(Controller()))
+    around.reconcile(around.list(Controller()))
     if not around.admit(around.request(gpus=1)):
         around.broken.append("what was deleted holds its room")
     return around
@@ -251,7 +251,7 @@ def a_list_from_before_the_quota(*, rule: bool) -> World:
     listing = old.listing
     if not rule:
         listing = msgspec.structs.replace(listing, quota_uid=row_of(around).row.quota_uid)
-    around.settle(Held(listing, old.matured, waited=True))
+    around.reconcile(Held(listing, old.matured, waited=True))
     around.admit(around.request(gpus=1))
     return around
 
@@ -263,13 +263,13 @@ def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
     held = around.list(Controller())
     if not rule:
         held = Held(held.listing, held.matured, waited=True)
-    initialised = isinstance(around.settle(held), Settled)
+    initialised = isinstance(around.reconcile(held), Reconciled)
     uncharged = around.request(gpus=1)  # by an answer that is no older than D: at this time still possible
     around.admitted(uncharged, new=initialised)
     uncharged.promised = initialised  # else its admission began before the promise
     around.now += NO_QUOTA_SECONDS
     around.be_stored(uncharged)
-    around.settle(around.list(Controller()))
+    around.reconcile(around.list(Controller()))
     return around
 
 
@@ -286,21 +286,21 @@ def a_class_is_added_that_used_lacks(*, rule: bool) -> World:
 
 
 def an_entry_knows_only_what_was_granted(*, rule: bool) -> World:
-    """Entries carry the full vector."""
+    """Reservations carry the full vector."""
     around = world(gpus=9)
     flight = around.request(gpus=1, a=1)
     if rule:
         around.admit(flight)
     else:
         row = row_of(around).row
-        cut = Entries.of(Entry(flight.id, vector(gpus=1)))
+        cut = Reservations.of(Reservation(flight.id, vector(gpus=1)))
         plain(around).store.put(msgspec.structs.replace(row, entries=cut))
         around.flights[flight.id] = flight
     around.grant(vector(gpus=9, a=1))
     controller = Controller()
     around.observe(controller)
     around.now += NO_QUOTA_SECONDS
-    around.settle(around.list(controller))
+    around.reconcile(around.list(controller))
     around.admit(around.request(gpus=1, a=1))
     return around
 
@@ -324,11 +324,11 @@ def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
     uid = stored_pod(around, gpus=1)
     around.admit(around.change(uid, gpus=1, a=1))
 
-    def listed(entry: Entry, objects: dict[str, Stored]) -> bool:
+    def listed(entry: Reservation, objects: dict[str, Stored]) -> bool:
         return entry.object_uid in objects
 
     with patch.object(settling, "_is_shown", settling._is_shown if rule else listed):
-        around.settle(around.list(Controller()))
+        around.reconcile(around.list(Controller()))
     return around
 
 
@@ -342,14 +342,14 @@ def a_change_is_taken_back_and_made_again(*, rule: bool) -> World:
     around.be_stored(back)
     forth = around.change(uid, gpus=1, a=1)
 
-    def by_amount(entry: Entry, objects: dict[str, Stored]) -> bool:
+    def by_amount(entry: Reservation, objects: dict[str, Stored]) -> bool:
         shown = objects[entry.object_uid].demand
         return all(shown.get(key, NOTHING) >= amount for key, amount in forth.after.items())
 
     with patch.object(settling, "_is_shown", settling._is_shown if rule else by_amount):
         around.admit(forth)
-        around.settle(old)
-        around.settle(around.list(Controller()))
+        around.reconcile(old)
+        around.reconcile(around.list(Controller()))
     return around
 
 
@@ -364,7 +364,7 @@ def _change_comes_to_nothing(end: str, rule: bool) -> World:
     if end == "deleted":
         around.delete(uid)
 
-    def never(entry: Entry, objects: dict[str, Stored]) -> bool:
+    def never(entry: Reservation, objects: dict[str, Stored]) -> bool:
         return not entry.is_change and entry.object_uid in objects
 
     with (
@@ -413,7 +413,7 @@ def a_call_is_repeated(*, rule: bool) -> World:
         around.admit(flight)
     else:  # an id of its own for every call
         row = row_of(around).row
-        second = Entry(f"{flight.id}-again", flight.growth)
+        second = Reservation(f"{flight.id}-again", flight.growth)
         plain(around).store.put(msgspec.structs.replace(row, entries=row.entries.plus([second])))
     if row_of(around).row.entries.demand != around.committed():
         around.broken.append("charged twice")

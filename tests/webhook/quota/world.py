@@ -17,10 +17,10 @@ import msgspec
 from policies.quota.amounts import NOTHING, Vector, add, positive_difference, total
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.bounds import CREATION_SECONDS, EXPIRY_SECONDS, NO_QUOTA_SECONDS
-from policies.quota.ledger.decide import Reason, Reservation, decide
-from policies.quota.ledger.entries import LIMIT
-from policies.quota.ledger.reconcile import Listing, Refused, Settled, Stored, initialise, settle
-from policies.quota.ledger.row import Revisions, Row
+from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, Stored, initialise, reconcile
+from policies.quota.ledger.reservations import LIMIT
 from webhook.controller.counting import GONE
 from webhook.quota.store import Conflict, Gone, Store, Versioned
 
@@ -65,7 +65,7 @@ class PlainStore:
         assert (namespace, seconds) == (NAMESPACE, SECONDS)
         return self.versioned
 
-    def swap(self, namespace: str, before: Versioned, row: Row, seconds: float) -> Versioned:
+    def swap(self, namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:
         assert (namespace, seconds) == (NAMESPACE, SECONDS)
         if before.row.quota_uid != self.versioned.row.quota_uid:
             raise Gone
@@ -76,7 +76,7 @@ class PlainStore:
             msgspec.structs.replace(row, hard=spec.hard, generation=spec.generation, quota_uid=spec.quota_uid)
         )
 
-    def put(self, row: Row) -> Versioned:
+    def put(self, row: QuotaLedger) -> Versioned:
         self.versioned = Versioned(row, str(int(self.versioned.version) + 1))
         return self.versioned
 
@@ -97,8 +97,8 @@ class PlainLedger:
         self.store.put(fresh_row(f"quota-{self.store.versioned.version}", hard))
 
 
-def fresh_row(uid: str, hard: Vector) -> Row:
-    return Row(quota_uid=uid, generation=1, hard=hard, unpinned=Unpinned.TOTAL_ONLY)
+def fresh_row(uid: str, hard: Vector) -> QuotaLedger:
+    return QuotaLedger(quota_uid=uid, generation=1, hard=hard, unpinned=Unpinned.TOTAL_ONLY)
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Controller:
     sights: dict[str, float] = field(default_factory=dict)
     quotas: dict[str, float] = field(default_factory=dict)
 
-    def observe(self, row: Row, now: float) -> None:
+    def observe(self, row: QuotaLedger, now: float) -> None:
         self.quotas.setdefault(row.quota_uid, now)
         ids = [entry.id for entry in row.entries]
         self.sights = {entry_id: self.sights.get(entry_id, now) for entry_id in ids}
@@ -243,10 +243,10 @@ class World:
     def try_admit(self, flight: Flight, before: Versioned) -> bool:
         catalogue = self.ledger.catalogue
         if flight.before is None:
-            reservation = Reservation.creation(flight.id, flight.after, catalogue)
+            reservation = ReservationRequest.creation(flight.id, flight.after, catalogue)
         else:
             uid, _, request = flight.id.partition("/")
-            reservation = Reservation.change(
+            reservation = ReservationRequest.change(
                 uid, request, flight.before, flight.after, catalogue, version=flight.version
             )
         decided = decide(before.row, [reservation], limit=self.store.entries_limit)
@@ -286,11 +286,11 @@ class World:
         )
         return Held(listing, controller.matured(self.now), waited)
 
-    def settle(self, held: Held, before: Versioned | None = None) -> Settled | Refused:
+    def reconcile(self, held: Held, before: Versioned | None = None) -> Reconciled | Refused:
         """Count from the list, at first on the row `before`; on a conflict on the row as it is, from the same list."""
         while True:
             before = before or self.read()
-            outcome = settle(before.row, held.listing, held.matured)
+            outcome = reconcile(before.row, held.listing, held.matured)
             if outcome is Refused.UNCOUNTED or outcome is Refused.OTHER_CATALOGUE:
                 outcome = initialise(before.row, held.listing, held.matured, waited=held.waited)
             if isinstance(outcome, Refused):
@@ -308,7 +308,7 @@ class World:
         controller = Controller()
         self.observe(controller)
         self.now += NO_QUOTA_SECONDS
-        assert isinstance(self.settle(self.list(controller)), Settled)
+        assert isinstance(self.reconcile(self.list(controller)), Reconciled)
         return self
 
     def come_to_rest(self) -> None:
@@ -318,7 +318,7 @@ class World:
         controller = Controller()
         self.observe(controller)
         self.now += EXPIRY_SECONDS + 1
-        outcome = self.settle(self.list(controller))
+        outcome = self.reconcile(self.list(controller))
         row = self.read().row
         live = total(pod.demand for pod in self._all().values() if not pod.terminal)
         used = {key: amount for key, amount in (row.used or {}).items() if amount}

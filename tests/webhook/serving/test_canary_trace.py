@@ -11,7 +11,7 @@ from tests.builders import JSON, gpu_container, pod
 from tests.webhook.serving.test_admission import request
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
-from webhook.serving.canary_trace import MUTATE, PREFIX, VALIDATE, Mark, read_marks
+from webhook.serving.canary_trace import MUTATE, PREFIX, VALIDATE, CanaryTrace, read_canary_traces
 from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
@@ -30,8 +30,8 @@ def canary(amount: str = "1", **annotations: str) -> JSON:
     return pod(gpu_container(amount), annotations={CANARY: NONCE, **annotations})
 
 
-def marks(response: Any) -> list[Mark]:
-    return read_marks(response.warnings or (), NONCE)
+def marks(response: Any) -> list[CanaryTrace]:
+    return read_canary_traces(response.warnings or (), NONCE)
 
 
 def test_the_mutating_answer_tells_who_answered_and_proves_the_patch(admission: Admission) -> None:
@@ -96,7 +96,7 @@ def test_nothing_else_is_marked(admission: Admission, document: JSON, dry_run: b
 
 
 def test_a_mark_is_read_as_it_was_written() -> None:
-    mark = Mark(
+    mark = CanaryTrace(
         nonce=NONCE,
         phase=MUTATE,
         patched=True,
@@ -106,13 +106,13 @@ def test_a_mark_is_read_as_it_was_written() -> None:
         replica="webhook-7d9f",
     )
 
-    assert read_marks(["something else", mark.text()], NONCE) == [mark]
-    assert read_marks([mark.text()], "fedcba9876543210") == []
+    assert read_canary_traces(["something else", mark.text()], NONCE) == [mark]
+    assert read_canary_traces([mark.text()], "fedcba9876543210") == []
 
 
 def test_what_matters_of_a_mark_survives_the_cutting_of_long_warnings() -> None:
     rules = tuple(binding.rule.id for binding in load_directory(None).policies.for_namespace("x").bindings)
-    mark = Mark(nonce=NONCE, phase=VALIDATE, patched=True, enforces=rules, replica="x" * 253)
-    (read,) = read_marks([mark.text()[:WARNING_LIMIT]], NONCE)
+    mark = CanaryTrace(nonce=NONCE, phase=VALIDATE, patched=True, enforces=rules, replica="x" * 253)
+    (read,) = read_canary_traces([mark.text()[:WARNING_LIMIT]], NONCE)
 
     assert (read.phase, read.patched, read.enforces) == (VALIDATE, True, rules)

@@ -8,11 +8,11 @@ import pytest
 
 from policies.finding import Finding, Severity
 from policies.pods.annotations import INJECTED
-from policies.pods.patch import PodDraft
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
 from policies.policy import Binding, EffectivePolicy, Exemption, Labels
 from policies.rule import Context, Mode, Rule, RuleOptions
-from tests.builders import CLASSES, JSON, VOCABULARY, gpu_container, pod, view
+from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from webhook.configuration.snapshot import Configuration
 from webhook.serving.engine import Decision, Engine, Outcome, Subject
 
@@ -20,13 +20,13 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TAINT = Toleration(key="team", operator="Exists")
 
 
-def tolerate(draft: PodDraft, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+def tolerate(draft: PodPatch, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
     if TAINT not in (draft.pod.body.tolerations or ()):
         draft.add_toleration(TAINT)
     yield from ()
 
 
-def label_after(draft: PodDraft, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+def label_after(draft: PodPatch, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
     if TAINT in (draft.pod.body.tolerations or ()) and not draft.pod.body.node_selector:
         draft.set_node_selector("seen", "toleration")
     yield from ()
@@ -41,7 +41,7 @@ TOLERATE = Rule(id="tolerate", summary="adds a toleration", options=RuleOptions,
 LABEL = Rule(
     id="label", summary="adds a label once the toleration is there", options=RuleOptions, mutate=label_after
 )
-REFUSE = Rule(id="refuse", summary="refuses", options=RuleOptions, check=refuse, check_before_mutation=True)
+DENY = Rule(id="refuse", summary="refuses", options=RuleOptions, check=refuse, check_before_mutation=True)
 
 
 class _OnePolicy:
@@ -65,7 +65,9 @@ def engine(*rules: tuple[Rule, Mode], **policy: Any) -> Engine:
     )
     configuration: Any = Configuration
     return Engine(
-        configuration(policies=_OnePolicy(effective), classes=CLASSES, vocabulary=VOCABULARY, version="1")
+        configuration(
+            policies=_OnePolicy(effective), classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
+        )
     )
 
 
@@ -92,7 +94,7 @@ def test_modes_of_a_rule_that_mutates(
     decision = engine((TOLERATE, mode)).mutate(subject(), NOW)
 
     assert bool(decision.operations) is patched
-    assert (told(decision, Outcome.WARNED), told(decision, Outcome.LOGGED)) == (warned, logged)
+    assert (told(decision, Outcome.WARNED), told(decision, Outcome.AUDITED)) == (warned, logged)
     assert decision.allowed
 
 
@@ -109,11 +111,11 @@ def test_modes_of_a_rule_that_mutates(
 def test_modes_of_a_rule_that_denies(
     phase: str, mode: Mode, denied: list[str], warned: list[str], logged: list[str]
 ) -> None:
-    decision: Decision = getattr(engine((REFUSE, mode)), phase)(subject(), NOW)
+    decision: Decision = getattr(engine((DENY, mode)), phase)(subject(), NOW)
 
     assert told(decision, Outcome.DENIED) == denied
     assert told(decision, Outcome.WARNED) == warned
-    assert told(decision, Outcome.LOGGED) == logged
+    assert told(decision, Outcome.AUDITED) == logged
     assert decision.allowed is not bool(denied)
 
 
@@ -157,12 +159,12 @@ def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
 
 
 def test_rules_that_do_not_look_at_updates_are_silent_there() -> None:
-    assert engine((REFUSE, Mode.ENFORCE)).validate(subject(is_update=True), NOW).allowed
+    assert engine((DENY, Mode.ENFORCE)).validate(subject(is_update=True), NOW).allowed
 
 
 def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
     paused = engine(
-        (REFUSE, Mode.ENFORCE), (TOLERATE, Mode.ENFORCE), paused_until=datetime(2026, 11, 21, 13, tzinfo=UTC)
+        (DENY, Mode.ENFORCE), (TOLERATE, Mode.ENFORCE), paused_until=datetime(2026, 11, 21, 13, tzinfo=UTC)
     )
 
     during = paused.mutate(subject(), NOW)
@@ -170,7 +172,7 @@ def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
 
     assert during.allowed
     assert during.operations == []
-    assert told(during, Outcome.LOGGED) == ["is refused", "is odd", "would add toleration team"]
+    assert told(during, Outcome.AUDITED) == ["is refused", "is odd", "would add toleration team"]
     assert during.paused_until == datetime(2026, 11, 21, 13, tzinfo=UTC)
     assert not after.allowed
     assert after.paused_until is None
@@ -196,7 +198,7 @@ def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
     ],
 )
 def test_exemptions(exemption: Exemption, allowed: bool) -> None:
-    decision = engine((REFUSE, Mode.ENFORCE), exemptions=(exemption,)).mutate(subject(), NOW)
+    decision = engine((DENY, Mode.ENFORCE), exemptions=(exemption,)).mutate(subject(), NOW)
 
     assert decision.allowed is allowed
     assert (decision.exemption is not None) is allowed

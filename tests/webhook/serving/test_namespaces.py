@@ -12,10 +12,10 @@ import pytest
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
-from webhook.cluster.informer import Pace
+from webhook.cluster.informer import WatchTimings
 from webhook.serving.namespaces import Namespaces, NamespaceUnknown
 
-QUICK = Pace(pause_least=0.02, pause_most=0.1)
+QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 
 
 def namespace(name: str, **labels: str) -> dict[str, object]:

@@ -13,11 +13,11 @@ from policies.placement.nodes import NodeFacts, NodePool
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
-from webhook.cluster.informer import Pace
+from webhook.cluster.informer import WatchTimings
 from webhook.serving.node_watch import NodeWatch
 
 KEYS = frozenset({"accelerator", "karpenter.k8s.aws/instance-gpu-name"})
-QUICK = Pace(watch=1, silence=1, pause_least=0.05, pause_most=0.1)
+QUICK = WatchTimings(watch=1, silence=1, pause_least=0.05, pause_most=0.1)
 
 
 def listed(*items: dict[str, Any]) -> Answer:

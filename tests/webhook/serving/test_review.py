@@ -8,14 +8,15 @@ import pytest
 from policies.finding import Finding
 from policies.policy import EffectivePolicy
 from webhook.serving import review
-from webhook.serving.engine import Decision, Judged, Outcome
+from webhook.serving.engine import Decision, EvaluatedFinding, Outcome
 
 POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", bindings=())
 
 
 def decision(*findings: tuple[str, Outcome]) -> Decision:
     judged = tuple(
-        Judged(Finding(rule="some-rule", path="spec", message=text), outcome) for text, outcome in findings
+        EvaluatedFinding(Finding(rule="some-rule", path="spec", message=text), outcome)
+        for text, outcome in findings
     )
     return Decision(policy=POLICY, judged=judged)
 

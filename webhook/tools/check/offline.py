@@ -18,7 +18,7 @@ from policies.policy import EffectivePolicy, Exemption, Labels
 from policies.rule import Mode
 from policies.rules import gpu_quota
 from webhook.serving import claim_templates, resource_quotas
-from webhook.serving.engine import Decision, Engine, Judged, Outcome, RuleChange, Subject
+from webhook.serving.engine import Decision, Engine, EvaluatedFinding, Outcome, RuleChange, Subject
 from webhook.serving.review import plain_operations
 from webhook.tools.check.manifests import Manifest, ManifestPod
 from webhook.workloads.places import PodPlace
@@ -39,7 +39,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one pod; `data` is the pod with the changes applied. Findings have their paths from the object."""
 
     source: ManifestPod
-    judged: tuple[Judged, ...]
+    judged: tuple[EvaluatedFinding, ...]
     changes: tuple[RuleChange, ...]
     data: dict[str, Any]
     policy: EffectivePolicy
@@ -65,7 +65,7 @@ class Answer(msgspec.Struct, frozen=True):
             return Verdict.REFUSED
         return Verdict.CHANGED if any(pod.changes for pod in self.pods) else Verdict.ACCEPTED
 
-    def findings(self) -> Iterator[Judged]:
+    def findings(self) -> Iterator[EvaluatedFinding]:
         return (judged for pod in self.pods for judged in pod.judged)
 
     def admitted(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def answer(
 def _warnings(manifest: Manifest, engine: Engine, now: datetime, labels: Labels) -> tuple[Finding, ...]:
     configuration = engine.configuration
     if resource_quotas.is_resource_quota(manifest.group, manifest.kind):
-        return resource_quotas.findings(msgspec.json.encode(manifest.data), configuration.vocabulary)
+        return resource_quotas.findings(msgspec.json.encode(manifest.data), configuration.resource_mapping)
     quota = configuration.quotas.get(manifest.namespace)
     if quota is None or not claim_templates.is_claim_template(manifest.group, manifest.kind):
         return ()
@@ -145,7 +145,7 @@ def _answer_pod(
     return _combined(source, [decision, msgspec.structs.replace(final, judged=rest)])
 
 
-def _about(judged: Judged) -> tuple[str, str, str | None, str | None]:
+def _about(judged: EvaluatedFinding) -> tuple[str, str, str | None, str | None]:
     """Return what a finding is about: its sentence may differ once the pod is pinned."""
     finding = judged.finding
     return (finding.rule, finding.path or finding.message, finding.container, finding.value)

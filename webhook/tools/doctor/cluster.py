@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
@@ -134,13 +134,13 @@ class Cluster:
 
     @cached_property
     def gpu_nodes(self) -> list[Node]:
-        """Return the nodes that have what the vocabulary calls a GPU, or a part of one."""
-        vocabulary = self.vocabulary
+        """Return the nodes that have what the resource mapping calls a GPU, or a part of one."""
+        resource_mapping = self.resource_mapping
         return [
             node
             for node in self.nodes
             if any(
-                amount not in {"0", ""} and vocabulary.resource(name)
+                amount not in {"0", ""} and resource_mapping.resource(name)
                 for name, amount in node.resources.items()
             )
         ]
@@ -154,9 +154,9 @@ class Cluster:
         return found
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:
+    def resource_mapping(self) -> ResourceMapping:
         """Return the words for GPUs: the built-in ones where nothing tells others."""
-        return (self.documents.configuration or load_directory(None)).vocabulary
+        return (self.documents.configuration or load_directory(None)).resource_mapping
 
     @cached_property
     def documents(self) -> Documents:

@@ -20,7 +20,7 @@ GPU_STACK = "gpu-operator"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries by kind of configuration and name; the digest of each CRD's schemas by its name."""
+    """Reservations by kind of configuration and name; the digest of each CRD's schemas by its name."""
 
     configurations: dict[str, dict[str, Any]]
     custom_resources: dict[str, str]

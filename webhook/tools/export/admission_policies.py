@@ -22,13 +22,13 @@ from webhook.tools.export.objects import (
 )
 from webhook.tools.export.scope import Governed
 from webhook.tools.export.templates import inexpressible
-from webhook.tools.export.unsupported import Gap
+from webhook.tools.export.unsupported import Unsupported
 from webhook.workloads.kinds import WORKLOADS
 
 EXPRESSIBLE = (gpu_requests.RULE.id, gpu_class.RULE.id, gpu_toleration.RULE.id, gpu_isolation.RULE.id)
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be exported, and for which API server. `mutations` is the version of MutatingAdmissionPolicy, if it has any."""
 
     now: datetime
@@ -37,17 +37,17 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[str, ...] = ()
 
 
-class Backstop(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """`objects` to be applied, by name; what is not in them; and what in them was true only at the time of the export."""
 
     objects: tuple[Object, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[Unsupported, ...]
     ending: tuple[str, ...]
 
 
-def backstop(configuration: Configuration, wish: Wish) -> Backstop:
+def backstop(configuration: Configuration, wish: ExportOptions) -> AdmissionPolicies:
     objects: list[Object] = []
-    found: dict[Gap, None] = {}
+    found: dict[Unsupported, None] = {}
     ending: list[str] = []
     for each in scope.governed(configuration.policies):
         ending += scope.time_dependent(each.policy, wish.now)
@@ -56,16 +56,16 @@ def backstop(configuration: Configuration, wish: Wish) -> Backstop:
             if binding.rule.id in EXPRESSIBLE and binding.rule.id in wish.rules:
                 _export(configuration, wish, each, binding, objects, found)
     objects.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
-    return Backstop(objects=tuple(objects), gaps=tuple(found), ending=tuple(ending))
+    return AdmissionPolicies(objects=tuple(objects), gaps=tuple(found), ending=tuple(ending))
 
 
 def _export(
     configuration: Configuration,
-    wish: Wish,
+    wish: ExportOptions,
     governed: Governed,
     binding: Binding,
     objects: list[Object],
-    found: dict[Gap, None],
+    found: dict[Unsupported, None],
 ) -> None:
     policy = governed.policy
     not_exempted = scope.exempted(policy, binding.rule.id, wish.now)
@@ -93,15 +93,19 @@ def _export(
 
 def pieces(configuration: Configuration, governed: Governed, binding: Binding) -> Iterator[Check | Injection]:
     """Yield what the rule comes to with these options; nothing for a rule that CEL cannot express."""
-    vocabulary, classes, options = configuration.vocabulary, configuration.classes, binding.options
+    resource_mapping, classes, options = (
+        configuration.resource_mapping,
+        configuration.classes,
+        binding.options,
+    )
     if isinstance(options, gpu_requests.Options):
-        yield from shape.pieces(vocabulary, options, WORKLOADS)
+        yield from shape.pieces(resource_mapping, options, WORKLOADS)
     elif isinstance(options, gpu_class.Options):
-        yield from entitlement.pieces(vocabulary, options, classes)
+        yield from entitlement.pieces(resource_mapping, options, classes)
     elif isinstance(options, gpu_toleration.Options):
-        yield from toleration.pieces(vocabulary, options.tolerations, classes)
+        yield from toleration.pieces(resource_mapping, options.tolerations, classes)
     elif isinstance(options, gpu_isolation.Options):
-        yield from isolation.pieces(vocabulary, _gpu_taints(configuration, governed))
+        yield from isolation.pieces(resource_mapping, _gpu_taints(configuration, governed))
 
 
 def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:

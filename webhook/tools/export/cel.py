@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from policies.finding import VALUE_SHOWN
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourcePattern, Vocabulary
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, ResourcePattern
 from webhook.serving.admission import MIRROR_ANNOTATION
 
 Named = tuple[str, str]
@@ -102,14 +102,16 @@ def _matches(subject: str, regexes: Iterable[str]) -> str:
 # ---- what asks for a GPU
 
 
-def names_gpu(name: str, vocabulary: Vocabulary, wanted: Callable[[Measure], bool] = lambda _: True) -> str:
+def names_gpu(
+    name: str, resource_mapping: ResourceMapping, wanted: Callable[[Measure], bool] = lambda _: True
+) -> str:
     """Return the condition that the resource `name` (a CEL variable) is a GPU resource whose measure is wanted.
 
     The first pattern that fits a name decides, so a pattern counts only where no other one before it fits.
     """
     groups: dict[tuple[ResourcePattern, ...], list[ResourcePattern]] = {}
     unwanted: list[ResourcePattern] = []
-    for candidate in vocabulary.patterns:
+    for candidate in resource_mapping.patterns:
         if candidate.measure is Measure.NOTHING or not wanted(candidate.measure):
             unwanted.append(candidate)
         else:
@@ -144,13 +146,13 @@ def _may_overlap(one: ResourcePattern, other: ResourcePattern) -> bool:
     return heads and (tail.endswith(other_tail) or other_tail.endswith(tail))
 
 
-def gpu_names(containers: str, vocabulary: Vocabulary) -> Named:
+def gpu_names(containers: str, resource_mapping: ResourceMapping) -> Named:
     """Return the variable `gpus`: the names of GPU resources that the containers name. CEL cannot make one list of lists."""
     names = "c.?resources[?kind].orValue({}).map(name, name).join(' ')"
     return (
         "gpus",
         f"({containers}).map(c, ['limits', 'requests'].map(kind,\n  {names}).join(' ')).join(' ').split(' ').filter(name,\n"
-        f"  {indented(names_gpu('name', vocabulary), 2)})",
+        f"  {indented(names_gpu('name', resource_mapping), 2)})",
     )
 
 
@@ -162,9 +164,9 @@ ASKS = """\
 """Whether the container `c` asks for a GPU, given `gpus`: the limit counts where there is one."""
 
 
-def is_fraction_pod(vocabulary: Vocabulary) -> str:
+def is_fraction_pod(resource_mapping: ResourceMapping) -> str:
     """Return the condition that a fraction scheduler is asked for a part of a GPU, by an annotation."""
-    keys = [key.key for key in vocabulary.fraction_annotations if not key.measure.is_count]
+    keys = [key.key for key in resource_mapping.fraction_annotations if not key.measure.is_count]
     if not keys:
         return "false"
     return f"{texts(dict.fromkeys(keys))}.exists(key, {POD}.metadata.?annotations[?key].hasValue())"
@@ -183,9 +185,9 @@ NOT_A_MIRROR_POD: Named = (
 """A kubelet shows a static pod of its own: nothing may be added, and refusing it would not stop it."""
 
 
-def may_ask(vocabulary: Vocabulary) -> Named:
+def may_ask(resource_mapping: ResourceMapping) -> Named:
     """Return the match condition, cheap and a little too wide, that keeps pods out that ask for no GPU."""
-    keys = texts(dict.fromkeys(key.key for key in vocabulary.fraction_annotations))
+    keys = texts(dict.fromkeys(key.key for key in resource_mapping.fraction_annotations))
     return (
         "may-ask-for-a-gpu",
         f"""\
@@ -197,14 +199,14 @@ def may_ask(vocabulary: Vocabulary) -> Named:
     )
 
 
-def pod_asks(vocabulary: Vocabulary) -> tuple[Named, Named]:
+def pod_asks(resource_mapping: ResourceMapping) -> tuple[Named, Named]:
     """Return the variables `gpus` and `asks`: whether the pod asks for a GPU by any way there is."""
     return (
-        gpu_names(CONTAINERS, vocabulary),
+        gpu_names(CONTAINERS, resource_mapping),
         (
             "asks",
             f"({CONTAINERS}).exists(c,\n  {indented(ASKS, 2)}) ||\n"
-            f"{POD}.spec.?resourceClaims.orValue([]).size() > 0 ||\n{is_fraction_pod(vocabulary)}",
+            f"{POD}.spec.?resourceClaims.orValue([]).size() > 0 ||\n{is_fraction_pod(resource_mapping)}",
         ),
     )
 

@@ -6,7 +6,7 @@ Without the webhook nothing pins a pod to the class that its annotation names, s
 from collections.abc import Iterator
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import ANY, RULE_ID, is_covered
 from policies.pods.annotations import GPU_CLASS
 from policies.rules.gpu_class import Options
@@ -33,7 +33,7 @@ request.operation == 'CREATE' || ({POD}.spec.?nodeName.orValue('') == '' &&
 _ANNOTATION = f"{POD}.metadata.?annotations[?{text(GPU_CLASS)}]"
 
 
-def pieces(vocabulary: Vocabulary, options: Options, catalogue: ClassCatalogue) -> Iterator[Check]:
+def pieces(resource_mapping: ResourceMapping, options: Options, catalogue: ClassCatalogue) -> Iterator[Check]:
     if ANY in options.allowed:
         return
     allowed = [each for each in catalogue if is_covered(each, options.allowed)]
@@ -44,9 +44,9 @@ def pieces(vocabulary: Vocabulary, options: Options, catalogue: ClassCatalogue) 
         part="gpu-class.entitlement",
         description=f"GPU pods run on no class that their namespace may not use; {words}.",
         resources=(POD_CHANGES,),
-        conditions=(NOT_A_MIRROR_POD, may_ask(vocabulary), _PLACEMENT_CHANGED),
+        conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping), _PLACEMENT_CHANGED),
         variables=(
-            *pod_asks(vocabulary),
+            *pod_asks(resource_mapping),
             *pinning.variables(catalogue),
             ("outside", f"variables.pinned.filter(c, !(c in {texts(each.name for each in allowed)}))"),
             ("named", f"{_ANNOTATION}.hasValue() ? [{_ANNOTATION}.value()] : []"),

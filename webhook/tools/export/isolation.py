@@ -7,7 +7,7 @@ container that has it (kubectl exec).
 from collections.abc import Iterable, Iterator
 
 from policies.finding import Severity
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
 from policies.rules.gpu_isolation import GPU_DEVICE_PREFIXES, GPU_DEVICES, HARMLESS, ID, VARIABLE, VOID
 from webhook.serving.admission import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
@@ -40,10 +40,12 @@ GPU_DEVICE_PATHS = (
 REMEDY = 'ask for GPUs in resources.limits ("nvidia.com/gpu": 1)'
 
 
-def pieces(vocabulary: Vocabulary, gpu_taints: Iterable[Toleration]) -> Iterator[Check | Injection]:
+def pieces(
+    resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]
+) -> Iterator[Check | Injection]:
     """Yield what gpu-isolation comes to; `gpu_taints` are the taints of GPU nodes, as tolerations."""
-    fraction = f"!({is_fraction_pod(vocabulary)})"
-    gpus = gpu_names(CONTAINERS, vocabulary)
+    fraction = f"!({is_fraction_pod(resource_mapping)})"
+    gpus = gpu_names(CONTAINERS, resource_mapping)
     asking = f"({CONTAINERS}).filter(c,\n  {indented(ASKS, 2)}).map(c, c.?name.orValue(''))"
     before = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield Injection(
@@ -67,17 +69,17 @@ def pieces(vocabulary: Vocabulary, gpu_taints: Iterable[Toleration]) -> Iterator
         description="No container sees GPUs that it did not ask for, by a variable or as files of the node.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD,),
-        variables=(("isFraction", is_fraction_pod(vocabulary)), gpus, ("spared", asking)),
+        variables=(("isFraction", is_fraction_pod(resource_mapping)), gpus, ("spared", asking)),
         findings=" +\n".join((*map(_exposed, LISTS), _mounted(CONTAINERS))),
     )
     yield Check(
         part="gpu-isolation.exposed-ephemeral",
         description="No ephemeral container sees GPUs, by a variable or as files of the node.",
         resources=(EPHEMERAL_CONTAINERS,),
-        variables=(("isFraction", is_fraction_pod(vocabulary)), ("spared", before)),
+        variables=(("isFraction", is_fraction_pod(resource_mapping)), ("spared", before)),
         findings=" +\n".join((*map(_exposed, EPHEMERAL), _mounted(_ADDED))),
     )
-    yield _advice(vocabulary, gpu_taints)
+    yield _advice(resource_mapping, gpu_taints)
 
 
 _ADDED = f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.spared))"
@@ -136,7 +138,7 @@ def holds_gpu_devices(path: str) -> str:
 # ---- what is only warned of
 
 
-def _advice(vocabulary: Vocabulary, gpu_taints: Iterable[Toleration]) -> Check:
+def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Check:
     return Check(
         part="gpu-isolation.advice",
         description="Privileged containers on GPU nodes, and pods there that ask for no GPU, are told about.",
@@ -144,7 +146,7 @@ def _advice(vocabulary: Vocabulary, gpu_taints: Iterable[Toleration]) -> Check:
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD,),
         variables=(
-            *pod_asks(vocabulary),
+            *pod_asks(resource_mapping),
             ("tolerated", _tolerated(gpu_taints)),
             ("madeByDaemonSet", _made_by_daemonset()),
         ),

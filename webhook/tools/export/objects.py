@@ -35,7 +35,7 @@ EPHEMERAL_CONTAINERS: Object = {
 }
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyFragment(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule comes to in CEL: which requests it looks at, and the expressions, named for the reader."""
 
     part: str
@@ -46,7 +46,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[Named, ...] = ()
 
 
-class Check(Piece, frozen=True, kw_only=True):
+class Check(PolicyFragment, frozen=True, kw_only=True):
     """A ValidatingAdmissionPolicy. `findings` is a list of sentences; the request is in order where it is empty."""
 
     findings: str
@@ -54,7 +54,7 @@ class Check(Piece, frozen=True, kw_only=True):
     of_templates: bool = False
 
 
-class Injection(Piece, frozen=True, kw_only=True):
+class Injection(PolicyFragment, frozen=True, kw_only=True):
     """A MutatingAdmissionPolicy. `patch` is a list of JSONPatch operations."""
 
     patch: str
@@ -112,7 +112,7 @@ def object_name(place: Place, part: str) -> str:
     return name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
 
 
-def _common(piece: Piece, place: Place) -> Object:
+def _common(piece: PolicyFragment, place: Place) -> Object:
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(piece.resources)}
     if place.excluded:
         constraints["namespaceSelector"] = {
@@ -144,7 +144,9 @@ def _named(expressions: Sequence[Named]) -> list[Object]:
     return [{"name": name, "expression": expression} for name, expression in expressions]
 
 
-def _pair(kind: str, version: str, spec: Object, binding: Object, piece: Piece, place: Place) -> list[Object]:
+def _pair(
+    kind: str, version: str, spec: Object, binding: Object, piece: PolicyFragment, place: Place
+) -> list[Object]:
     name = object_name(place, piece.part)
     metadata = {
         "name": name,

@@ -6,7 +6,7 @@ policy runs. Of the templates inside custom resources (PyTorchJob, RayCluster) n
 
 from collections.abc import Iterator
 
-from policies.gpus.resource_mapping import Measure, Vocabulary
+from policies.gpus.resource_mapping import Measure, ResourceMapping
 from policies.rules.gpu_requests import ID, Options
 from webhook.tools.export import templates
 from webhook.tools.export.cel import (
@@ -32,14 +32,17 @@ _EXTENDED = "!name.contains('kubernetes.io/') && !name.startsWith('requests.')"
 _JOINED = ".filter(told, told != '').join('; ')"
 
 
-def pieces(vocabulary: Vocabulary, options: Options, kinds: templates.Kinds) -> Iterator[Check]:
+def pieces(resource_mapping: ResourceMapping, options: Options, kinds: templates.Kinds) -> Iterator[Check]:
     known = templates.expressible(kinds)
     yield Check(
         part="gpu-requests",
         description="GPUs are asked for in whole numbers, by equal requests and limits, and no more than allowed.",
         resources=(PODS,),
-        conditions=(NOT_A_MIRROR_POD, may_ask(vocabulary)),
-        variables=(("written", "[{'path': dyn(''), 'pod': dyn(object)}]"), *_variables(vocabulary, options)),
+        conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
+        variables=(
+            ("written", "[{'path': dyn(''), 'pod': dyn(object)}]"),
+            *_variables(resource_mapping, options),
+        ),
         findings=_findings(options),
     )
     yield Check(
@@ -47,13 +50,13 @@ def pieces(vocabulary: Vocabulary, options: Options, kinds: templates.Kinds) -> 
         description="The same in the pod templates of workloads, when they are written.",
         resources=templates.resources(known),
         conditions=(templates.WRITTEN_BY_SOMEBODY,),
-        variables=(*templates.variables(known), *_variables(vocabulary, options)),
+        variables=(*templates.variables(known), *_variables(resource_mapping, options)),
         findings=_findings(options),
         of_templates=True,
     )
 
 
-def _variables(vocabulary: Vocabulary, options: Options) -> Iterator[Named]:
+def _variables(resource_mapping: ResourceMapping, options: Options) -> Iterator[Named]:
     """Yield the variables between `written`, the pods as they stand there, and the findings."""
     containers = ("containers", "initContainers")
     lists = (f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in containers)
@@ -73,11 +76,11 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
     yield (
         "gpus",
         "variables.named.transformList(i, name, i == variables.named.indexOf(name) && (\n"
-        f"  {indented(names_gpu('name', vocabulary), 2)}), name)",
+        f"  {indented(names_gpu('name', resource_mapping), 2)}), name)",
     )
-    counted = names_gpu("name", vocabulary, lambda measure: measure.is_count)
+    counted = names_gpu("name", resource_mapping, lambda measure: measure.is_count)
     yield "counted", f"variables.gpus.filter(name,\n  {indented(counted, 2)})"
-    percentages = names_gpu("name", vocabulary, PERCENTAGES.__contains__)
+    percentages = names_gpu("name", resource_mapping, PERCENTAGES.__contains__)
     yield "percentages", f"variables.gpus.filter(name,\n  {indented(percentages, 2)})"
     yield "amounts", _amounts(options)
     if options.max_per_pod is not None:

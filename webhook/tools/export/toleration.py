@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import Vocabulary
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
 from policies.rules.gpu_toleration import covers
 from webhook.tools.export import pinning
@@ -22,7 +22,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def pieces(
-    vocabulary: Vocabulary, tolerations: Sequence[Toleration], catalogue: ClassCatalogue
+    resource_mapping: ResourceMapping, tolerations: Sequence[Toleration], catalogue: ClassCatalogue
 ) -> Iterator[Injection]:
     wanted = list(wanted_tolerations(tolerations, catalogue))
     if not wanted:
@@ -32,9 +32,9 @@ def pieces(
         part="gpu-toleration",
         description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
         resources=(PODS,),
-        conditions=(NOT_A_MIRROR_POD, may_ask(vocabulary)),
+        conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
         variables=(
-            *pod_asks(vocabulary),
+            *pod_asks(resource_mapping),
             *(pinning.variables(catalogue) if of_classes else ()),
             ("wanted", f"variables.asks ? {_listed(wanted)} : []"),
             ("missing", _MISSING),

@@ -20,7 +20,7 @@ from policies.rules import (
 EVERY_POLICY = ""
 
 
-class Gap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Unsupported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that is not exported: of which rule, what of it, why; `policy` where it is one policy's doing."""
 
     rule: str
@@ -80,31 +80,31 @@ _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def of_binding(binding: Binding, other_kinds: Sequence[str]) -> Iterator[Gap]:
+def of_binding(binding: Binding, other_kinds: Sequence[str]) -> Iterator[Unsupported]:
     """Yield what is never exported of this rule, with these options; `other_kinds` have pods that CEL does not find."""
     rule_id, options = binding.rule.id, binding.options
     for what, why in _STATIC.get(rule_id, ()):
-        yield Gap(rule=rule_id, what=what, why=why)
+        yield Unsupported(rule=rule_id, what=what, why=why)
     if isinstance(options, gpu_requests.Options) and other_kinds:
-        yield Gap(
+        yield Unsupported(
             rule=rule_id,
             what=f"some or all pods of {', '.join(other_kinds)}",
             why="they are put together from several parts, or lie in lists of lists, of which CEL can make no list",
         )
     if isinstance(options, gpu_requests.Options) and options.complete_limits:
-        yield Gap(
+        yield Unsupported(
             rule=rule_id,
             what="completeLimits",
             why="without the webhook such pods are refused by the API server itself",
         )
     if isinstance(options, gpu_class.Options) and ANY in options.allowed:
-        yield Gap(
+        yield Unsupported(
             rule=rule_id, what="entitlement", why="every class is allowed, so there is nothing to refuse"
         )
 
 
-def not_injected(policy: str, binding: Binding, mode: str) -> Gap:
-    return Gap(
+def not_injected(policy: str, binding: Binding, mode: str) -> Unsupported:
+    return Unsupported(
         rule=binding.rule.id,
         policy=policy,
         what="what it adds",
@@ -112,8 +112,8 @@ def not_injected(policy: str, binding: Binding, mode: str) -> Gap:
     )
 
 
-def without_mutations(rule_id: str) -> Gap:
-    return Gap(
+def without_mutations(rule_id: str) -> Unsupported:
+    return Unsupported(
         rule=rule_id,
         what="what it adds",
         why="needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is switched on",

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from webhook.tools.export.admission_policies import Backstop
+from webhook.tools.export.admission_policies import AdmissionPolicies
 from webhook.tools.export.objects import LABELS, Object
 
 WIDTH = 110
@@ -30,7 +30,7 @@ def _block(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _block)
 
 
-def header(backstop: Backstop, version: str, as_of: str) -> str:
+def header(backstop: AdmissionPolicies, version: str, as_of: str) -> str:
     """Return the comment that says what this is, what is not in it, and what of it ends by itself."""
     lines = [
         f"# Rules of gpu-admission as policies of the API server itself, from configuration {version} as of {as_of}.",
@@ -64,7 +64,7 @@ def as_yaml(objects: tuple[Object, ...]) -> str:
     )
 
 
-def as_json(backstop: Backstop, version: str, as_of: str) -> str:
+def as_json(backstop: AdmissionPolicies, version: str, as_of: str) -> str:
     """Return a List that kubectl applies, with `notExported`, `ending`, `configuration` and `asOf` beside its items."""
     document = {
         "apiVersion": "v1",

@@ -6,9 +6,9 @@ import pytest
 
 from policies.quota.amounts import Vector
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.decide import Reason, Reservation, Shortfall, decide
-from policies.quota.ledger.entries import Entries, Entry
-from policies.quota.ledger.row import Row
+from policies.quota.ledger.decide import Reason, ReservationRequest, Shortfall, decide
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation, Reservations
 
 Amounts = dict[str, int | str]
 
@@ -17,20 +17,20 @@ def amounts(**by_name: int | str) -> Vector:
     return {name if name == "gpus" else f"classes/{name}": Fraction(value) for name, value in by_name.items()}
 
 
-def row(hard: Vector, used: Vector | None, *entries: Entry) -> Row:
-    return Row(
+def row(hard: Vector, used: Vector | None, *entries: Reservation) -> QuotaLedger:
+    return QuotaLedger(
         quota_uid="q",
         generation=1,
         hard=hard,
         unpinned=Unpinned.TOTAL_ONLY,
         used=used,
-        entries=Entries.of(*entries),
+        entries=Reservations.of(*entries),
         class_catalogue="c",
     )
 
 
-def creation(uid: str, **demand: int | str) -> Reservation:
-    return Reservation.creation(uid, amounts(**demand), "c")
+def creation(uid: str, **demand: int | str) -> ReservationRequest:
+    return ReservationRequest.creation(uid, amounts(**demand), "c")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def creation(uid: str, **demand: int | str) -> Reservation:
 def test_one_request(
     hard: Amounts, used: Amounts | None, held: Amounts, asked: Amounts, want: Reason
 ) -> None:
-    entries = [Entry("before", amounts(**held))] if held else []
+    entries = [Reservation("before", amounts(**held))] if held else []
     before = row(amounts(**hard), None if used is None else amounts(**used), *entries)
     decided = decide(before, [creation("pod", **asked)])
     (verdict,) = decided.verdicts
@@ -82,7 +82,7 @@ def test_one_request(
 
 def test_another_class_catalogue_denies() -> None:
     before = row(amounts(gpus=1), amounts(gpus=0))
-    (verdict,) = decide(before, [Reservation.creation("pod", amounts(gpus=1), "other")]).verdicts
+    (verdict,) = decide(before, [ReservationRequest.creation("pod", amounts(gpus=1), "other")]).verdicts
     assert verdict.reason is Reason.OTHER_CATALOGUE
 
 
@@ -123,14 +123,14 @@ def test_an_exceeded_quota_has_nothing_free_and_not_less() -> None:
     ],
 )
 def test_of_a_change_only_what_grows(before: Amounts, after: Amounts, want: Amounts) -> None:
-    entry = Reservation.change("pod", "r1", amounts(**before), amounts(**after), "c", version=7).entry
+    entry = ReservationRequest.change("pod", "r1", amounts(**before), amounts(**after), "c", version=7).entry
     assert (entry.id, entry.is_change, entry.object_uid) == ("pod/r1", True, "pod")
     assert (entry.demand, entry.version) == (amounts(**want), 7)
 
 
 def test_a_change_without_growth_passes_an_exceeded_quota() -> None:
     before = row(amounts(gpus=1), amounts(gpus=9))
-    change = Reservation.change("pod", "r1", amounts(gpus=2), amounts(gpus=1), "c", version=7)
+    change = ReservationRequest.change("pod", "r1", amounts(gpus=2), amounts(gpus=1), "c", version=7)
     assert decide(before, [change]).verdicts[0].allowed
 
 

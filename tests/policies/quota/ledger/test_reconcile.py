@@ -5,10 +5,10 @@ from fractions import Fraction
 import pytest
 
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.decide import Reason, Reservation, decide
-from policies.quota.ledger.entries import Entries, Entry
-from policies.quota.ledger.reconcile import Listing, Refused, Settled, Stored, initialise, settle
-from policies.quota.ledger.row import Revisions, Row
+from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, Stored, initialise, reconcile
+from policies.quota.ledger.reservations import Reservation, Reservations
 
 BEFORE = {"gpus": Fraction(1)}
 AFTER = {"gpus": Fraction(2)}
@@ -30,20 +30,20 @@ AFTER = {"gpus": Fraction(2)}
 def test_a_change_goes_by_the_version_that_is_listed(
     reviewed: int, listed: Stored | None, goes: bool
 ) -> None:
-    row = Row(
+    row = QuotaLedger(
         quota_uid="q",
         generation=1,
         hard={"gpus": Fraction(4)},
         unpinned=Unpinned.TOTAL_ONLY,
         used={"gpus": Fraction(1)},
-        entries=Entries.of(Entry("pod/request", {"gpus": Fraction(1)}, reviewed)),
+        entries=Reservations.of(Reservation("pod/request", {"gpus": Fraction(1)}, reviewed)),
         class_catalogue="c",
     )
     listing = Listing.of(
         {"pod": listed} if listed else {}, Revisions(), quota_uid="q", generation=1, catalogue="c"
     )
-    settled = settle(row, listing, frozenset())
-    assert isinstance(settled, Settled)
+    settled = reconcile(row, listing, frozenset())
+    assert isinstance(settled, Reconciled)
     assert ("pod/request" not in settled.row.entries) is goes
     assert settled.confirmed == (("pod/request",) if goes else ())
 
@@ -59,22 +59,22 @@ def test_a_change_goes_by_the_version_that_is_listed(
 def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight(
     objects: dict[str, Stored], matured: frozenset[str], want: Reason
 ) -> None:
-    row = Row(
+    row = QuotaLedger(
         quota_uid="q",
         generation=1,
         hard={"gpus": Fraction(4)},
         unpinned=Unpinned.TOTAL_ONLY,
         used={"gpus": Fraction(0)},
-        entries=Entries.of(Entry("pod", BEFORE)),
+        entries=Reservations.of(Reservation("pod", BEFORE)),
         class_catalogue="before",
     )
     listing = Listing.of(objects, Revisions(), quota_uid="q", generation=1, catalogue="after")
-    assert settle(row, listing, matured) is Refused.OTHER_CATALOGUE
+    assert reconcile(row, listing, matured) is Refused.OTHER_CATALOGUE
 
     for _ in range(2):  # a second count while nothing has changed changes nothing
         settled = initialise(row, listing, matured, waited=True)
-        assert isinstance(settled, Settled)
+        assert isinstance(settled, Reconciled)
         row = settled.row
     for catalogue, answer in (("before", Reason.OTHER_CATALOGUE), ("after", want)):
-        (verdict,) = decide(row, [Reservation.creation("next", BEFORE, catalogue)]).verdicts
+        (verdict,) = decide(row, [ReservationRequest.creation("next", BEFORE, catalogue)]).verdicts
         assert verdict.reason is answer

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from webhook.configuration.loader import load_directory
-from webhook.tools.export.admission_policies import Backstop, Wish, backstop
+from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, backstop
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\n"
@@ -21,14 +21,14 @@ def policy(name: str, spec: str, rules: str = "") -> str:
 
 @pytest.fixture
 def exported(tmp_path: Path) -> Any:
-    def export(*documents: str, **wish: Any) -> Backstop:
+    def export(*documents: str, **wish: Any) -> AdmissionPolicies:
         (tmp_path / "p.yaml").write_text("---\n".join(documents))
-        return backstop(load_directory(tmp_path if documents else None), Wish(now=NOW, **wish))
+        return backstop(load_directory(tmp_path if documents else None), ExportOptions(now=NOW, **wish))
 
     return export
 
 
-def names(made: Backstop, kind: str = "") -> list[str]:
+def names(made: AdmissionPolicies, kind: str = "") -> list[str]:
     return [
         each["metadata"]["name"].removeprefix("gpu-admission.")
         for each in made.objects
@@ -36,7 +36,7 @@ def names(made: Backstop, kind: str = "") -> list[str]:
     ]
 
 
-def actions(made: Backstop) -> dict[str, list[str]]:
+def actions(made: AdmissionPolicies) -> dict[str, list[str]]:
     return {
         each["metadata"]["name"].removeprefix("gpu-admission."): each["spec"]["validationActions"]
         for each in made.objects
@@ -44,7 +44,7 @@ def actions(made: Backstop) -> dict[str, list[str]]:
     }
 
 
-def conditions(made: Backstop, name: str) -> dict[str, str]:
+def conditions(made: AdmissionPolicies, name: str) -> dict[str, str]:
     (found,) = [
         each for each in made.objects
         if each["metadata"]["name"] == f"gpu-admission.{name}" and not each["kind"].endswith("Binding")

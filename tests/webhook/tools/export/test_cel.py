@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from policies.gpus.resource_mapping import Measure, ResourcePattern, Vocabulary, VocabularySpec
+from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.rules.gpu_isolation import holds_gpu_devices
 from webhook.configuration.loader import load_directory
 from webhook.tools.export.cel import fits, glob_regex, names_gpu, text
@@ -101,11 +101,11 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gpu_names_are_those_of_the_vocabulary(name: str) -> None:
-    vocabulary = load_directory(None).vocabulary
-    resource = vocabulary.resource(name)
+    resource_mapping = load_directory(None).resource_mapping
+    resource = resource_mapping.resource(name)
 
-    assert evaluated(names_gpu("name", vocabulary), name) is (resource is not None)
-    counted = names_gpu("name", vocabulary, lambda measure: measure.is_count)
+    assert evaluated(names_gpu("name", resource_mapping), name) is (resource is not None)
+    counted = names_gpu("name", resource_mapping, lambda measure: measure.is_count)
     assert evaluated(counted, name) is (resource is not None and resource.measure.is_count)
 
 
@@ -121,11 +121,11 @@ PATTERNS = st.lists(
 
 @given(PATTERNS, st.sampled_from(["g/a", "g/ab", "g/aab", "g/b", "g/c", "h/a", "g/"]))
 def test_the_first_pattern_that_fits_decides(patterns: list[ResourcePattern], name: str) -> None:
-    vocabulary = Vocabulary([VocabularySpec(resources=tuple(patterns))])
-    resource = vocabulary.resource(name)
+    resource_mapping = ResourceMapping([ResourceMappingSpec(resources=tuple(patterns))])
+    resource = resource_mapping.resource(name)
 
     for wanted in (frozenset(Measure), frozenset({Measure.DEVICES}), frozenset({Measure.MEMORY_MIB})):
-        condition = names_gpu("name", vocabulary, wanted.__contains__)
+        condition = names_gpu("name", resource_mapping, wanted.__contains__)
         assert evaluated(condition, name) is (resource is not None and resource.measure in wanted)
 
 

@@ -82,7 +82,7 @@ CHECKS = (
     ),
     Check(
         id="documents",
-        title="Policies, classes and vocabularies can be used, and none is paused",
+        title="Policies, classes and resource_mappings can be used, and none is paused",
         run=_documents,
     ),
 )

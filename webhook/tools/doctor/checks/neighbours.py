@@ -54,7 +54,7 @@ def _unseen(cluster: Cluster) -> Iterator[Told]:
     entry = next((e for e in cluster.entries(MUTATING) if e["name"] == PODS_ENTRY), None)
     if entry is None:
         return
-    vocabulary = cluster.vocabulary
+    resource_mapping = cluster.resource_mapping
     selector = entry.get("namespaceSelector") or {}
     meant = (
         wanted(cluster.names.namespace).configurations[MUTATING][PODS_ENTRY].get("namespaceSelector") or {}
@@ -63,7 +63,7 @@ def _unseen(cluster: Cluster) -> Iterator[Told]:
 
     def gpu_pod(raw: msgspec.Raw) -> _Held | None:
         pod = decode_pod(raw)
-        asks = vocabulary.pod_asks(pod) and not pod.is_terminal
+        asks = resource_mapping.pod_asks(pod) and not pod.is_terminal
         return _Held((pod.metadata and pod.metadata.name) or "") if asks else None
 
     for namespace in cluster.items("/api/v1/namespaces"):

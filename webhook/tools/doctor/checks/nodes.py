@@ -171,7 +171,7 @@ def _classes_without_nodes(cluster: Cluster) -> Iterator[Told]:
         phase=Phase.TEMPLATE,
         namespace="",
         classes=configuration.classes,
-        vocabulary=configuration.vocabulary,
+        resource_mapping=configuration.resource_mapping,
         nodes=NodeFacts(keys=keys, label_sets=frozenset(label_sets), pools=_pools(cluster)),
     )
     for owner, word, options in _named_classes(cluster):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policies.quota.ledger.row import Condition
+from policies.quota.ledger.quota_ledger import Condition
 from policies.quota.lint import resource_quota_findings
 from policies.quota.spec import QuotaSpec
 from webhook.configuration.documents import quota_problems
@@ -16,10 +16,10 @@ from webhook.tools.doctor.rights import Right
 
 
 def _resource_quotas(cluster: Cluster) -> Iterator[Told]:
-    vocabulary = cluster.vocabulary
+    resource_mapping = cluster.resource_mapping
     for quota in cluster.items("/api/v1/resourcequotas"):
         metadata, hard = quota["metadata"], quota.get("spec", {}).get("hard") or {}
-        for found in resource_quota_findings(hard, vocabulary):
+        for found in resource_quota_findings(hard, resource_mapping):
             yield Finding(
                 id="resource-quota-key",
                 severity=Severity.WARNING,
@@ -51,7 +51,7 @@ def _quota(raw: msgspec.Raw) -> tuple[QuotaRecord, QuotaSpec | None] | None:
 
 def _limits_nothing(configuration: Configuration, namespace: str, spec: QuotaSpec) -> Iterator[Finding]:
     """Tell what admission refuses in a new quota, and what a GPUClass that was deleted since leaves behind."""
-    for problem, kind in quota_problems(spec, configuration.classes, configuration.vocabulary):
+    for problem, kind in quota_problems(spec, configuration.classes, configuration.resource_mapping):
         yield Finding(
             id="quota-limits-nothing",
             object=f"GPUQuota/default in {namespace}",

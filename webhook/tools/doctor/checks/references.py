@@ -67,7 +67,7 @@ def _workloads(cluster: Cluster) -> Iterator[Workload]:
 
 
 def _reader(cluster: Cluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
-    vocabulary = cluster.vocabulary
+    resource_mapping = cluster.resource_mapping
 
     def read(raw: msgspec.Raw) -> Workload | None:
         stored = _OBJECT.decode(raw)
@@ -77,7 +77,7 @@ def _reader(cluster: Cluster, group: str, kind: str) -> Callable[[msgspec.Raw], 
         ):
             return None
         for _place, pod in workload_pods(group, kind, raw):
-            if vocabulary.pod_asks(pod):
+            if resource_mapping.pod_asks(pod):
                 return Workload(kind, stored.metadata.namespace, stored.metadata.name, pod)
         return None
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.quota.ledger.entries import LIMIT, Entries, EntriesError, Entry
+from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, ReservationsError
 
 ids = st.uuids().map(str)
 keys = st.sampled_from(
@@ -16,17 +16,17 @@ vectors = st.dictionaries(keys, st.fractions(min_value=Fraction(1, 99), max_valu
 
 
 @st.composite
-def entries(draw: st.DrawFn) -> Entry:
+def entries(draw: st.DrawFn) -> Reservation:
     demand = draw(vectors)
     if draw(st.booleans()):
-        return Entry(draw(ids), demand)
-    return Entry(f"{draw(ids)}/{draw(ids)}", demand, draw(st.integers(0, 2**63)))
+        return Reservation(draw(ids), demand)
+    return Reservation(f"{draw(ids)}/{draw(ids)}", demand, draw(st.integers(0, 2**63)))
 
 
 @given(st.lists(entries(), unique_by=lambda entry: entry.id))
-def test_what_is_written_is_read(some: list[Entry]) -> None:
-    written = Entries.of(*some)
-    read = Entries.parse(written.text)
+def test_what_is_written_is_read(some: list[Reservation]) -> None:
+    written = Reservations.of(*some)
+    read = Reservations.parse(written.text)
     assert read == written
     assert sorted(read, key=lambda entry: entry.id) == sorted(some, key=lambda entry: entry.id)
     assert written.size == len(written.text) + (1 if some else 0)
@@ -37,7 +37,9 @@ def test_what_is_written_is_read(some: list[Entry]) -> None:
 
 def test_equal_demands_share_a_line() -> None:
     demand = {"gpus": Fraction(1), "classes/nvidia-a100": Fraction(1)}
-    written = Entries.of(Entry("a", demand), Entry("b/r", {"gpus": Fraction(2, 7)}, 4711), Entry("c", demand))
+    written = Reservations.of(
+        Reservation("a", demand), Reservation("b/r", {"gpus": Fraction(2, 7)}, 4711), Reservation("c", demand)
+    )
     assert written.text == "classes/nvidia-a100=1 gpus=1 | a c\ngpus=2/7 >4711 | b/r"
 
 
@@ -47,7 +49,7 @@ def test_a_thousand_pods_of_a_job_take_some_37_characters_each() -> None:
         "classes/nvidia-a100": Fraction(1),
         "resources/nvidia.com/gpu": Fraction(1),
     }
-    written = Entries.of(*(Entry(f"{number:036d}", demand) for number in range(1000)))
+    written = Reservations.of(*(Reservation(f"{number:036d}", demand) for number in range(1000)))
     assert (
         len(written.text) == 1000 * 37 + len("classes/nvidia-a100=1 gpus=1 resources/nvidia.com/gpu=1 | ") - 1
     )
@@ -55,8 +57,8 @@ def test_a_thousand_pods_of_a_job_take_some_37_characters_each() -> None:
 
 
 def test_an_id_that_is_there_stays_what_it_is() -> None:
-    first = Entries.of(Entry("a", {"gpus": Fraction(1)}))
-    assert first.plus([Entry("a", {"gpus": Fraction(2)})]) == first
+    first = Reservations.of(Reservation("a", {"gpus": Fraction(1)}))
+    assert first.plus([Reservation("a", {"gpus": Fraction(2)})]) == first
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,6 @@ def test_an_id_that_is_there_stays_what_it_is() -> None:
     ],
 )
 def test_a_damaged_text_is_an_error(text: str, want: str) -> None:
-    with pytest.raises(EntriesError) as error:
-        Entries.parse(text)
+    with pytest.raises(ReservationsError) as error:
+        Reservations.parse(text)
     assert want in str(error.value)

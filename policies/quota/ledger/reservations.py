@@ -1,6 +1,6 @@
 """Reservations, and the one compact string that holds them in the row.
 
-An entry is demand promised to what the API server has not stored yet. Entries of equal demand share one line, because a
+An entry is demand promised to what the API server has not stored yet. Reservations of equal demand share one line, because a
 thousand pods of one Job are a thousand equal demands:
 
     gpus=1 classes/nvidia-a100=1 resources/nvidia.com/gpu=1 | 5f0c… 77ab…
@@ -25,11 +25,11 @@ _ITEMS, _AND_IDS, _LINES = " ", " | ", "\n"
 _NEWER_THAN = ">"
 
 
-class EntriesError(ValueError):
+class ReservationsError(ValueError):
     """The text is none that this module wrote; the message says where."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Reservation(msgspec.Struct, frozen=True):
     """Demand reserved under an id: the uid of a new object, or `uid/request uid` for a change of a stored one.
 
     Of a change, `demand` holds only what grows, and `version` is the resourceVersion of the object as it was reviewed, on
@@ -49,28 +49,28 @@ class Entry(msgspec.Struct, frozen=True):
         return self.id.partition("/")[0]
 
 
-class Entries:
+class Reservations:
     """The entries of a row. Immutable: `plus` and `without` return others."""
 
     def __init__(self, heads: Mapping[str, str]) -> None:
         self._heads = heads  # id → its line up to the ids; order of arrival
 
     @classmethod
-    def of(cls, *entries: Entry) -> "Entries":
+    def of(cls, *entries: Reservation) -> "Reservations":
         return cls({}).plus(entries)
 
     @classmethod
-    def parse(cls, text: str) -> "Entries":
-        """Read what `text` wrote. Raises EntriesError: a row that cannot be read must not count as an empty one."""
+    def parse(cls, text: str) -> "Reservations":
+        """Read what `text` wrote. Raises ReservationsError: a row that cannot be read must not count as an empty one."""
         heads: dict[str, str] = {}
         for number, line in enumerate(text.splitlines(), start=1):
             head, separator, ids = line.partition(_AND_IDS)
             if not separator:
-                raise EntriesError(f"line {number} of the entries has no ids")
+                raise ReservationsError(f"line {number} of the entries has no ids")
             _read(head)
             for entry_id in ids.split(_ITEMS):
                 if not entry_id or entry_id in heads:
-                    raise EntriesError(
+                    raise ReservationsError(
                         f"line {number} of the entries has an id that is empty or there already"
                     )
                 heads[entry_id] = head
@@ -90,7 +90,7 @@ class Entries:
         ids = sum(map(len, self._heads)) + len(self._heads)
         return ids + sum(len(head) + len(_AND_IDS) for head in set(self._heads.values()))
 
-    def cost(self, entry: Entry) -> int:
+    def cost(self, entry: Reservation) -> int:
         """Return how many characters the entry adds at most: entries that come together may share a line."""
         head = _head(entry)
         shared = head in self._heads.values()
@@ -110,36 +110,40 @@ class Entries:
     def __contains__(self, entry_id: object) -> bool:
         return entry_id in self._heads
 
-    def __iter__(self) -> Iterator[Entry]:
-        return (Entry(entry_id, *_read(head)) for entry_id, head in self._heads.items())
+    def __iter__(self) -> Iterator[Reservation]:
+        return (Reservation(entry_id, *_read(head)) for entry_id, head in self._heads.items())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Entries) and self._heads == other._heads
+        return isinstance(other, Reservations) and self._heads == other._heads
 
     def __hash__(self) -> int:
         return hash(frozenset(self._heads))
 
     def __repr__(self) -> str:
-        return f"Entries({self.text!r})"
+        return f"Reservations({self.text!r})"
 
     def of_object(self, uid: str) -> tuple[str, ...]:
         """Return the ids of an object's creation and changes."""
         return tuple(entry_id for entry_id in self._heads if entry_id.partition("/")[0] == uid)
 
-    def plus(self, entries: Iterable[Entry]) -> "Entries":
+    def plus(self, entries: Iterable[Reservation]) -> "Reservations":
         """Return these and `entries`; an id that is there stays what it is."""
         heads = dict(self._heads)
         for entry in entries:
             heads.setdefault(entry.id, _head(entry))
-        return Entries(heads)
+        return Reservations(heads)
 
-    def without(self, ids: Iterable[str]) -> "Entries":
+    def without(self, ids: Iterable[str]) -> "Reservations":
         """Return these but `ids`."""
         gone = frozenset(ids)
-        return Entries({key: head for key, head in self._heads.items() if key not in gone}) if gone else self
+        return (
+            Reservations({key: head for key, head in self._heads.items() if key not in gone})
+            if gone
+            else self
+        )
 
 
-def _head(entry: Entry) -> str:
+def _head(entry: Reservation) -> str:
     items = [f"{key}={amount}" for key, amount in texts(entry.demand).items()]
     if entry.version:
         items.append(f"{_NEWER_THAN}{entry.version}")
@@ -151,9 +155,9 @@ def _read(head: str) -> tuple[Vector, int]:
     """Return demand and version of a line's head; callers share the vector and must not change it."""
     amounts, marked, version = head.partition(_ITEMS + _NEWER_THAN)
     if marked and not (version.isascii() and version.isdigit()):
-        raise EntriesError(f"the entries hold {head[:80]!r}: {version!r} is no resourceVersion")
+        raise ReservationsError(f"the entries hold {head[:80]!r}: {version!r} is no resourceVersion")
     pairs = (item.partition("=") for item in amounts.split(_ITEMS))
     try:
         return parse_vector({key: amount for key, _, amount in pairs}), int(version or 0)
     except VectorError as error:
-        raise EntriesError(f"the entries hold {head[:80]!r}: {error}") from None
+        raise ReservationsError(f"the entries hold {head[:80]!r}: {error}") from None

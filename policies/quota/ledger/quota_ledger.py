@@ -10,7 +10,7 @@ import msgspec
 
 from policies.quota.amounts import Vector
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.entries import Entries
+from policies.quota.ledger.reservations import Reservations
 
 HOLDERS_SHOWN = 5
 """Largest holders that are told per dimension."""
@@ -50,7 +50,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force and the state counted under it, of one quota object.
 
     `used` is None until the quota was initialised. Otherwise it holds every dimension that is used, and each one of
@@ -65,7 +65,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     hard: Vector
     unpinned: Unpinned
     used: Vector | None = None
-    entries: Entries = Entries({})
+    entries: Reservations = Reservations({})
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
     observed_generation: int = 0
