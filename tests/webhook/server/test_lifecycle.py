@@ -193,14 +193,26 @@ def test_worker_does_not_outlive_its_master(directory: Path) -> None:
 
 
 def test_slow_scrapers_do_not_pile_up(directory: Path) -> None:
-    with serving(directory) as server:
-        slow = [socket.create_connection(("127.0.0.1", server.metrics_port)) for _ in range(30)]
+    with serving(directory) as server, contextlib.ExitStack() as slow:
+        for _ in range(30):
+            slow.enter_context(socket.create_connection(("127.0.0.1", server.metrics_port)))
         time.sleep(0.5)
         assert server.worker().num_threads() < 32 + 8 + 5
-        for each in slow:
-            each.close()
-        time.sleep(0.5)
         assert "gpu_admission_connections" in server.scrape()
+
+
+def test_line_that_says_serving_comes_when_it_is_true(directory: Path) -> None:
+    """Whoever waits for it connects, and may end the process, at once: the handlers of the signals must be there."""
+    for _ in range(5):
+        with serving(directory) as server:
+            server.plain_socket().close()
+            assert server.stop() == 0
+
+
+def test_line_that_says_serving_waits_for_the_site(directory: Path) -> None:
+    code, said = start_in_vain(directory, refuse=True)
+    assert code == 2
+    assert "serving https://" not in said
 
 
 @pytest.mark.parametrize(
