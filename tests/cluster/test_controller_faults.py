@@ -19,7 +19,7 @@ from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kin
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
-from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 
 QUICK = WatchTimings(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
 A_WRITE = 2000

@@ -15,10 +15,18 @@ from webhook.commands.quota_report import HolderOfQuota, QuotaReport, print_json
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.reading import read_chosen
 from webhook.configuration.snapshot import Configuration
-from webhook.controller.claims import ClaimReader, claims_resource
-from webhook.controller.nodes import NODES, node_reader
-from webhook.controller.pods import PODS, Labels, PodReader
-from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import (
+    NODES,
+    PODS,
+    QUOTAS,
+    ClaimReader,
+    Labels,
+    PodReader,
+    QuotaRecord,
+    claims_resource,
+    node_reader,
+    quota_record,
+)
 
 FAILED = 1
 NO_QUOTA = "there is no GPUQuota"

@@ -16,10 +16,9 @@ from webhook.cluster.leader import Leader
 from webhook.configuration.snapshot import Configuration
 from webhook.controller.counting import Counting, catalogue_of
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.reconciler import QuotaReconciler
+from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.reservation_ages import ReservationAges
-from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerError
 
@@ -177,3 +176,48 @@ class Controller:
 
 def _spec(row: QuotaLedger) -> tuple[str, int]:
     return row.quota_uid, row.generation
+
+
+class WorkQueue:
+    """Names and the moments at which they are due, for any number of workers."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        self._busy: set[str] = set()
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        with self._changed:
+            return len(self._due)
+
+    def add(self, name: str, delay: float = 0.0) -> None:
+        due = monotonic() + max(delay, 0.0)
+        with self._changed:
+            if due < self._due.get(name, float("inf")):
+                self._due[name] = due
+                self._changed.notify()
+
+    def remove(self, name: str) -> None:
+        with self._changed:
+            self._due.pop(name, None)
+
+    def take(self, seconds: float) -> str | None:
+        """Return the name that is due, waiting for one that long; `done` must be called with it."""
+        until = monotonic() + seconds
+        with self._changed:
+            while True:
+                now = monotonic()
+                free = [(due, name) for name, due in self._due.items() if name not in self._busy]
+                due, name = min(free, default=(float("inf"), ""))
+                if due <= now:
+                    del self._due[name]
+                    self._busy.add(name)
+                    return name
+                if now >= until:
+                    return None
+                self._changed.wait(min(due, until) - now)
+
+    def done(self, name: str) -> None:
+        with self._changed:
+            self._busy.discard(name)
+            self._changed.notify_all()

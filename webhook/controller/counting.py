@@ -19,9 +19,18 @@ from policies.quota.ledger.reconcile import Listing, Stored
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
 from webhook.configuration.snapshot import Configuration
-from webhook.controller.claims import ClaimReader, ClaimRecord, claims_resource
-from webhook.controller.nodes import NODES, NodeRecord, node_reader
-from webhook.controller.pods import PODS, Labels, PodReader, PodRecord
+from webhook.controller.records import (
+    NODES,
+    PODS,
+    ClaimReader,
+    ClaimRecord,
+    Labels,
+    NodeRecord,
+    PodReader,
+    PodRecord,
+    claims_resource,
+    node_reader,
+)
 
 GONE = Stored({}, terminal=True)
 """What was deleted, perhaps before it was ever counted: as good as ended, so that its reservation does not wait to expire."""
