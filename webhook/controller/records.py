@@ -1,19 +1,18 @@
-"""Pods as the controller keeps them: who they are, where they stand, and a blueprint from which their charge is computed.
+"""What the controller keeps of pods, ResourceClaims, nodes and GPUQuotas: who they are, and what their charge is computed from.
 
-Pods of one Job differ in name and node only, so they share one blueprint, and what was once computed for it: ten thousand
-pods are ten thousand short records. A pod that asks for no GPU is not kept at all.
+Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
+ten thousand short records. Pods that ask for no GPU are not kept. A claim costs the same whoever shares it, until it is deleted.
 """
 
 import threading
 from collections.abc import Callable, Mapping
-from collections.abc import Container as Collection
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import Container, Metadata, OwnerReference, Pod, PodSpec, Resources, decode_pod
+from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.quota.amounts import Vector
 from policies.quota.charge import Charge, Unpinned, charge_pod
 from policies.quota.claims import (
@@ -25,32 +24,54 @@ from policies.quota.claims import (
 )
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import NAME
-from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import CLUSTER, Resource
-from webhook.quota.documents import GROUP as QUOTA_GROUP
-from webhook.quota.documents import PLURAL, VERSION, DocumentError, decode_quota
+from webhook.cluster.objects import decode_metadata
+from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError, decode_quota
 
 PODS = Resource("/api/v1", "pods")
+NODES = Resource("/api/v1", "nodes")
+QUOTAS = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
+CLAIM_GROUP = "resource.k8s.io"
+CLAIM_VERSIONS = ("v1", "v1beta2", "v1beta1")
+"""Those that `policies.quota.claims` reads, the best first."""
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 Labels = tuple[tuple[str, str], ...]
-"""Labels of a node, sorted; only those that tell its class."""
+"""Labels of a node, sorted; only those by which classes select nodes."""
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):
-    """What of a pod its charge depends on, as compact JSON, and the charges that were computed from it."""
+    """What the charge of a pod or a claim depends on, as compact JSON, and the charges computed from it."""
 
     document: bytes
     charges: dict[tuple[Unpinned, Labels | None], Charge]
 
 
-class PodRecord(msgspec.Struct, frozen=True):
-    """A stored pod. `holder` is who is told to hold its GPUs: its controller (`Job/train`) or itself.
+class _Reader:
+    """Makes records under one configuration, equal blueprints once."""
 
-    `version` is the resourceVersion; `extended_claim` names the ResourceClaim that the scheduler made for what the pod asks
-    for by a resource name.
+    def __init__(self, classes: ClassCatalogue, resource_mapping: ResourceMapping) -> None:
+        self._classes = classes
+        self._resource_mapping = resource_mapping
+        self._blueprints: WeakValueDictionary[bytes, Blueprint] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def _blueprint(self, reduced: Pod | ResourceClaim) -> Blueprint:
+        document = msgspec.json.encode(reduced, order="sorted")
+        with self._lock:  # a refresh reads in another thread than the watch does
+            blueprint = self._blueprints.get(document)
+            if blueprint is None:
+                blueprint = self._blueprints[document] = Blueprint(document, {})
+            return blueprint
+
+
+class PodRecord(msgspec.Struct, frozen=True):
+    """A stored pod. `holder` is shown as the holder of its GPUs: its controller (`Job/train`) or the pod itself.
+
+    `version` is the resourceVersion; `extended_claim` names the ResourceClaim that the scheduler made for what the pod requests
+    by a resource name.
     """
 
     uid: str
@@ -81,19 +102,13 @@ class _Body(msgspec.Struct):
 _BODY = msgspec.json.Decoder(_Body)
 
 
-class PodReader:
-    """Makes records; `classes` and `resource_mapping` are those of the configuration in force."""
-
-    def __init__(self, classes: ClassCatalogue, resource_mapping: ResourceMapping) -> None:
-        self.classes = classes
-        self.resource_mapping = resource_mapping
-        self._blueprints: WeakValueDictionary[bytes, Blueprint] = WeakValueDictionary()
-        self._lock = threading.Lock()
+class PodReader(_Reader):
+    """Makes records of pods, and computes what they cost."""
 
     def record(self, raw: msgspec.Raw) -> PodRecord | None:
-        """Return the record of a pod in JSON, None for one that costs nothing."""
+        """Return the record of a pod in JSON, None if it costs nothing."""
         pod = decode_pod(raw)
-        if not self.resource_mapping.pod_asks(pod) and not pod.body.overhead:
+        if not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
             return None
         body = _BODY.decode(raw)
         metadata, status = body.metadata, body.status or _Status()
@@ -102,41 +117,32 @@ class PodReader:
             uid=metadata.uid or "",
             namespace=metadata.namespace or "",
             name=metadata.name or "",
-            holder=holder(metadata, "Pod"),
+            holder=_holder(metadata, "Pod"),
             node_name=pod.body.node_name or "",
             is_terminal=status.phase in TERMINAL_PHASES,
-            blueprint=self._blueprint(pod),
+            blueprint=self._blueprint(self._reduced(pod)),
             version=metadata.version,
             extended_claim=extended.resource_claim_name if extended else "",
         )
         return record if self.charge(record, Unpinned.TOTAL_ONLY, None).vector else None
 
     def charge(self, record: PodRecord, unpinned: Unpinned, labels: Labels | None) -> Charge:
-        """Return what the pod costs; `labels` are those of its node, None where it has none that is known."""
+        """Return what the pod costs; `labels` are those of its node, None if it has none or an unknown one."""
         key = (unpinned, labels)
         charge = record.blueprint.charges.get(key)
         if charge is None:
-            charge = charge_pod(
+            charge = record.blueprint.charges[key] = charge_pod(
                 decode_pod(record.blueprint.document),
-                classes=self.classes,
-                resource_mapping=self.resource_mapping,
+                classes=self._classes,
+                resource_mapping=self._resource_mapping,
                 unpinned=unpinned,
                 node_labels=None if labels is None else dict(labels),
             )
-            record.blueprint.charges[key] = charge
         return charge
-
-    def _blueprint(self, pod: Pod) -> Blueprint:
-        document = msgspec.json.encode(self._reduced(pod), order="sorted")
-        with self._lock:  # a refresh reads pods in another thread than the watch does
-            blueprint = self._blueprints.get(document)
-            if blueprint is None:
-                blueprint = self._blueprints[document] = Blueprint(document, {})
-            return blueprint
 
     def _reduced(self, pod: Pod) -> Pod:
         body = pod.body
-        named = {key.key for key in self.resource_mapping.fraction_annotations}
+        named = {key.key for key in self._resource_mapping.fraction_annotations}
         annotations = {key: text for key, text in pod.annotations.items() if key in named}
         return Pod(
             metadata=Metadata(annotations=annotations) if annotations else None,
@@ -151,17 +157,6 @@ class PodReader:
         )
 
 
-def holder(metadata: Metadata, kind: str) -> str:
-    """Return `Job/train` for what a controller owns, else `kind` and its own name."""
-    owner: OwnerReference | None = next((o for o in metadata.owner_references or () if o.controller), None)
-    return f"{owner.kind}/{owner.name}" if owner else f"{kind}/{metadata.name}"
-
-
-def labels_of(labels: Mapping[str, str], keys: frozenset[str]) -> Labels:
-    """Return the labels under `keys`, in an order that makes equal ones equal."""
-    return tuple(sorted((key, value) for key, value in labels.items() if key in keys))
-
-
 def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
     return containers and tuple(
         Container(
@@ -173,57 +168,20 @@ def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Conta
     )
 
 
-GROUP = "/apis/resource.k8s.io"
-VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""Those that `policies.quota.claims` reads, the best first."""
-
-
-class ClaimBlueprint(msgspec.Struct, weakref=True, eq=False):
-    """The spec of claims, as compact JSON, and the charges that were computed from it."""
-
-    document: bytes
-    charges: dict[Unpinned, Charge]
-
-
 class ClaimRecord(msgspec.Struct, frozen=True):
-    """A stored claim. `made_by_scheduler` is what tells whose it is, of one that says the scheduler made it."""
+    """A stored claim. `made_by_scheduler` identifies the pod of a claim whose annotation says that the scheduler made it."""
 
     uid: str
     namespace: str
     name: str
     holder: str
-    blueprint: ClaimBlueprint
+    blueprint: Blueprint
     version: int
     made_by_scheduler: ResourceClaim | None = None
 
 
-class _Version(msgspec.Struct):
-    version: str
-
-
-class _Group(msgspec.Struct):
-    versions: list[_Version]
-
-
-def claims_resource(api: ApiClient) -> Resource | None:
-    """Return where claims are served, None if this API server has none. Raises `errors.ApiError`."""
-    try:
-        group = msgspec.json.decode(api.get(GROUP), type=_Group)
-    except errors.NotFound:
-        return None
-    served = {each.version for each in group.versions}
-    version = next((version for version in VERSIONS if version in served), None)
-    return Resource(f"{GROUP}/{version}", "resourceclaims") if version else None
-
-
-class ClaimReader:
-    """Makes records; `classes` and `resource_mapping` are those of the configuration in force."""
-
-    def __init__(self, classes: ClassCatalogue, resource_mapping: ResourceMapping) -> None:
-        self._classes = classes
-        self._resource_mapping = resource_mapping
-        self._blueprints: WeakValueDictionary[bytes, ClaimBlueprint] = WeakValueDictionary()
-        self._lock = threading.Lock()
+class ClaimReader(_Reader):
+    """Makes records of claims, and computes what they cost."""
 
     def record(self, raw: msgspec.Raw) -> ClaimRecord:
         """Return the record of a claim in JSON."""
@@ -233,35 +191,36 @@ class ClaimReader:
             uid=metadata.uid or "",
             namespace=metadata.namespace or "",
             name=metadata.name or "",
-            holder=holder(metadata, "ResourceClaim"),
-            blueprint=self._blueprint(claim),
+            holder=_holder(metadata, "ResourceClaim"),
+            blueprint=self._blueprint(ResourceClaim(spec=claim.spec)),
             version=metadata.version,
             made_by_scheduler=_identity(metadata),
         )
 
     def charge(self, record: ClaimRecord, unpinned: Unpinned, charged: Mapping[str, PodRecord]) -> Vector:
-        """Return what the claim costs; `charged` are the live pods, by uid, that are charged for what they ask."""
+        """Return what the claim costs; `charged` are the live pods, by uid, that are charged for what they request."""
         special = record.made_by_scheduler
-        if special is not None and is_charged_with_its_pod(
-            special, by_scheduler=True, charged_pods=_pods_naming(record.name, charged)
-        ):
-            return {}
-        blueprint = record.blueprint
-        charge = blueprint.charges.get(unpinned)
+        if special is not None:
+            # Only the scheduler and the API server write a pod's status, which names the claim.
+            pods = frozenset(uid for uid, pod in charged.items() if pod.extended_claim == record.name)
+            if is_charged_with_its_pod(special, by_scheduler=True, charged_pods=pods):
+                return {}
+        key, blueprint = (unpinned, None), record.blueprint
+        charge = blueprint.charges.get(key)
         if charge is None:
-            claim = decode_claim(blueprint.document)
-            charge = blueprint.charges[unpinned] = charge_claim(
-                claim, classes=self._classes, resource_mapping=self._resource_mapping, unpinned=unpinned
+            charge = blueprint.charges[key] = charge_claim(
+                decode_claim(blueprint.document),
+                classes=self._classes,
+                resource_mapping=self._resource_mapping,
+                unpinned=unpinned,
             )
         return charge.vector
 
-    def _blueprint(self, claim: ResourceClaim) -> ClaimBlueprint:
-        document = msgspec.json.encode(ResourceClaim(spec=claim.spec), order="sorted")
-        with self._lock:
-            blueprint = self._blueprints.get(document)
-            if blueprint is None:
-                blueprint = self._blueprints[document] = ClaimBlueprint(document, {})
-            return blueprint
+
+def claims_resource(api: ApiClient) -> Resource | None:
+    """Return where claims are served, None if this API server has none. Raises `errors.ApiError`."""
+    version = api.served_version(CLAIM_GROUP, CLAIM_VERSIONS)
+    return Resource(f"/apis/{CLAIM_GROUP}/{version}", "resourceclaims") if version else None
 
 
 def _identity(metadata: Metadata) -> ResourceClaim | None:
@@ -272,49 +231,37 @@ def _identity(metadata: Metadata) -> ResourceClaim | None:
     return ResourceClaim(metadata=kept)
 
 
-def _pods_naming(claim: str, charged: Mapping[str, PodRecord]) -> Collection[str]:
-    """Return the pods whose status names the claim: only the scheduler and the API server write there."""
-    return frozenset(uid for uid, pod in charged.items() if pod.extended_claim == claim)
-
-
-NODES = Resource("/api/v1", "nodes")
+def _holder(metadata: Metadata, kind: str) -> str:
+    """Return `Job/train` for what a controller owns, else `kind` and its own name."""
+    owner = next((each for each in metadata.owner_references or () if each.controller), None)
+    return f"{owner.kind}/{owner.name}" if owner else f"{kind}/{metadata.name}"
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
+    """A node, with the labels by which classes select it."""
+
     uid: str
     name: str
     labels: Labels
     namespace: str = CLUSTER
 
 
-class _Metadata(msgspec.Struct):
-    uid: str
-    name: str
-    labels: dict[str, str] | None = None
-
-
-class _Node(msgspec.Struct):
-    metadata: _Metadata
-
-
-_NODE = msgspec.json.Decoder(_Node)
-
-
 def node_reader(label_keys: frozenset[str]) -> Callable[[msgspec.Raw], NodeRecord]:
-    """Return what makes a record of a node in JSON, keeping the labels under these keys."""
+    """Return a function that makes the record of a node in JSON, with the labels under these keys."""
 
     def record(raw: msgspec.Raw) -> NodeRecord:
-        metadata = _NODE.decode(raw).metadata
-        return NodeRecord(metadata.uid, metadata.name, labels_of(metadata.labels or {}, label_keys))
+        metadata = decode_metadata(raw)
+        labels = tuple((key, value) for key, value in metadata.sorted_labels if key in label_keys)
+        return NodeRecord(metadata.uid, metadata.name, labels)
 
     return record
 
 
-QUOTAS = Resource(f"/apis/{QUOTA_GROUP}/{VERSION}", PLURAL)
-
-
 class QuotaRecord(msgspec.Struct, frozen=True):
-    """The quota of a namespace; `row` is None where it cannot be read, and `problem` says why."""
+    """The quota of a namespace as its watch showed it last; `row` is None if it cannot be read, and `problem` says why.
+
+    Every swap reads the quota again.
+    """
 
     uid: str
     namespace: str
@@ -322,22 +269,9 @@ class QuotaRecord(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class _QuotaMetadata(msgspec.Struct):
-    name: str
-    namespace: str
-    uid: str
-
-
-class _Quota(msgspec.Struct):
-    metadata: _QuotaMetadata
-
-
-_QUOTA = msgspec.json.Decoder(_Quota)
-
-
 def quota_record(raw: msgspec.Raw) -> QuotaRecord | None:
-    """Return the record of a GPUQuota in JSON, None for one of a name that means nothing."""
-    metadata = _QUOTA.decode(raw).metadata
+    """Return the record of a GPUQuota in JSON, None for a name that has no meaning."""
+    metadata = decode_metadata(raw)
     if metadata.name != NAME:
         return None
     try:
