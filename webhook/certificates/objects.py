@@ -244,7 +244,7 @@ def _text(content: bytes) -> str:
     return b64encode(content).decode()
 
 
-PACE = WatchTimings(pause_most=5.0)
+TIMINGS = WatchTimings(pause_most=5.0)
 """A watch that was lost is taken up again within seconds; there are two or three of them."""
 
 
@@ -267,7 +267,7 @@ class ChangeSignal:
     def __init__(self, api: ApiClient, resources: Iterable[Resource]) -> None:
         self._rung = threading.Event()
         self._mirrors = [
-            Informer(api, each, _version, lambda _before, _after: self._rung.set(), pace=PACE)
+            Informer(api, each, _version, lambda _before, _after: self._rung.set(), timings=TIMINGS)
             for each in resources
         ]
 

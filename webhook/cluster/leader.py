@@ -22,7 +22,7 @@ API = "/apis/coordination.k8s.io/v1"
 
 
 class LeaseTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds; client-go's defaults. A leader that cannot renew stops after `renew`, before others may take over after `lease`."""
+    """Seconds; client-go's defaults. A leader that cannot renew stops after `renew`, before others take over after `lease`."""
 
     lease: int = 15
     renew: float = 10.0

@@ -73,16 +73,16 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
     for record in sorted(listed.items, key=lambda record: record.namespace):
         objects = _objects(api, configuration, record) if namespace else None
-        yield QuotaReport(record.namespace, record.row, record.problem, objects)
+        yield QuotaReport(record.namespace, record.ledger, record.problem, objects)
 
 
 def _objects(
     api: ApiClient, configuration: Configuration, record: QuotaRecord
 ) -> tuple[HolderOfQuota, ...] | None:
     """Return who holds the quota, most GPUs first."""
-    if record.row is None:
+    if record.ledger is None:
         return None
-    found = _holders(api, configuration, record.namespace, record.row.unpinned)
+    found = _holders(api, configuration, record.namespace, record.ledger.unpinned)
     return tuple(
         sorted(
             (held for held in found if held.demand),

@@ -265,7 +265,7 @@ class QuotaRecord(msgspec.Struct, frozen=True):
 
     uid: str
     namespace: str
-    row: QuotaLedger | None = None
+    ledger: QuotaLedger | None = None
     problem: str = ""
 
 
@@ -275,7 +275,7 @@ def quota_record(raw: msgspec.Raw) -> QuotaRecord | None:
     if metadata.name != NAME:
         return None
     try:
-        row = decode_quota(raw).versioned.row
+        ledger = decode_quota(raw).versioned.row
     except DocumentError as error:
         return QuotaRecord(metadata.uid, metadata.namespace, problem=str(error))
-    return QuotaRecord(metadata.uid, metadata.namespace, row)
+    return QuotaRecord(metadata.uid, metadata.namespace, ledger)

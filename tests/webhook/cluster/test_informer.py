@@ -117,7 +117,9 @@ def test_a_deletion_that_the_watch_told_is_remembered(tmp_path: Path) -> None:
 
     assert [each.name for each in snapshot.items] == ["a"]
     assert len(snapshot.deleted) == 1
-    assert snapshot.deleted.isdisjoint(each.uid for each in snapshot.items), "what is not kept is not remembered either"
+    assert snapshot.deleted.isdisjoint(each.uid for each in snapshot.items), (
+        "what is not kept is not remembered either"
+    )
 
 
 def test_an_event_may_come_in_pieces(tmp_path: Path) -> None:
