@@ -48,11 +48,10 @@ def main() -> None:
         ("imports across rooms", len(crossings), ""),
         ("edges between rooms", len(set(crossings)), ""),
     ]
-    for title, fits in (
-        (f"over {LONG} lines", lambda lines: lines > LONG),
-        (f"under {SHORT} lines", lambda lines: lines < SHORT),
+    for title, listed in (
+        (f"over {LONG} lines", [name for name, lines in real.items() if lines > LONG]),
+        (f"under {SHORT} lines", [name for name, lines in real.items() if lines < SHORT]),
     ):
-        listed = [name for name, lines in real.items() if fits(lines)]
         figures.append((title, len(listed), " ".join(listed)))
     for title, figure, names in figures:
         sys.stdout.write(f"{title:<26}{figure:>6}  {names}".rstrip() + "\n")
