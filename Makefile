@@ -17,7 +17,7 @@ help: ## show the commands
 .PHONY: run
 run: $(READY) ## serve the webhook over TLS on this machine and say how to try it
 	@$(BIN)/python examples/post.py --announce --url https://localhost:$(PORT)/mutate & \
-	exec $(BIN)/gpu-admission serve --self-signed .run/certs --config examples/policies --drain-seconds 0 \
+	exec $(BIN)/gpu-admission serve --standalone --self-signed .run/certs --config examples/policies --drain-seconds 0 \
 	  --host 127.0.0.1 --port $(PORT) --metrics-host 127.0.0.1 --metrics-port $(METRICS_PORT)
 
 .PHONY: test
