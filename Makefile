@@ -57,7 +57,7 @@ format: $(READY) ## format the code
 .PHONY: manifests
 manifests: $(READY) ## render deploy/static from the chart, and what doctor holds installations against
 	$(BIN)/python -m tests.deploy.manifests
-	UPDATE_WANTED=1 $(BIN)/python -m pytest -q tests/webhook/tools/doctor/test_wanted.py
+	UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/webhook/tools/doctor/test_expected.py
 
 .PHONY: lock
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files
