@@ -543,7 +543,7 @@ def test_what_else_is_mounted_is_read_only_and_for_the_init_container_alone(
         pytest.param(
             {URI: "ftp://host/m"},
             [
-                'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": is from no known source; write '
+                'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": is not from a supported source; write '
                 "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path "
                 "[model-warming]"
             ],

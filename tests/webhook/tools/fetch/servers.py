@@ -1,4 +1,4 @@
-"""A small web server that can be told to misbehave, and the stores that speak through it."""
+"""A small web server that misbehaves on request, and the stores that speak through it."""
 
 import base64
 import contextlib
@@ -76,7 +76,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             store.seen.append(Seen(self.command, self.path, self.headers))
             status = store.statuses.pop(0) if store.statuses else 0
         if status:
-            self.reply(status, b"told to")
+            self.reply(status, b"as the test says")
         elif store.redirect and self.path != urlsplit(store.redirect).path:
             self.reply(302, b"", Location=store.redirect)
         else:

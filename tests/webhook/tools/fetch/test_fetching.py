@@ -229,7 +229,7 @@ def test_another_source_replaces_the_files_of_the_first_but_no_others(
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])
-def test_damage_is_noticed_and_mended(warmer: Warmer, web: str, damage: str) -> None:
+def test_damage_is_noticed_and_repaired(warmer: Warmer, web: str, damage: str) -> None:
     assert warmer.run(f"{web}/llama/model.bin")[0] == 0
     file = warmer.destination / "model.bin"
     file.unlink() if damage == "missing" else file.write_bytes(b"short")
@@ -316,9 +316,9 @@ def test_progress_names_bytes_total_and_rate(warmer: Warmer, web: str, store: St
         pytest.param(
             "https://host/m?sig=hunter22", "/m", (), "holds a signature", id="signature-in-the-query"
         ),
-        pytest.param("https://host", "/m", (), "names no file", id="no-file"),
-        pytest.param("https://host/dir/", "/m", (), "names no file", id="folder-over-https"),
-        pytest.param("hf://gpt2", "/m", (), "names no model", id="hub-name-without-owner"),
+        pytest.param("https://host", "/m", (), "does not name a file", id="no-file"),
+        pytest.param("https://host/dir/", "/m", (), "does not name a file", id="folder-over-https"),
+        pytest.param("hf://gpt2", "/m", (), "does not name a model", id="hub-name-without-owner"),
         pytest.param("s3://models/k?versionId=3", "/m", (), "only https:// may have", id="query-on-s3"),
         pytest.param("https://host/m#sha256=12", "/m", (), "64 hexadecimal digits", id="short-checksum"),
         pytest.param(
