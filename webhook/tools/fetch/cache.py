@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from policies.models.warming.model_uri import ModelURI
 from webhook.tools.fetch.report import FetchReport, LastingError
@@ -47,7 +47,7 @@ class ModelCache:
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
-    def lock(self, wait: float, report: FetchReport) -> Any:
+    def lock(self, wait: float, report: FetchReport) -> TextIO:
         """Lock the cache and return the file that holds the lock until the process ends; it names its holder.
 
         Raises `LastingError` after `wait` seconds.
@@ -55,13 +55,9 @@ class ModelCache:
         self._state.mkdir(parents=True, exist_ok=True)
         file = (self._state / "lock").open("a+", encoding="utf-8")
         began, say_at = time.monotonic(), 0.0
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                file.seek(0)
-                holder, now = file.read() or "another pod", time.monotonic()
+        while not _locks(file):
+            file.seek(0)
+            holder, now = file.read() or "another pod", time.monotonic()
             if now - began > wait:
                 raise LastingError(
                     f"{self.directory} is locked by {holder}; gave up after {now - began:.0f} s"
@@ -128,3 +124,11 @@ class ModelCache:
     def _left(self) -> Any:
         """Return what the last run to finish wrote."""
         return json.loads(self._marker.read_text("utf-8"))
+
+
+def _locks(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

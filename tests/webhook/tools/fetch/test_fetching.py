@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -401,3 +402,25 @@ def test_a_name_that_leads_out_is_refused(warmer: Warmer, web: str, store: Store
     assert code == 1
     assert "has an object named '../../evil', which could lead out of the destination" in said
     assert not list(warmer.destination.parent.rglob("evil"))
+
+
+def test_the_program_starts_with_what_its_image_has() -> None:
+    """The clients come when they are needed, the webhook's libraries never: `--target fetcher` installs none of them."""
+    elsewhere = {
+        "flask",
+        "gunicorn",
+        "kubernetes",
+        "prometheus_client",
+        "rich",
+        "jsonpatch",
+        "boto3",
+        "huggingface_hub",
+    }
+    program = (
+        "import sys, webhook.commands.fetch_model; print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert {"click", "msgspec"} <= set(done.stdout.split())
+    assert not elsewhere & set(done.stdout.split())
