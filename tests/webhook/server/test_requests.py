@@ -105,7 +105,7 @@ def test_client_that_sends_all_of_a_long_body_still_reads_the_refusal(server: Se
         assert (answer.status, answer.body) == (413, b"the body is longer than this server accepts\n")
 
 
-def test_client_that_asks_first_is_told_to_continue_once(server: Server) -> None:
+def test_client_that_asks_first_hears_once_to_continue(server: Server) -> None:
     with server.client() as client:
         client.send(b"POST /body HTTP/1.1\r\nHost: l\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
         assert client.answer().status == 100
