@@ -146,9 +146,9 @@ class Dispatcher:
     def _answer(self, connection: Connection, request: Request) -> None:
         try:
             response = self._site.answer(request)
+            closing = self.closing or not request.keep_alive
+            content = response.encode(close=closing, body=request.method != "HEAD")
         except (Exception, SystemExit):  # nothing that a request does may end a thread
             logger.exception("Error handling request %s %s", request.method, request.path)
-            response, connection.closing = FAILED, True
-        connection.closing |= self.closing or not request.keep_alive
-        content = response.encode(close=connection.closing, body=request.method != "HEAD")
-        connection.outgoing = memoryview(content)
+            closing, content = True, FAILED.encode(close=True)
+        connection.closing, connection.outgoing = closing, memoryview(content)

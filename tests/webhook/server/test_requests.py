@@ -114,7 +114,17 @@ def test_client_that_asks_first_hears_once_to_continue(server: Server) -> None:
         assert client.post("/body").status == 200
 
 
-@pytest.mark.parametrize("path", ["/unknown", "/fails-half-way"])
+def test_large_body_is_not_answered_on_the_spot(server: Server) -> None:
+    with server.client() as large, server.client() as small:
+        large.send(request("/at-once?1", b"x" * 65 * 1024))
+        time.sleep(0.2)  # it is at it, on a thread
+        began = time.monotonic()
+        assert small.post("/at-once?0").status == 200
+        assert time.monotonic() - began < 0.5
+        assert large.answer().json() == {"slept": "1"}
+
+
+@pytest.mark.parametrize("path", ["/unknown", "/fails-half-way", "/bad-header"])
 def test_failing_application_is_a_clean_500(server: Server, path: str) -> None:
     with server.client() as client:
         assert client.post(path).status == 500
