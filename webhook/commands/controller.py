@@ -148,7 +148,7 @@ def _made(
     while not stopping.is_set():
         try:
             return Controller(
-                api, source.engine.configuration, leader, metrics, recount_seconds=recount_seconds
+                api, source.configuration, leader, metrics, recount_seconds=recount_seconds
             )
         except errors.ApiError as error:
             log.warning("waiting for the API server: %s", error)
@@ -165,7 +165,7 @@ def _follow(
             continue
         reloaded.clear()
         try:
-            running.configure(source.engine.configuration)
+            running.configure(source.configuration)
         except errors.ApiError as error:
             log.warning("the new configuration waits for the API server: %s", error)
             reloaded.set()
