@@ -25,9 +25,10 @@ from webhook.configuration.sources import source_of
 from webhook.controller.canary_loop import CanaryLoop, Period
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import start_reporting
-from webhook.controller.metrics import ControllerMetrics, QuotaCollector
+from webhook.controller.metrics import ControllerMetrics, WatchCollector
 from webhook.listening import CannotListenError, listen
 from webhook.monitoring import Monitoring
+from webhook.quota.metrics import LedgerCollector
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LEASE = "gpu-admission-controller"
@@ -108,7 +109,8 @@ def controller(
     running = _made(api, source, leader, metrics, recount_seconds, stopping)
     if running is None:
         return
-    REGISTRY.register(QuotaCollector(running.rows, running.mirrors))
+    REGISTRY.register(LedgerCollector(lambda: dict(running.rows())))
+    REGISTRY.register(WatchCollector(running.mirrors))
     try:
         listener = listen(host, port)
     except CannotListenError as error:
@@ -147,9 +149,7 @@ def _made(
     """Return the controller as soon as the API server answers; None if `stopping` comes first."""
     while not stopping.is_set():
         try:
-            return Controller(
-                api, source.configuration, leader, metrics, recount_seconds=recount_seconds
-            )
+            return Controller(api, source.configuration, leader, metrics, recount_seconds=recount_seconds)
         except errors.ApiError as error:
             log.warning("waiting for the API server: %s", error)
             stopping.wait(START_SECONDS)

@@ -25,18 +25,19 @@ from webhook.configuration.source import Source, told
 from webhook.configuration.sources import source_of
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.reservations import QuotaEnforcer
 from webhook.server import lifecycle
 from webhook.server.application import run
 from webhook.server.lifecycle import StartupError
 from webhook.server.settings import ServerSettings, SettingsError
-from webhook.serving.admission import Admission
+from webhook.serving.admission import Admission, ClusterState
 from webhook.serving.app import create_app
-from webhook.serving.audit import AuditLog
+from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import endpoint_of
+from webhook.serving.engine import EngineInForce
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch
@@ -203,16 +204,15 @@ def build(
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
     if without_waiting and namespaces:
-        without_waiting.asks_labels = lambda: source.engine.configuration.policies.has_selectors
-    admission = Admission(
-        lambda: source.engine,
-        _audit(audit_target, metrics),
-        metrics,
-        _reservations(source, api),
-        nodes=_nodes(source, api),
-        reviewed=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
+        without_waiting.asks_labels = lambda: source.configuration.policies.has_selectors
+    cluster_state = ClusterState(
         labels_of=namespaces.labels_of if namespaces else None,
+        nodes=_nodes(source, api),
+        quota=_quota(source, api),
+        documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
     )
+    recorder = Recorder(metrics, _audit(audit_target, metrics))
+    admission = Admission(EngineInForce(lambda: source.configuration), recorder, cluster_state)
     return create_app(admission, metrics, lambda: _readiness(source, secret))
 
 
@@ -223,11 +223,11 @@ def _api(cluster: _Cluster) -> ApiClient:
         raise StartupError(f"no cluster to work with: {error}") from None
 
 
-def _reservations(source: Source, api: ApiClient | None) -> QuotaEnforcer:
+def _quota(source: Source, api: ApiClient | None) -> QuotaEnforcer:
     metrics = QuotaMetrics(REGISTRY)
     if api is None:
-        memory = MemoryStore(lambda: source.engine.configuration)
-        REGISTRY.register(LedgerCollector(memory.rows))
+        memory = MemoryStore(lambda: source.configuration)
+        REGISTRY.register(LedgerCollector(memory.ledgers))
         return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
     return QuotaEnforcer(ReservationBatcher(ClusterStore(api), metrics), metrics)
 
@@ -235,7 +235,7 @@ def _reservations(source: Source, api: ApiClient | None) -> QuotaEnforcer:
 def _nodes(source: Source, api: ApiClient | None) -> Callable[[], NodeFacts | None]:
     if api is None:
         return lambda: None
-    watch = NodeWatch(api, lambda: source.engine.configuration.classes.label_keys)
+    watch = NodeWatch(api, lambda: source.configuration.classes.label_keys)
     watch.start()
     return watch.facts
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from fractions import Fraction
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.informer import Informer
-from webhook.controller.conditions import described
 
 
 class ControllerMetrics:
@@ -21,13 +18,13 @@ class ControllerMetrics:
         self.registry = registry
         self.confirmed = Counter(
             "gpu_admission_quota_reservations_confirmed",
-            "QuotaEnforcer whose object was found stored.",
+            "Reservations whose object was found stored.",
             ["namespace"],
             registry=registry,
         )
         self.expired = Counter(
             "gpu_admission_quota_reservations_expired",
-            "QuotaEnforcer given up: what they were for was never stored.",
+            "Reservations that expired: what they were for was never stored.",
             ["namespace"],
             registry=registry,
         )
@@ -65,45 +62,17 @@ class ControllerMetrics:
         self.recount_time.remove(namespace)
 
 
-class QuotaCollector(Collector):
-    """`rows` are the quotas as the watch showed them last, `mirrors` the watches themselves."""
+class WatchCollector(Collector):
+    """What the watches `mirrors` keep, and when they last heard of it."""
 
-    def __init__(
-        self,
-        rows: Callable[[], Iterable[tuple[str, QuotaLedger]]],
-        mirrors: Callable[[], Mapping[str, Informer[Any]]],
-    ) -> None:
-        self._rows = rows
+    def __init__(self, mirrors: Callable[[], Mapping[str, Informer[Any]]]) -> None:
         self._mirrors = mirrors
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Name nothing ahead: collecting is cheap, but the registry shall not do it while we are being made."""
+        """Name nothing ahead: the registry must not collect while the process is being built."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        labels = ["namespace", "dimension"]
-        used = GaugeMetricFamily("gpu_admission_quota_used", "What is stored and runs.", labels=labels)
-        reserved = GaugeMetricFamily(
-            "gpu_admission_quota_reserved", "What creations in flight hold.", labels=labels
-        )
-        hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=labels)
-        entries = GaugeMetricFamily(
-            "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=["namespace"]
-        )
-        condition = GaugeMetricFamily(
-            "gpu_admission_quota_condition",
-            "1 for each condition that holds.",
-            labels=["namespace", "condition"],
-        )
-        for namespace, row in self._rows():
-            for family, vector in ((used, row.used or {}), (reserved, row.entries.demand), (hard, row.hard)):
-                _add(family, namespace, vector)
-            entries.add_metric([namespace], len(row.entries))
-            for kind, holds in described(row.conditions).items():
-                condition.add_metric([namespace, kind], float(holds))
-        yield from (used, reserved, hard, entries, condition, *self._watches())
-
-    def _watches(self) -> Iterator[GaugeMetricFamily]:
         age = GaugeMetricFamily(
             "gpu_admission_watch_age_seconds",
             "Since the API server was last heard about a collection; up to a minute is normal.",
@@ -118,8 +87,3 @@ class QuotaCollector(Collector):
             objects.add_metric([name], len(mirror.all()))
             failures.add_metric([name], mirror.failures)
         yield from (age, objects, failures)
-
-
-def _add(family: GaugeMetricFamily, namespace: str, vector: Mapping[str, Fraction]) -> None:
-    for key, amount in sorted(vector.items()):
-        family.add_metric([namespace, key], float(amount))

@@ -38,7 +38,7 @@ def quota_record(raw: msgspec.Raw) -> QuotaRecord | None:
     if metadata.name != NAME:
         return None
     try:
-        row = decode_quota(raw).versioned.row
+        row = decode_quota(raw).versioned.ledger
     except DocumentError as error:
         return QuotaRecord(metadata.uid, metadata.namespace, problem=str(error))
     return QuotaRecord(metadata.uid, metadata.namespace, row)

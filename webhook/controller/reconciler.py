@@ -16,7 +16,7 @@ from webhook.controller.conditions import conditions
 from webhook.controller.counting import Counted, Counting
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reservation_ages import ReservationAges
-from webhook.quota.store import Conflict, Gone, Store, Versioned
+from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -63,27 +63,29 @@ class QuotaReconciler:
             if versioned is None:
                 self._forget(namespace)
                 return None
-            self._sights.see(namespace, versioned.row)
-            wait = self._waits(namespace, versioned.row)
+            self._sights.see(namespace, versioned.ledger)
+            wait = self._waits(namespace, versioned.ledger)
             if wait > 0:
                 return wait + SOON
-            if counted is None or not _is_for(counted, versioned.row):
-                counted = self._count(namespace, versioned.row, begun)
+            if counted is None or not _is_for(counted, versioned.ledger):
+                counted = self._count(namespace, versioned.ledger, begun)
                 # Counting took its time: the row is read again, the count stays.
                 continue
-            result = self._settled(namespace, versioned.row, counted)
+            result = self._settled(namespace, versioned.ledger, counted)
             if isinstance(result, Refused):
                 log.info("%s: %s; listing again", namespace, result.value)
                 self._metrics.refused.labels(result.name.lower()).inc()
                 self.counting.refresh(namespace, since=begun, nodes_since=begun)
-                counted = self.counting.count(namespace, versioned.row, generation=versioned.row.generation)
+                counted = self.counting.count(
+                    namespace, versioned.ledger, generation=versioned.ledger.generation
+                )
                 continue
             try:
                 self._write(namespace, versioned, result)
-            except Conflict:
+            except LedgerConflict:
                 self._metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
-            except Gone:
+            except QuotaGone:
                 return SOON
             else:
                 return self._next(namespace)
@@ -123,7 +125,7 @@ class QuotaReconciler:
         objects = counted.listing.objects
         return any(
             entry.id in overdue and (entry.is_change or entry.object_uid not in objects)
-            for entry in row.entries
+            for entry in row.reservations
         )
 
     def _settled(self, namespace: str, row: QuotaLedger, counted: Counted) -> Reconciled | Refused:
@@ -132,15 +134,17 @@ class QuotaReconciler:
             return reconcile(row, counted.listing, matured)
         return initialise(row, counted.listing, matured, waited=self._sights.waits(namespace) <= 0)
 
-    def _write(self, namespace: str, versioned: Versioned, settled: Reconciled) -> None:
+    def _write(self, namespace: str, versioned: VersionedLedger, settled: Reconciled) -> None:
         now = datetime.now(UTC)
         row = msgspec.structs.replace(
-            settled.row, conditions=conditions(settled.row, stale=self._staleness(), now=now)
+            settled.ledger, conditions=conditions(settled.ledger, stale=self._staleness(), now=now)
         )
         # A count that only is newer is not written: nothing depends on a fence that stays where it was.
-        if msgspec.structs.replace(row, revisions=versioned.row.revisions) != versioned.row:
-            self._sights.see(namespace, self._store.swap(namespace, versioned, row, CALL_SECONDS).row)
-        first = self._is_counted(row) and not self._is_counted(versioned.row)
+        if msgspec.structs.replace(row, revisions=versioned.ledger.revisions) != versioned.ledger:
+            self._sights.see(
+                namespace, self._store.compare_and_swap(namespace, versioned, row, CALL_SECONDS).ledger
+            )
+        first = self._is_counted(row) and not self._is_counted(versioned.ledger)
         if first or self._recount_in(namespace, row) <= 0:
             self._recounts[namespace] = (row.quota_uid, monotonic())
             self._metrics.recounted(namespace, now)

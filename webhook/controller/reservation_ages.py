@@ -9,8 +9,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.quota.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
 
 
 class _Sight(msgspec.Struct):
@@ -41,7 +40,7 @@ class ReservationAges:
                 sight = self._sights[namespace] = _Sight(row.quota_uid, now, row.generation, now, {})
             if sight.generation != row.generation:
                 sight.generation, sight.generation_since = row.generation, now
-            sight.entries = {entry.id: sight.entries.get(entry.id, now) for entry in row.entries}
+            sight.entries = {entry.id: sight.entries.get(entry.id, now) for entry in row.reservations}
 
     def forget(self, namespace: str) -> None:
         with self._lock:

@@ -28,7 +28,7 @@ from webhook.configuration.loader import load_directory
 from webhook.serving import review
 from webhook.serving.admission import Admission
 from webhook.serving.app import create_app
-from webhook.serving.audit import AuditLog
+from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.endpoints import BODY_LIMIT
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
@@ -64,7 +64,9 @@ class Trial:
         engine = Engine(load_directory(config))
         audit = AuditLog.to("/dev/null", metrics.audit_lost.inc)
         audit.start()
-        self.app: Flask = create_app(Admission(lambda: engine, audit, metrics), metrics, lambda: (True, {}))
+        self.app: Flask = create_app(
+            Admission(lambda: engine, Recorder(metrics, audit)), metrics, lambda: (True, {})
+        )
         self.outcomes: Counter[str] = Counter()
         self.broken: list[str] = []
         self.slowest = 0.0
