@@ -72,7 +72,7 @@ def test_the_first_step_of_the_path_is_the_endpoint(client: FlaskClient, path: s
     [
         pytest.param(b"{", "application/json", 400, "the body is not JSON", id="broken-json"),
         pytest.param(b"\xff\xfe", "application/json", 400, "the body is not JSON", id="not-utf-8"),
-        pytest.param(b"[]", "application/json", 400, "no AdmissionReview: Expected `object`", id="a-list"),
+        pytest.param(b"[]", "application/json", 400, "not an AdmissionReview: Expected `object`", id="a-list"),
         pytest.param(b"{}", "application/json", 400, "this webhook answers admission.k8s.io/v1", id="empty"),
         pytest.param(
             b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}',
