@@ -16,7 +16,7 @@ from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS,
 from policies.quota.ledger.reconcile import Reconciled, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.world import Controller, Held, PlainLedger, World, vector
-from webhook.controller.counting import GONE
+from webhook.controller.counting import DELETED
 from webhook.quota.store import VersionedLedger
 
 
@@ -206,7 +206,7 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
     around.admit(flight)
     held = around.list(Controller())
     if not rule:
-        listing = msgspec.structs.replace(held.listing, objects={flight.uid: GONE, **held.listing.objects})
+        listing = msgspec.structs.replace(held.listing, objects={flight.uid: DELETED, **held.listing.objects})
         held = Held(listing, held.expired, held.waited)
     around.reconcile(held)
     around.admit(around.request(gpus=1))

@@ -26,7 +26,7 @@ from policies.quota.ledger.quota_ledger import (
 )
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import LIMIT
-from webhook.controller.counting import GONE
+from webhook.controller.counting import DELETED
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 NAMESPACE = "ledgers"
@@ -289,7 +289,7 @@ class World:
         controller.observe(ledger, self.now)
         waited = self.now - controller.quotas[ledger.quota_uid] >= NO_QUOTA_SECONDS
         listing = Listing.of(
-            {**dict.fromkeys(self.gone, GONE), **self.pods, **self.claims},
+            {**dict.fromkeys(self.gone, DELETED), **self.pods, **self.claims},
             self.revisions,
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
