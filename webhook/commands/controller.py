@@ -1,7 +1,6 @@
 """`gpu-admission controller`: reconciles quotas, certificates and the status of documents, and runs the canary."""
 
 import logging
-import os
 import signal
 import socket
 import sys
@@ -14,11 +13,12 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER
 from webhook.commands.certificate_options import CertificateOptions, certificate_options
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.metrics import ConfigurationCollector
@@ -28,11 +28,10 @@ from webhook.controller.canary import CanaryLoop
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import DocumentStatusWriter
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
-from webhook.listening import CannotListenError, listen
-from webhook.monitoring import Monitoring
 from webhook.quota.metrics import LedgerCollector
+from webhook.server.monitoring import listen, start_monitoring
+from webhook.server.settings import StartupError
 
-NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 FAILED = 1
 START_SECONDS = 5.0
 """Between attempts to reach the API server at the start, and after a configuration that could not be counted by."""
@@ -46,8 +45,7 @@ log = logging.getLogger("gpu_admission.controller")
     type=click.Path(path_type=Path),
     help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents, the same as for `serve`; left out: the cluster's.",
 )
-@click.option("--kubeconfig", help="Left out: a pod's service account, else what kubectl would use.")
-@click.option("--context", "context_name", help="Context of the kubeconfig.")
+@cluster_options
 @click.option("--namespace", help="Namespace of the leader's Lease; left out: that of the pod.")
 @click.option("--lease", default=CONTROLLER, show_default=True, help="Name of the leader's Lease.")
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address of /metrics, /healthz, /readyz.")  # noqa: S104 - a pod's address
@@ -76,8 +74,7 @@ log = logging.getLogger("gpu_admission.controller")
 @certificate_options
 def controller(
     config: Path | None,
-    kubeconfig: str | None,
-    context_name: str | None,
+    cluster: ClusterChoice,
     namespace: str | None,
     lease: str,
     host: str,
@@ -100,11 +97,10 @@ def controller(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     try:
-        api = ApiClient(load_access(kubeconfig, context_name))
+        api = ApiClient(cluster.access())
         source = source_of(config, api, lambda _: reloaded.set())
     except (AccessError, ConfigurationError) as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(FAILED)
+        fail(error)
     metrics = ControllerMetrics(REGISTRY)
     REGISTRY.register(ConfigurationCollector(source))
     source.start()
@@ -121,27 +117,18 @@ def controller(
     REGISTRY.register(WatchCollector(running.informers))
     try:
         listener = listen(host, port)
-    except CannotListenError as error:
+    except StartupError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
-    monitoring = Monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
-    monitoring.start()
+    start_monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
     _start("reconfigure", _follow, source, reloaded, running, stopping)
     if canary_namespace:
         canary = CanaryLoop(api, canary_namespace, canary_seconds, lambda: elector.is_leader, REGISTRY)
         _start("canary", canary.run, stopping)
-    log.info("started as %s; metrics on port %d", elector.identity, monitoring.port)
+    log.info("started as %s; metrics on port %d", elector.identity, listener.getsockname()[1])
     running.run(stopping)
     source.stop()
     log.info("stopped")
-
-
-def own_namespace() -> str:
-    """Return the namespace of the pod that this is; `default` outside a cluster."""
-    try:
-        return NAMESPACE_FILE.read_text(encoding="utf-8").strip() or "default"
-    except OSError:
-        return os.environ.get("POD_NAMESPACE") or "default"
 
 
 def _start(name: str, run: Callable[..., object], *arguments: object) -> None:

@@ -9,8 +9,8 @@ import click
 from policies.quota.amounts import GPUS, NOTHING
 from policies.quota.charge import Unpinned
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.quota_report import HolderOfQuota, QuotaReport, print_json, print_text
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.reading import read_chosen
@@ -28,7 +28,7 @@ from webhook.controller.records import (
     quota_record,
 )
 
-FAILED = 1
+NONE = 1
 NO_QUOTA = "there is no GPUQuota"
 
 
@@ -42,22 +42,21 @@ NO_QUOTA = "there is no GPUQuota"
     type=click.Path(path_type=Path),
     help="Directory of GPUClass and GPUResourceMapping documents, to charge pods as the webhook does; left out: the cluster's.",
 )
-@click.option("--kubeconfig", help="Left out: what kubectl would use.")
-@click.option("--context", "context_name", help="Context of the kubeconfig.")
-def quota(
-    namespace: str, output: str, config: Path | None, kubeconfig: str | None, context_name: str | None
-) -> None:
-    """Show used, reserved and granted GPUs per namespace."""
+@cluster_options
+def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoice) -> None:
+    """Show used, reserved and granted GPUs per namespace.
+
+    Exits with 1 if there is no GPUQuota, 2 if the cluster or the documents cannot be used.
+    """
     try:
-        api = ApiClient(load_access(kubeconfig, context_name))
-        configuration = load_directory(config) if config else _in_force(api)
-        reports = list(_reports(api, configuration, namespace))
-    except (ConfigurationError, AccessError, errors.ApiError) as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(FAILED)
+        with cluster.client() as api:
+            configuration = load_directory(config) if config else _in_force(api)
+            reports = list(_reports(api, configuration, namespace))
+    except ConfigurationError as error:
+        fail(error)
     if not reports:
         click.echo(f"{NO_QUOTA} in namespace {namespace}" if namespace else NO_QUOTA, err=True)
-        sys.exit(FAILED)
+        sys.exit(NONE)
     (print_json if output == "json" else print_text)(reports)
 
 
