@@ -13,10 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from certs.check import due_for_renewal, problems
+from certs.check import due_for_renewal, is_due, problems
 from certs.issue import KeyPair, issue_authority, issue_server
 
 AUTHORITY_LIFETIME = dt.timedelta(days=3650)
@@ -84,14 +82,11 @@ def _authority(ca: Path, ca_key: Path, now: dt.datetime) -> KeyPair | None:
     """Return the present authority, None if it is due for renewal or unusable."""
     try:
         certificate = x509.load_pem_x509_certificate(ca.read_bytes())
-        key = load_pem_private_key(ca_key.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError):
+        pair = KeyPair.of([certificate], ca_key.read_bytes())
+    except (OSError, ValueError):
         return None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        return None
-    if now < certificate.not_valid_before_utc or due_for_renewal(ca.read_bytes(), now):
-        return None
-    return KeyPair(certificate, key)
+    is_usable = now >= certificate.not_valid_before_utc and not is_due(certificate, now)
+    return pair if is_usable else None
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -9,6 +9,7 @@ import dataclasses
 import datetime as dt
 import ipaddress
 from collections.abc import Iterable
+from typing import Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -28,6 +29,18 @@ class KeyPair:
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey = dataclasses.field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, certificates: Iterable[x509.Certificate], key_pem: bytes) -> Self | None:
+        """Pair the key in PEM with the certificate that is its own; None if there is none, or the key cannot be used."""
+        try:
+            key = serialization.load_pem_private_key(key_pem, password=None)
+        except (ValueError, TypeError):  # TypeError: it is encrypted
+            return None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            return None
+        public = key.public_key()
+        return next((cls(each, key) for each in certificates if each.public_key() == public), None)
 
     def certificate_pem(self) -> bytes:
         return self.certificate.public_bytes(serialization.Encoding.PEM)

@@ -15,8 +15,6 @@ import datetime as dt
 from collections.abc import Mapping
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from certs.issue import KeyPair
 from certs.rotation import Rotation, RotationState
@@ -65,10 +63,10 @@ def decode(content: SecretContent) -> RotationState:
     authorities = authorities_of(data.get(CA, b""))
     if not authorities:
         raise DamagedError(f"{CA} must hold a certificate authority in PEM")
-    authority = _pair(authorities, data.get(CA_KEY, b""))
+    authority = KeyPair.of(authorities, data.get(CA_KEY, b""))
     if authority is None:
         raise DamagedError(f"{CA_KEY} must be the key of an authority in {CA}", authorities)
-    upcoming = _pair(authorities, data.get(NEXT_CA_KEY, b""))
+    upcoming = KeyPair.of(authorities, data.get(NEXT_CA_KEY, b""))
     used = {authority.certificate} | ({upcoming.certificate} if upcoming else set())
     return RotationState(
         authority=authority,
@@ -96,28 +94,12 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _key(pem: bytes) -> ec.EllipticCurvePrivateKey | None:
-    try:
-        key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError):  # TypeError: it is encrypted
-        return None
-    return key if isinstance(key, ec.EllipticCurvePrivateKey) else None
-
-
-def _pair(certificates: tuple[x509.Certificate, ...], key_pem: bytes) -> KeyPair | None:
-    key = _key(key_pem)
-    if key is None:
-        return None
-    public = key.public_key()
-    return next((KeyPair(each, key) for each in certificates if each.public_key() == public), None)
-
-
 def _leaf(certificate_pem: bytes, key_pem: bytes) -> KeyPair | None:
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
     except ValueError:
         return None
-    return _pair((certificate,), key_pem)
+    return KeyPair.of([certificate], key_pem)
 
 
 def _moment(text: str) -> dt.datetime | None:

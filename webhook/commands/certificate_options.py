@@ -17,6 +17,9 @@ from webhook.controller.certificate_loop import CertificateLoop
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _DEFAULTS = Terms(names=())
+_DAY, _SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
+_LIFETIME = "Lifetime of {}; renewed after two thirds of it."
+_Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class CertificateOptions(NamedTuple):
@@ -67,6 +70,17 @@ def _dns_names(
     return given
 
 
+def _duration(flag: str, default: dt.timedelta, unit: dt.timedelta, least: float, text: str) -> _Option:
+    return click.option(
+        flag,
+        f"certificate_{flag[2:].replace('-', '_')}",
+        default=default / unit,
+        show_default=True,
+        type=click.FloatRange(min=least),
+        help=text,
+    )
+
+
 _OPTIONS = (
     click.option(
         "--certificate-secret",
@@ -81,37 +95,23 @@ _OPTIONS = (
         callback=_dns_names,
         help="DNS name in the certificate (repeatable); left out: those of the Service gpu-admission in the Secret's namespace.",
     ),
-    click.option(
-        "--ca-days",
-        "certificate_ca_days",
-        default=_DEFAULTS.authority_lifetime / dt.timedelta(days=1),
-        show_default=True,
-        type=click.FloatRange(min=2.0),
-        help="Lifetime of a certificate authority; renewed after two thirds of it.",
+    _duration(
+        "--ca-days", _DEFAULTS.authority_lifetime, _DAY, 2.0, _LIFETIME.format("a certificate authority")
     ),
-    click.option(
-        "--leaf-days",
-        "certificate_leaf_days",
-        default=_DEFAULTS.leaf_lifetime / dt.timedelta(days=1),
-        show_default=True,
-        # Certificates are valid from an hour before, which is part of their lifetime.
-        type=click.FloatRange(min=1.0),
-        help="Lifetime of a certificate; renewed after two thirds of it.",
-    ),
-    click.option(
+    # Certificates are valid from an hour before, which is part of their lifetime.
+    _duration("--leaf-days", _DEFAULTS.leaf_lifetime, _DAY, 1.0, _LIFETIME.format("a certificate")),
+    _duration(
         "--propagation-seconds",
-        "certificate_propagation_seconds",
-        default=_DEFAULTS.propagation.total_seconds(),
-        show_default=True,
-        type=click.FloatRange(min=0.0),
-        help="Time for every API server to load a new authority before it issues certificates.",
+        _DEFAULTS.propagation,
+        _SECOND,
+        0.0,
+        "Time for every API server to load a new authority before it issues certificates.",
     ),
-    click.option(
+    _duration(
         "--retirement-seconds",
-        "certificate_retirement_seconds",
-        default=_DEFAULTS.retirement.total_seconds(),
-        show_default=True,
-        type=click.FloatRange(min=0.0),
-        help="Time for every server to load its certificate before the old authority is dropped.",
+        _DEFAULTS.retirement,
+        _SECOND,
+        0.0,
+        "Time for every server to load its certificate before the old authority is dropped.",
     ),
 )
