@@ -37,7 +37,7 @@ class RotationPhase(enum.IntEnum):
 
 
 class Rotation(enum.StrEnum):
-    """What can be requested ahead of time."""
+    """A renewal that can be requested ahead of time."""
 
     LEAF = "leaf"
     CA = "ca"
@@ -213,7 +213,7 @@ def _names_to_issue(state: RotationState, terms: Terms, now: dt.datetime) -> tup
 
 
 def _new_authority(terms: Terms, now: dt.datetime) -> KeyPair:
-    # Different names for authorities in one bundle: people and issuer look-ups distinguish them by it.
+    # Different names for authorities in one bundle: people and issuer searches distinguish them by it.
     name = f"{COMMON_NAME} {now:%Y-%m-%dT%H:%M:%SZ}"
     return issue_authority(common_name=name, now=now, lifetime=terms.authority_lifetime)
 

@@ -9,7 +9,7 @@ LEAF, CA = "leaf", "ca"
 
 
 def not_after_gauge(registry: CollectorRegistry) -> Gauge:
-    """Return the gauge of serve and controller; 0 where there is no certificate."""
+    """Return the gauge that serve and controller share."""
     return Gauge(
         "gpu_admission_certificate_not_after_timestamp_seconds",
         "Expiry of the certificate: the leaf that is served, and the authority that issued it; 0 if there is none.",
@@ -23,7 +23,7 @@ def not_after(certificate: x509.Certificate | None) -> float:
 
 
 class CertificateReconcilerMetrics:
-    """What the certificate loop of the controller did."""
+    """Results of the certificate loop of the controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._not_after = not_after_gauge(registry)

@@ -83,7 +83,7 @@ class _Configuration(PartialObject, frozen=True):
 
 
 class Target(NamedTuple):
-    """What API servers call: the host name, and the Service behind it, if there is one."""
+    """The host name that API servers call, and the Service behind it, if there is one."""
 
     host: str
     service: str = ""

@@ -1,6 +1,6 @@
 """The certificate of `serve` from the Secret, and whether API servers accept it. Nothing is written to the cluster.
 
-Until the Secret holds a valid pair, a temporary certificate is served that nobody trusts: liveness probes, which ignore it,
+Until the Secret holds a valid pair, an untrusted temporary certificate is served: liveness probes, which ignore it,
 succeed, and readiness says what is missing.
 
 Once ready, the server becomes unready only when the certificate expires, or when a published caBundle does not verify it for a
@@ -56,7 +56,7 @@ Clock = Callable[[], dt.datetime]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """What the last successful read showed; readiness depends on it."""
+    """The result of the last successful read; readiness depends on it."""
 
     read_at: dt.datetime
     seen: tuple[ConfigurationSeen, ...]
@@ -228,7 +228,7 @@ _OWNER_ONLY = 0o600
 
 
 class PrivateDirectory:
-    """A directory for one pair, in memory where possible, which nobody else may read.
+    """A directory for one pair, in memory where possible, readable by its owner only.
 
     The pair is swapped as kubelet swaps a Secret volume. The directory is removed when the process that made it ends, not its
     children.

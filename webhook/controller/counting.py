@@ -1,4 +1,4 @@
-"""What is stored in a namespace and what it costs, from informers of pods, claims and nodes.
+"""The count of a namespace: its stored pods and claims, and what they cost, from informers of pods, claims and nodes.
 
 A count is of the informers' snapshots; `refresh` lists again where the protocol needs a list that began after some moment. Bound
 pods are charged by the labels of their node.
