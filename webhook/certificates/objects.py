@@ -5,8 +5,6 @@ caBundles. No other configuration is read.
 """
 
 import threading
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -59,7 +57,7 @@ class SecretName(NamedTuple):
 
 
 class _Secret(PartialObject, frozen=True):
-    data: dict[str, str] | None = None
+    data: dict[str, bytes] | None = None
 
 
 class _Service(msgspec.Struct):
@@ -69,7 +67,7 @@ class _Service(msgspec.Struct):
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
-    ca_bundle: str | None = None
+    ca_bundle: bytes = b""
     service: _Service | None = None
     url: str | None = None
 
@@ -116,7 +114,7 @@ class ClusterSecret:
             return None
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the Secret {self.name} cannot be read: {error}") from None
-        data = {key: _bytes(text) for key, text in (secret.data or {}).items() if key in DATA_KEYS}
+        data = {key: value for key, value in (secret.data or {}).items() if key in DATA_KEYS}
         annotations = {
             key: text for key, text in (secret.metadata.annotations or {}).items() if key in ANNOTATIONS
         }
@@ -133,7 +131,7 @@ class ClusterSecret:
                 "labels": LABELS,
                 "annotations": dict(content.annotations),
             },
-            "data": {key: _text(value) for key, value in content.data.items()},
+            "data": dict(content.data),
         }
         try:
             self._api.post(self.name.resource.path(), msgspec.json.encode(body), timeout=_SECONDS)
@@ -141,7 +139,7 @@ class ClusterSecret:
             raise RacedError(str(error)) from None
 
     def replace(self, stored: StoredSecret, content: SecretContent) -> None:
-        data = {key: _text(content.data[key]) if key in content.data else None for key in DATA_KEYS}
+        data = {key: content.data.get(key) for key in DATA_KEYS}
         self._merge(
             stored.version, {"data": data}, {key: content.annotations.get(key) for key in ANNOTATIONS}
         )
@@ -181,7 +179,7 @@ class ClusterConfigurations:
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the {kind} {WEBHOOK_CONFIGURATION} cannot be read: {error}") from None
         clients = [webhook.client_config for webhook in read.webhooks or ()]
-        bundles = tuple(_bytes(client.ca_bundle or "") for client in clients)
+        bundles = tuple(client.ca_bundle for client in clients)
         targets = tuple(dict.fromkeys(_target(client) for client in clients))
         return ConfigurationSeen(WebhookConfiguration(kind, read.metadata.resource_version, bundles), targets)
 
@@ -191,7 +189,7 @@ class ClusterConfigurations:
             {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.version}
         ]
         operations += [
-            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": _text(bundle)}
+            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
             for index, present in enumerate(configuration.bundles)
             if present != bundle
         ]
@@ -259,14 +257,3 @@ def _target(client: _ClientConfig) -> Target:
         return Target(host, service.name, service.namespace, service.port or 443)
     url = urlsplit(client.url or "")
     return Target(url.hostname or "", port=url.port or 443)
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except (Base64Error, ValueError):
-        return b""
-
-
-def _text(content: bytes) -> str:
-    return b64encode(content).decode()
