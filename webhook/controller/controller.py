@@ -9,6 +9,7 @@ import threading
 from time import monotonic
 from typing import Any
 
+from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -21,7 +22,6 @@ from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.reservation_ages import ReservationAges
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.store import LedgerError
 
 log = logging.getLogger("gpu_admission.controller")
 

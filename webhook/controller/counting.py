@@ -16,7 +16,7 @@ import msgspec
 from policies.quota.amounts import NOTHING
 from policies.quota.charge import Unpinned, catalogue_digest, counted_by
 from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Listing, Stored
+from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
 from webhook.configuration.snapshot import Configuration
@@ -33,7 +33,7 @@ from webhook.controller.records import (
     node_reader,
 )
 
-DELETED = Stored({}, terminal=True)
+DELETED = StoredObject({}, terminal=True)
 """A deleted object, perhaps never counted: treated as terminal, so that its reservation does not wait to expire."""
 
 
@@ -123,17 +123,17 @@ class Counting:
         claims: Snapshot[ClaimRecord],
         labels: Mapping[str, Labels],
         unpinned: Unpinned,
-    ) -> tuple[dict[str, Stored], dict[str, str]]:
-        objects: dict[str, Stored] = {}
+    ) -> tuple[dict[str, StoredObject], dict[str, str]]:
+        objects: dict[str, StoredObject] = {}
         holders: dict[str, str] = {}
         for pod in pods.items:
             charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
-            objects[pod.uid] = Stored(charge.vector, pod.is_terminal, pod.version)
+            objects[pod.uid] = StoredObject(charge.vector, pod.is_terminal, pod.version)
             holders[pod.uid] = pod.holder
         charged = {pod.uid: pod for pod in pods.items if not pod.is_terminal and objects[pod.uid].demand}
         for claim in claims.items:
             cost = self._claims.charge(claim, unpinned, charged)
-            objects[claim.uid] = Stored(cost, version=claim.version)
+            objects[claim.uid] = StoredObject(cost, version=claim.version)
             holders[claim.uid] = claim.holder
         for uid in pods.deleted | claims.deleted:
             objects.setdefault(uid, DELETED)
@@ -163,7 +163,7 @@ def catalogue_of(configuration: Configuration) -> str:
 
 
 def largest_holders(
-    objects: Mapping[str, Stored], holders: Mapping[str, str], ledger: QuotaLedger
+    objects: Mapping[str, StoredObject], holders: Mapping[str, str], ledger: QuotaLedger
 ) -> dict[str, tuple[Holder, ...]]:
     """Return the largest holders of each dimension of `hard`, the pods of one owner as one."""
     held: dict[str, defaultdict[str, Fraction]] = {key: defaultdict(Fraction) for key in ledger.hard}

@@ -275,7 +275,7 @@ def quota_record(raw: msgspec.Raw) -> QuotaRecord | None:
     if metadata.name != NAME:
         return None
     try:
-        ledger = decode_quota(raw).versioned.row
+        ledger = decode_quota(raw).versioned.ledger
     except DocumentError as error:
         return QuotaRecord(metadata.uid, metadata.namespace, problem=str(error))
     return QuotaRecord(metadata.uid, metadata.namespace, ledger)
