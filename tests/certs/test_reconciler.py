@@ -118,7 +118,10 @@ class Losses(Rotations):
 
 
 QUIET = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=settings().max_examples * 4 // 10,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET

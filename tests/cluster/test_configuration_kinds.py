@@ -189,7 +189,9 @@ DOCUMENTS = st.sampled_from(list(SPECS)).flatmap(
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    max_examples=3 * settings().max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 @given(DOCUMENTS.filter(lambda document: not read(document).problems))
 def test_whatever_we_take_the_schema_takes_and_keeps(client: Client, document: JSON) -> None:

@@ -84,11 +84,16 @@ def test_rotations_cost_no_call(
     ("damage", "calls_fail_meanwhile"),
     [
         pytest.param(delete_secret, False, id="secret-deleted"),
-        pytest.param(empty_secret, False, id="secret-damaged"),
-        pytest.param(damage_leaf, False, id="leaf-damaged"),
+        pytest.param(empty_secret, False, id="secret-damaged", marks=pytest.mark.slow),
+        pytest.param(damage_leaf, False, id="leaf-damaged", marks=pytest.mark.slow),
         pytest.param(remove_bundles, True, id="bundles-removed"),
-        pytest.param(replace_bundles, True, id="bundles-of-another"),
-        pytest.param(delete_and_apply_configurations, True, id="configurations-installed-anew"),
+        pytest.param(replace_bundles, True, id="bundles-of-another", marks=pytest.mark.slow),
+        pytest.param(
+            delete_and_apply_configurations,
+            True,
+            id="configurations-installed-anew",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_is_broken_by_hand_is_repaired(
