@@ -76,7 +76,9 @@ class QuotaReconciler:
                 log.info("%s: %s; listing again", namespace, result.value)
                 self._metrics.refused.labels(result.name.lower()).inc()
                 self.counting.refresh(namespace, since=started, nodes_since=started)
-                counted = self.counting.count(namespace, versioned.ledger, generation=versioned.ledger.generation)
+                counted = self.counting.count(
+                    namespace, versioned.ledger, generation=versioned.ledger.generation
+                )
                 continue
             try:
                 self._write(namespace, versioned, result)
@@ -138,7 +140,9 @@ class QuotaReconciler:
         )
         # Newer revisions alone are not written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
-            self._ages.observe(namespace, self._store.compare_and_swap(namespace, versioned, ledger, CALL_SECONDS).ledger)
+            self._ages.observe(
+                namespace, self._store.compare_and_swap(namespace, versioned, ledger, CALL_SECONDS).ledger
+            )
         first = self._is_counted(ledger) and not self._is_counted(versioned.ledger)
         if first or self._recount_in(namespace, ledger) <= 0:
             self._recounts[namespace] = (ledger.quota_uid, monotonic())

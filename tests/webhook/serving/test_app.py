@@ -11,8 +11,8 @@ from tests.builders import JSON, gpu_container, pod
 from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
-from webhook.serving.audit import Recorder
 from webhook.serving.app import create_app
+from webhook.serving.audit import Recorder
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
@@ -71,7 +71,9 @@ def test_the_first_step_of_the_path_is_the_endpoint(client: AppClient, path: str
     [
         pytest.param(b"{", "application/json", 400, "the body is not JSON", id="broken-json"),
         pytest.param(b"\xff\xfe", "application/json", 400, "the body is not JSON", id="not-utf-8"),
-        pytest.param(b"[]", "application/json", 400, "not an AdmissionReview: Expected `object`", id="a-list"),
+        pytest.param(
+            b"[]", "application/json", 400, "not an AdmissionReview: Expected `object`", id="a-list"
+        ),
         pytest.param(b"{}", "application/json", 400, "this webhook answers admission.k8s.io/v1", id="empty"),
         pytest.param(
             b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}',
