@@ -62,6 +62,10 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
         yield from ()
 
 
+FETCHER_IMAGE = "gpu-admission-fetcher:0.1.0"
+"""What model-warming runs where neither the policy nor `serve --fetcher-image` names an image; `deploy/Dockerfile` builds it."""
+
+
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Everything besides the pod that a rule may look at."""
 
@@ -73,6 +77,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     made_by_daemonset: bool = False
     """The DaemonSet controller made this pod, or this is the template of a DaemonSet: placement is decided already."""
     is_update: bool = False
+    fetcher_image: str = FETCHER_IMAGE
     nodes: NodeFacts | None = None
     """The nodes of the cluster, None where they are not known."""
     quota: NamespaceQuota | None = None

@@ -176,6 +176,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
     plane.processes.kill(first.name)
 
 
+@pytest.mark.slow  # 15 s until a Lease has run out
 def test_a_killed_leader_is_followed_by_another(plane: ControlPlane) -> None:
     team = Namespace(plane)
     killed = Command(plane, f"killed-{team.name}", "--lease", "killed")

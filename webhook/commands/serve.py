@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
 from policies.placement.nodes import NodeFacts
+from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
@@ -92,6 +93,12 @@ PROBES = frozenset({"/healthz", "/readyz"})
     show_default=True,
     help='File for the audit log; "-" is stdout, "none" is none.',
 )
+@click.option(
+    "--fetcher-image",
+    default=FETCHER_IMAGE,
+    show_default=True,
+    help="What model-warming runs where the policy names no image; built by deploy/Dockerfile.",
+)
 def serve(
     config: Path | None,
     cluster: ClusterChoice | None,
@@ -108,6 +115,7 @@ def serve(
     max_concurrent: int,
     drain_seconds: float,
     audit_log: str,
+    fetcher_image: str,
 ) -> None:
     """Serve the webhook over TLS until SIGTERM.
 
@@ -136,7 +144,7 @@ def serve(
         raise click.UsageError("\n".join(error.problems)) from None
     run(
         lambda serving, draining: build(
-            config, audit_log, cluster, secret, serving=serving, draining=draining
+            config, audit_log, cluster, secret, fetcher_image, serving=serving, draining=draining
         ),
         settings,
     )
@@ -147,6 +155,7 @@ def build(
     audit_target: str,
     cluster: ClusterChoice | None = None,
     secret: SecretCertificate | None = None,
+    fetcher_image: str = FETCHER_IMAGE,
     *,
     serving: ServingCertificate,
     draining: Callable[[], bool],
@@ -177,7 +186,7 @@ def build(
         documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
     )
     recorder = Recorder(metrics, _audit(audit_target, metrics))
-    admission = Admission(EngineInForce(lambda: source.configuration), recorder, cluster_state)
+    admission = Admission(EngineInForce(lambda: source.configuration, fetcher_image), recorder, cluster_state)
     served = secret or serving
     app = create_app(
         admission,

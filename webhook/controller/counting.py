@@ -1,4 +1,4 @@
-"""What is stored in a namespace and what it costs, from informers of pods, claims and nodes.
+"""The count of a namespace: its stored pods and claims, and what they cost, from informers of pods, claims and nodes.
 
 A count is of the informers' snapshots; `refresh` lists again where the protocol needs a list that began after some moment. Bound
 pods are charged by the labels of their node.
@@ -9,6 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Any
 
 import msgspec
 
@@ -61,29 +62,20 @@ class Counting:
         self._changed = changed
         self._pods = PodReader(configuration.classes, configuration.resource_mapping)
         self._claims = ClaimReader(configuration.classes, configuration.resource_mapping)
-        self.pods: Informer[PodRecord] = Informer(
-            api, PODS, self._pods.record, self._object_changed, timings=timings
-        )
-        self.nodes: Informer[NodeRecord] = Informer(
-            api, NODES, node_reader(configuration.classes.label_keys), self._node_changed, timings=timings
-        )
-        resource = claims_resource(api)
-        self.claims: Informer[ClaimRecord] | None = (
-            Informer(api, resource, self._claims.record, self._object_changed, timings=timings)
-            if resource
+        nodes, claims = node_reader(configuration.classes.label_keys), claims_resource(api)
+        self.pods = Informer(api, PODS, self._pods.record, self._object_changed, timings=timings)
+        self.nodes = Informer(api, NODES, nodes, self._node_changed, timings=timings)
+        self.claims = (
+            Informer(api, claims, self._claims.record, self._object_changed, timings=timings)
+            if claims
             else None
         )
 
     @property
-    def informers(self) -> dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]]:
+    def informers(self) -> dict[str, Informer[Any]]:
         """The informers by the plural of their resource."""
-        informers: dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]] = {
-            "pods": self.pods,
-            "nodes": self.nodes,
-        }
-        if self.claims is not None:
-            informers["resourceclaims"] = self.claims
-        return informers
+        informers = (self.pods, self.nodes, self.claims)
+        return {each.resource.plural: each for each in informers if each is not None}
 
     def start(self, stopping: threading.Event) -> None:
         for informer in self.informers.values():

@@ -19,7 +19,7 @@ from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
 from policies.quota.claims import ResourceClaimTemplate
-from policies.rule import Context, Mode, Phase
+from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from webhook.configuration.snapshot import Configuration
 
 MOST_FINDINGS = 100
@@ -97,12 +97,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Engine:
     """The rules of one configuration, ready to be run on any pod of any namespace."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, fetcher_image: str = FETCHER_IMAGE) -> None:
         self.configuration = configuration
+        self.fetcher_image = fetcher_image
 
     def mutate(self, subject: Subject, now: datetime) -> Decision:
         """Return what is to be injected, and what makes the pod unacceptable already."""
-        run = _Run(self.configuration, subject, Phase.MUTATE, now)
+        run = _Run(self, subject, Phase.MUTATE, now)
         for binding, mode in run.rules:
             if binding.rule.check is not None and binding.rule.check_before_mutation:
                 run.check(binding, mode)
@@ -113,7 +114,7 @@ class Engine:
 
     def validate(self, subject: Subject, now: datetime) -> Decision:
         """Return what is wrong with the final pod, which injections did not survive other webhooks, and reserve its quota."""
-        run = _Run(self.configuration, subject, Phase.VALIDATE, now)
+        run = _Run(self, subject, Phase.VALIDATE, now)
         for binding, mode in run.rules:
             if subject.is_update and not binding.rule.on_update:
                 continue
@@ -126,7 +127,7 @@ class Engine:
 
     def validate_claim(self, subject: Subject, now: datetime) -> Decision:
         """Reserve the quota of a new ResourceClaim."""
-        run = _Run(self.configuration, subject, Phase.VALIDATE, now)
+        run = _Run(self, subject, Phase.VALIDATE, now)
         run.reserve()
         return run.decision()
 
@@ -134,7 +135,7 @@ class Engine:
         self, subject: Subject, template: ResourceClaimTemplate, now: datetime
     ) -> Decision:
         """Warn, whatever the mode, of a template whose claims could never be created."""
-        run = _Run(self.configuration, subject, Phase.TEMPLATE, now)
+        run = _Run(self, subject, Phase.TEMPLATE, now)
         for binding, _ in run.rules:
             if binding.rule.check_claim_template is not None:
                 for finding in binding.rule.check_claim_template(template, run.context):
@@ -143,7 +144,7 @@ class Engine:
 
     def check_template(self, subject: Subject, now: datetime) -> Decision:
         """Return what would be wrong with pods made from this template; a template itself is never changed."""
-        run = _Run(self.configuration, subject, Phase.TEMPLATE, now)
+        run = _Run(self, subject, Phase.TEMPLATE, now)
         for binding, mode in run.rules:
             if binding.rule.check is not None:
                 run.check(binding, mode)
@@ -156,21 +157,23 @@ class Engine:
 class EngineInForce:
     """Calls return the engine of the configuration in force, built once a snapshot."""
 
-    def __init__(self, configuration: Callable[[], Configuration]) -> None:
+    def __init__(
+        self, configuration: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE
+    ) -> None:
         self._configuration = configuration
-        self._engine = Engine(configuration())
+        self._engine = Engine(configuration(), fetcher_image)
 
     def __call__(self) -> Engine:
         configuration = self._configuration()
         if self._engine.configuration is not configuration:
-            self._engine = Engine(configuration)
+            self._engine = Engine(configuration, self._engine.fetcher_image)
         return self._engine
 
 
 class _Run:
     """One pass of the rules over one subject: the patch and what has been found so far."""
 
-    def __init__(self, configuration: Configuration, subject: Subject, phase: Phase, now: datetime) -> None:
+    def __init__(self, engine: Engine, subject: Subject, phase: Phase, now: datetime) -> None:
         self.policy = subject.policy
         self.paused_until = self.policy.paused(now)
         modes = ((binding, self.policy.mode(binding, now)) for binding in self.policy.bindings)
@@ -184,8 +187,9 @@ class _Run:
             phase=phase,
             namespace=self.policy.namespace,
             now=now,
-            classes=configuration.classes,
-            resource_mapping=configuration.resource_mapping,
+            classes=engine.configuration.classes,
+            resource_mapping=engine.configuration.resource_mapping,
+            fetcher_image=engine.fetcher_image,
             made_by_daemonset=subject.made_by_daemonset,
             is_update=subject.is_update,
             nodes=subject.nodes,
