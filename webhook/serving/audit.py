@@ -10,13 +10,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from policies.finding import shown
+from webhook.cluster.objects import timestamp
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
 from webhook.serving.metrics import Metrics
@@ -149,7 +150,7 @@ def audit_record(
 ) -> dict[str, Any]:
     """Return what the audit log says of one answered request."""
     record: dict[str, Any] = {
-        "time": started.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "time": timestamp(started, "milliseconds"),
         "uid": request.uid,
         "phase": phase,
         "operation": request.operation,
