@@ -75,6 +75,7 @@ manifests: $(READY) ## render deploy/static from the chart, and what doctor hold
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files
 	$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o constraints-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt pyproject.toml -o constraints.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt --group fetcher -o deploy/constraints-fetcher.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt - -o deploy/constraints-build.txt
 
 .PHONY: control-plane

@@ -22,7 +22,7 @@ from policies.pods.pod import decode_pod
 from tests.builders import JSON, container
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine, Outcome, Subject
+from webhook.serving.engine import Engine, Outcome, PodSubject
 from webhook.tools.check.manifests import as_stored, with_requests
 
 SEED = 20260724
@@ -190,7 +190,8 @@ def ours(engine: Engine, pod: JSON) -> tuple[bool, str]:
         view = decode_pod(msgspec.json.encode(read))
     except msgspec.ValidationError as error:
         return False, str(error)
-    decision = engine.mutate(Subject(pod=view, namespace=NAMESPACE), datetime.now(UTC))
+    policy = engine.configuration.policies.for_namespace(NAMESPACE)
+    decision = engine.mutate(PodSubject(pod=view, policy=policy), datetime.now(UTC))
     findings = [finding for finding in decision.findings(Outcome.DENIED) if finding.rule == "gpu-requests"]
     return not findings, " ".join(finding.sentence() for finding in findings)
 

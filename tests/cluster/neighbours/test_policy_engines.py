@@ -34,7 +34,7 @@ def test_a_class_that_a_policy_engine_chose_before_us_is_kept_and_charged(
     assert status == 201, answer
     assert answer["spec"]["nodeSelector"] == T4
     assert second[0] == 403
-    assert "asked for 1 nvidia-t4, free 0 of 1" in second[1]["message"]
+    assert "requested: classes/nvidia-t4=1, used: " in second[1]["message"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_one_that_is_down_refuses_in_its_own_name_and_nothing_is_reserved(
 
     assert status == 500
     assert 'failed calling webhook "pods.another.example.com"' in answer["message"]
-    assert not team.row().entries
+    assert not team.row().reservations
 
 
 def test_one_that_is_down_and_ignored_leaves_us_to_work(team: Team, other: OtherWebhook) -> None:

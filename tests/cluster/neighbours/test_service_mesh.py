@@ -51,7 +51,7 @@ def test_a_model_is_fetched_through_a_native_sidecar(team: Team, other: OtherWeb
     assert status == 201, answer
     init, proxy, fetcher = answer["spec"]["initContainers"]
     assert (init["name"], proxy["name"]) == ("istio-init", "istio-proxy")
-    assert {"name": "MODEL_SOURCE", "value": "s3://models/llama-3"} in fetcher["env"]
+    assert fetcher["args"][0] == "s3://models/llama-3"
     (server,) = answer["spec"]["containers"]
     assert server["name"] == gpu_container()["name"]
     assert ours(answer["spec"]["tolerations"]) == [TOLERATION]
@@ -72,7 +72,7 @@ def test_a_proxy_that_holds_the_application_back_stays_first(
     # It fetches before the network is redirected to a proxy that does not run yet.
     fetcher, init = answer["spec"]["initContainers"]
     assert init["name"] == "istio-init"
-    assert {"name": "MODEL_SOURCE", "value": "s3://models/llama-3"} in fetcher["env"]
+    assert fetcher["args"][0] == "s3://models/llama-3"
 
 
 @pytest.mark.parametrize("name", [BEFORE, AFTER])

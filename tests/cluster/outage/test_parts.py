@@ -98,7 +98,7 @@ def test_controller_down_holds_the_quota_and_gives_nothing_back(
     assert status == 201, second
     status, answer = create(team)
     assert status == 403, answer
-    assert "has no room" in answer["message"]
+    assert "exceeded quota: " in answer["message"]
     team.delete_pod(first["metadata"]["name"])
     assert create(team)[0] == 403  # nobody counts that it has gone
     assert create(team, gpu=False)[0] == 201
@@ -157,7 +157,7 @@ def test_ledger_out_of_reach_is_answered_by_the_policy(
 
             status, answer = create(strict)
             assert status == 403, answer
-            assert "the quota could not be asked" in answer["message"]
+            assert "the quota could not be checked" in answer["message"]
             assert admitted(trusting)
             assert create(strict, gpu=False)[0] == 201
             assert webhook.ready()  # else every replica would leave the Service at once
