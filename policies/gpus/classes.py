@@ -103,7 +103,9 @@ def parse_share(text: str) -> Fraction:
             share = Fraction(numerator) / int(denominator or "1")
             if 0 < share <= 1:
                 return share
-    raise ValueError(f'"{text[:40]}" is no share of a card: write "1/4" or "0.25", more than 0 and at most 1')
+    raise ValueError(
+        f'must be a share of a card such as "1/4" or "0.25", more than 0 and at most 1, not "{text[:40]}"'
+    )
 
 
 class ClassCatalogue:
@@ -248,18 +250,18 @@ def _name_problems(path: str, name: str) -> Iterator[Problem]:
     if not is_class_name(name):
         yield (
             path,
-            f'"{name}" is not a name: at most {_LONGEST_NAME} of a-z, 0-9, "-" and ".", such as nvidia-t4',
+            f'must be at most {_LONGEST_NAME} of a-z, 0-9, "-" and ".", such as nvidia-t4, not "{name}"',
         )
 
 
 def _memory_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     if spec.memory_gib < 1:
-        yield "spec.memoryGiB", f"is {spec.memory_gib}; it must be at least 1"
+        yield "spec.memoryGiB", f"must be at least 1, not {spec.memory_gib}"
 
 
 def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
     if not is_resource_name(resource):
-        yield path, f'"{resource}" is not an extended resource, such as nvidia.com/gpu'
+        yield path, f'must be an extended resource such as nvidia.com/gpu, not "{resource}"'
 
 
 def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
@@ -267,42 +269,42 @@ def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     for index, label in enumerate(spec.node_labels):
         path = f"spec.nodeLabels[{index}]"
         if not is_qualified_name(label.key):
-            yield f"{path}.key", f'"{label.key}" is not a label key'
+            yield f"{path}.key", f'must be a label key, not "{label.key}"'
         if label.key in seen:
-            yield f"{path}.key", f'"{label.key}" stands there twice; put all its values into one entry'
+            yield f"{path}.key", f'duplicates "{label.key}": put all its values into one entry'
         seen.add(label.key)
         if not label.values:
-            yield f"{path}.values", "is empty"
+            yield f"{path}.values", "must not be empty"
         for position, value in enumerate(label.values):
             if not value or not is_label_value(value):
-                yield f"{path}.values[{position}]", f'"{value}" is not a label value'
+                yield f"{path}.values[{position}]", f'must be a label value, not "{value}"'
             elif value in label.values[:position]:
-                yield f"{path}.values[{position}]", f'"{value}" stands there twice'
+                yield f"{path}.values[{position}]", f'duplicates "{value}"'
 
 
 def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassSpec) -> Iterator[Problem]:
     match = _MIG_PROFILE.fullmatch(name)
     if match is None:
-        yield path, f'"{name}" is not a MIG profile, such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb'
+        yield path, f'must be a MIG profile such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb, not "{name}"'
     elif profile.sevenths != int(match["compute"] or match["gpu"]):
         yield (
             f"{path}.sevenths",
-            f"is {profile.sevenths}, but the name of the profile says {match['compute'] or match['gpu']}",
+            f"must be {match['compute'] or match['gpu']}, as in the name of the profile, not {profile.sevenths}",
         )
     elif profile.memory_gib != int(match["memory"]):
         yield (
             f"{path}.memoryGiB",
-            f"is {profile.memory_gib}, but the name of the profile says {match['memory']}",
+            f"must be {match['memory']}, as in the name of the profile, not {profile.memory_gib}",
         )
     if not 1 <= profile.sevenths <= SEVENTHS:
-        yield f"{path}.sevenths", f"is {profile.sevenths}; it must be 1 to {SEVENTHS}"
+        yield f"{path}.sevenths", f"must be from 1 to {SEVENTHS}, not {profile.sevenths}"
     if not 1 <= profile.memory_gib <= spec.memory_gib:
         yield (
             f"{path}.memoryGiB",
-            f"is {profile.memory_gib}; it must be 1 to {spec.memory_gib}, the memory of the card",
+            f"must be from 1 to {spec.memory_gib}, the memory of the card, not {profile.memory_gib}",
         )
     if not 1 <= profile.per_gpu <= SEVENTHS:
-        yield f"{path}.perGPU", f"is {profile.per_gpu}; it must be 1 to {SEVENTHS}"
+        yield f"{path}.perGPU", f"must be from 1 to {SEVENTHS}, not {profile.per_gpu}"
     if profile.weight is not None:
         yield from _share_problems(f"{path}.weight", profile.weight)
 
@@ -316,9 +318,9 @@ def _device_class_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     for index, name in enumerate(spec.device_classes):
         path = f"spec.deviceClasses[{index}]"
         if not is_dns_subdomain(name):
-            yield path, f'"{name}" is not the name of a DeviceClass, such as h100.example.com'
+            yield path, f'must be the name of a DeviceClass such as h100.example.com, not "{name}"'
         elif name in spec.device_classes[:index]:
-            yield path, f'"{name}" stands there twice'
+            yield path, f'duplicates "{name}"'
 
 
 def _share_problems(path: str, share: str) -> Iterator[Problem]:

@@ -91,11 +91,11 @@ class ResourceMappingSpec(
                     "must be a resource name such as example.com/gpu or example.com/*",
                 )
             if resource.pattern.count("*") > 1 or "*" in domain:
-                yield f"resources[{index}].pattern", "may have one *, after the /"
+                yield f"resources[{index}].pattern", "must have at most one *, after the /"
             if resource.measure is Measure.FRACTION:
                 yield (
                     f"resources[{index}].measure",
-                    "fraction is for annotations: resources are whole numbers",
+                    "must not be fraction: amounts of resources are whole numbers",
                 )
         for index, annotation in enumerate(self.fraction_annotations):
             if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:

@@ -80,7 +80,7 @@ def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     ways = list(cheapest.values())[-MOST_WAYS:]
     if need.profile is not None and found.slices:
         ways.insert(0, f"a slice {found.slices[0].profile}")
-    return f"ask for {' or '.join(ways)}" if ways else "ask the platform team for larger cards"
+    return f"request {' or '.join(ways)}" if ways else "ask the platform team for larger cards"
 
 
 def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple[BadAnnotation, ...] | None:
@@ -139,12 +139,12 @@ class _Reader:
         try:
             return parse(text)
         except EstimateError as error:
-            self.bad.append(BadAnnotation(key, text, str(error), f'write for example "{example}"'))
+            self.bad.append(BadAnnotation(key, text, str(error), f'set for example "{example}"'))
             return default
 
 
 def _parse_flag(text: str) -> bool:
     word = text.strip().lower()
     if word not in {"true", "false"}:
-        raise EstimateError(f'"{text[:40]}" is neither true nor false')
+        raise EstimateError(f'must be true or false, not "{text[:40]}"')
     return word == "true"

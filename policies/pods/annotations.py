@@ -61,6 +61,6 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     return BadAnnotation(
         key,
         text,
-        f"is no whole number of {unit} from 1 to {maximum}",
-        f'write a plain number such as "60" ({unit})',
+        f"must be a whole number of {unit} from 1 to {maximum}",
+        f'set a plain number such as "60" ({unit})',
     )

@@ -49,9 +49,8 @@ def test_refused_with_everything_wrong_and_what_it_holds_back() -> None:
     assert condition(found["a"]) == (
         "False",
         "Refused",
-        "the version before it stays in force; 2 problems:\n"
-        'spec.rules.gpu-class.default: "none" is neither a class nor a family\n'
-        'spec.templates: "audit" is none of warn, enforce; known are warn, enforce',
+        "the version before it stays in force; 2 problems:\nspec.rules.gpu-class.default: must be a class or "
+        'a family, not "none"\nspec.templates: "audit" is none of warn, enforce; known are warn, enforce',
     )
     assert found["a"].accepted == GOOD
     assert condition(found["worse"])[2].startswith("it is not in force:\nspec.rules.gpu-class.default: ")
