@@ -17,7 +17,7 @@ help: ## show the commands
 .PHONY: run
 run: $(READY) ## serve the webhook over TLS on this machine and say how to try it
 	@$(BIN)/python examples/post.py --announce --url https://localhost:$(PORT)/mutate & \
-	exec $(BIN)/gpu-admission serve --self-signed .run/certs --config examples/policies --drain-seconds 0 \
+	exec $(BIN)/gpu-admission serve --standalone --self-signed .run/certs --config examples/policies --drain-seconds 0 \
 	  --host 127.0.0.1 --port $(PORT) --metrics-host 127.0.0.1 --metrics-port $(METRICS_PORT)
 
 .PHONY: test
@@ -41,8 +41,12 @@ check: $(READY) ## check format, lint, types, import contracts and rendered mani
 	$(BIN)/python -m tests.deploy.manifests --check
 
 .PHONY: bench
-bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota
-	@$(BIN)/python -m tests.bench
+bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota; a part: make bench edge
+	@$(BIN)/python -m tests.bench $(filter $(PARTS),$(MAKECMDGOALS))
+
+PARTS := edge cluster quota
+.PHONY: $(PARTS)
+$(PARTS): bench ; @:
 
 .PHONY: model
 model: $(READY) ## check the quota protocol's model with spin, whole and without each of its rules
@@ -57,7 +61,7 @@ format: $(READY) ## format the code
 .PHONY: manifests
 manifests: $(READY) ## render deploy/static from the chart, and what doctor holds installations against
 	$(BIN)/python -m tests.deploy.manifests
-	UPDATE_WANTED=1 $(BIN)/python -m pytest -q tests/webhook/tools/doctor/test_wanted.py
+	UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/webhook/tools/doctor/test_expected.py
 
 .PHONY: lock
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files

@@ -18,13 +18,13 @@ def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     directory = tmp_path_factory.mktemp("post")
     log = directory / "serve.log"
     command: list[str | Path] = [
-        *(sys.executable, "-m", "webhook", "serve", "--self-signed", directory / "certs"),
+        *(sys.executable, "-m", "webhook", "serve", "--standalone", "--self-signed", directory / "certs"),
         *("--config", ROOT / "examples" / "policies", "--drain-seconds", "0", "--audit-log", "none"),
         *("--host", "127.0.0.1", "--port", "0", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
     ]
     with log.open("w") as output, subprocess.Popen(command, cwd=ROOT, stderr=output) as process:
         deadline = time.monotonic() + 30
-        while "Booting worker" not in log.read_text():
+        while URL_OF not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         [line] = [line for line in log.read_text().splitlines() if line.startswith(URL_OF)]

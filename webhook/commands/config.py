@@ -24,8 +24,9 @@ from policies.policy import (
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
+from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.output import Screen, counted
 from webhook.commands.parameters import Moment, moment
 from webhook.commands.parameters import now as current_time
@@ -75,10 +76,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 @config.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--kubeconfig", help="Without DIRECTORY, the documents in force there. Left out: what kubectl would use."
-)
-@click.option("--context", "context_name", help="Context of the kubeconfig.")
+@cluster_options
 @click.option(
     "-n",
     "--namespace",
@@ -91,8 +89,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 def show(
     *,
     directory: Path | None,
-    kubeconfig: str | None,
-    context_name: str | None,
+    cluster: ClusterChoice,
     namespaces: tuple[str, ...],
     output: str,
     now: datetime,
@@ -102,13 +99,13 @@ def show(
     Exits with 2 if anything is wrong with them, and says all of it. Of a cluster it shows what is in force all the same.
     """
     if directory is not None:
-        if kubeconfig is not None or context_name is not None:
+        if cluster.is_named:
             raise click.UsageError(
                 "DIRECTORY needs no cluster: leave out either it or --kubeconfig and --context"
             )
         found = _of_directory(directory, namespaces)
     else:
-        found = _of_cluster(kubeconfig, context_name, namespaces)
+        found = _of_cluster(cluster, namespaces)
     shown = document(found.configuration, found.origins, found.labels, now, found.problems)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
@@ -127,9 +124,9 @@ def _of_directory(directory: Path, namespaces: Iterable[str]) -> _Shown:
     return _Shown(configuration=configuration, origins=origins, labels=labels)
 
 
-def _of_cluster(kubeconfig: str | None, context_name: str | None, namespaces: Iterable[str]) -> _Shown:
+def _of_cluster(cluster: ClusterChoice, namespaces: Iterable[str]) -> _Shown:
     try:
-        api = ApiClient(load_access(kubeconfig, context_name))
+        api = ApiClient(cluster.access())
         chosen = read_chosen(api)
         labels = {name: _labels(api, name) for name in namespaces}
     except (AccessError, errors.ApiError) as error:

@@ -14,8 +14,9 @@ import click
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
+from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.output import Screen
 from webhook.commands.parameters import moment
 from webhook.configuration.choice import PAUSE
@@ -32,8 +33,6 @@ EVERYTHING = "*"
 
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
 
-_kubeconfig = click.option("--kubeconfig", help="Left out: what kubectl would use.")
-_context = click.option("--context", "context_name", help="Context of the kubeconfig.")
 _output = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
@@ -54,22 +53,20 @@ class Found(msgspec.Struct, frozen=True):
 @click.argument("names", nargs=-1, metavar="[POLICY]...")
 @click.option("--for", "duration", metavar="DURATION", help="Such as 30m or 1h30m; at most 24h.")
 @click.option("--reason", help="Why, for whoever finds the pause.")
-@_kubeconfig
-@_context
+@cluster_options
 @_output
 def pause(
     *,
     names: tuple[str, ...],
     duration: str | None,
     reason: str | None,
-    kubeconfig: str | None,
-    context_name: str | None,
+    cluster: ClusterChoice,
     output: str,
 ) -> None:
     """Let every rule of GPUPolicies only audit for a while; of all of them, if none is named."""
     now = datetime.now(UTC).replace(microsecond=0)
     problems = [*_duration_problems(duration), *_reason_problems(reason)]
-    api, found = _policies(kubeconfig, context_name, problems)
+    api, found = _policies(cluster, problems)
     chosen = _chosen(found, names, problems)
     if api is not None and not found:
         problems.append(
@@ -100,13 +97,12 @@ def pause(
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[POLICY]...")
-@_kubeconfig
-@_context
+@cluster_options
 @_output
-def resume(*, names: tuple[str, ...], kubeconfig: str | None, context_name: str | None, output: str) -> None:
+def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
     """End the pause of GPUPolicies; of all that are paused, if none is named."""
     problems: list[str] = []
-    api, found = _policies(kubeconfig, context_name, problems)
+    api, found = _policies(cluster, problems)
     chosen = [policy for policy in _chosen(found, names, problems) if policy.paused_until is not None]
     _end_with(problems, BAD_INPUT)
     gone = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
@@ -152,12 +148,10 @@ def _reason_problems(reason: str | None) -> Iterator[str]:
         yield "--reason is missing: say why, for whoever finds the pause"
 
 
-def _policies(
-    kubeconfig: str | None, context_name: str | None, problems: list[str]
-) -> tuple[ApiClient | None, list[Found]]:
+def _policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient | None, list[Found]]:
     """Return the policies that are stored; what went wrong becomes a problem."""
     try:
-        api = ApiClient(load_access(kubeconfig, context_name))
+        api = ApiClient(cluster.access())
         found = api.list(RESOURCES[POLICY].path(), _found).items
     except errors.NotFound:
         problems.append(f"this cluster has no {POLICY}: the kind is not installed")

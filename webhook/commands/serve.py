@@ -3,22 +3,20 @@
 import atexit
 import logging
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import click
-from flask import Flask
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
 from policies.placement.nodes import NodeFacts
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
-from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.commands.controller import own_namespace
+from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.metrics import ConfigurationCollector
 from webhook.configuration.source import Source, told
@@ -28,10 +26,10 @@ from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.reservations import QuotaEnforcer
-from webhook.server import lifecycle
-from webhook.server.application import run
-from webhook.server.lifecycle import StartupError
-from webhook.server.settings import ServerSettings, SettingsError
+from webhook.server.dispatcher import Site
+from webhook.server.server import run
+from webhook.server.settings import ServerSettings, SettingsError, StartupError
+from webhook.server.tls import CertificateState, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.app import create_app
 from webhook.serving.audit import AuditLog
@@ -43,7 +41,7 @@ from webhook.serving.node_watch import NodeWatch
 
 NO_AUDIT = "none"
 
-PROBES = frozenset({b"/healthz", b"/readyz"})
+PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
 
 
@@ -51,19 +49,10 @@ PROBES = frozenset({b"/healthz", b"/readyz"})
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents; without a cluster GPUQuota, too. "
-    "Left out: the cluster's documents, without a cluster the built-in ones.",
+    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents; with --standalone GPUQuota, too. "
+    "Left out: the cluster's documents, with --standalone the built-in ones.",
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="Work with the cluster that this file names: its quotas, and without --config its documents.",
-)
-@click.option(
-    "--in-cluster",
-    is_flag=True,
-    help="Likewise with the cluster in which this runs, as its service account.",
-)
+@optional_cluster_options
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
 )
@@ -104,8 +93,7 @@ PROBES = frozenset({b"/healthz", b"/readyz"})
 )
 def serve(
     config: Path | None,
-    kubeconfig: Path | None,
-    in_cluster: bool,
+    cluster: ClusterChoice | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     self_signed: Path | None,
@@ -120,13 +108,13 @@ def serve(
     drain_seconds: float,
     audit_log: str,
 ) -> None:
-    """Serve the webhook over TLS until SIGTERM."""
+    """Serve the webhook over TLS until SIGTERM.
+
+    Quotas, node labels and, without --config, documents come from the cluster; with --standalone quotas are kept in memory.
+    """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    if kubeconfig is not None and in_cluster:
-        raise click.UsageError("--kubeconfig names a cluster itself: leave --in-cluster out")
-    cluster = _Cluster(kubeconfig) if kubeconfig is not None or in_cluster else None
     secret = _secret(certificate_secret, cluster, tls_cert or tls_key or self_signed)
     certificate, key = (
         (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
@@ -145,45 +133,24 @@ def serve(
         )
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    without_waiting = WithoutWaiting(in_cluster=cluster is not None)
     run(
-        lambda: build(config, audit_log, cluster, secret, without_waiting),
+        lambda serving, draining: build(
+            config, audit_log, cluster, secret, serving=serving, draining=draining
+        ),
         settings,
-        registry=REGISTRY,
-        at_once=without_waiting,
-        probes=PROBES,
     )
-
-
-class WithoutWaiting(Container[bytes]):
-    """Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest.
-
-    With a cluster, quotas are asked over the network, and labels of namespaces if policies ask for them.
-    """
-
-    def __init__(self, *, in_cluster: bool) -> None:
-        self._endpoints = {"/mutate"} if in_cluster else {"/mutate", "/validate"}
-        self.asks_labels: Callable[[], bool] = lambda: False
-
-    def __contains__(self, path: object) -> bool:
-        named = isinstance(path, bytes) and endpoint_of(path.decode("latin-1")) in self._endpoints
-        return named and not self.asks_labels()
-
-
-class _Cluster(NamedTuple):
-    """The cluster that keeps the quotas: that of a kubeconfig, or the one around us."""
-
-    kubeconfig: Path | None
 
 
 def build(
     config: Path | None,
     audit_target: str,
-    cluster: _Cluster | None = None,
+    cluster: ClusterChoice | None = None,
     secret: SecretCertificate | None = None,
-    without_waiting: WithoutWaiting | None = None,
-) -> Flask:
-    """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
+    *,
+    serving: ServingCertificate,
+    draining: Callable[[], bool],
+) -> Site:
+    """Return the site with everything behind it started. Called in the process that serves, since threads do not fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
@@ -198,12 +165,10 @@ def build(
     if namespaces:
         namespaces.start()
     if secret is None or api is None:
-        metrics.watch_certificate(lifecycle.certificate)
+        metrics.watch_certificate(lambda: serving.state)
     else:
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
-    if without_waiting and namespaces:
-        without_waiting.asks_labels = lambda: source.engine.configuration.policies.has_selectors
     admission = Admission(
         lambda: source.engine,
         _audit(audit_target, metrics),
@@ -213,14 +178,33 @@ def build(
         reviewed=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
         labels_of=namespaces.labels_of if namespaces else None,
     )
-    return create_app(admission, metrics, lambda: _readiness(source, secret))
+    served = secret or serving
+    app = create_app(
+        admission,
+        metrics,
+        lambda: _readiness(source, served.state, secret.unready() if secret else [], draining=draining()),
+    )
+    # Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. With a cluster, quotas are asked
+    # over the network, and labels of namespaces if policies ask for them.
+    computing = {"/mutate"} if api else {"/mutate", "/validate"}
+
+    def waits() -> bool:
+        return namespaces is not None and source.engine.configuration.policies.has_selectors
+
+    return Site(
+        answer=app,
+        at_once=lambda path: endpoint_of(path) in computing and not waits(),
+        probes=PROBES,
+    )
 
 
-def _api(cluster: _Cluster) -> ApiClient:
+def _api(cluster: ClusterChoice) -> ApiClient:
     try:
-        return ApiClient(load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None))
+        return ApiClient(cluster.access())
     except AccessError as error:
-        raise StartupError(f"no cluster to work with: {error}") from None
+        raise StartupError(
+            f"no cluster to work with: {error}; name one with --kubeconfig, or serve without one: --standalone"
+        ) from None
 
 
 def _reservations(source: Source, api: ApiClient | None) -> QuotaEnforcer:
@@ -252,15 +236,15 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
     return audit
 
 
-def _readiness(source: Source, secret: SecretCertificate | None = None) -> tuple[bool, dict[str, object]]:
+def _readiness(
+    source: Source, certificate: CertificateState | None, unready: list[str], *, draining: bool
+) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
     A refused configuration is told, but the old one is good.
     """
-    certificate = secret.state if secret else lifecycle.certificate()
-    unready = secret.unready() if secret else []
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
-    detail: dict[str, object] = {"draining": lifecycle.draining(), "configuration": told(source)}
+    detail: dict[str, object] = {"draining": draining, "configuration": told(source)}
     if certificate is not None:
         detail["certificate"] = {
             "notAfter": certificate.not_after.isoformat(),
@@ -269,11 +253,11 @@ def _readiness(source: Source, secret: SecretCertificate | None = None) -> tuple
         }
     if unready:
         detail["unready"] = unready
-    return not (lifecycle.draining() or expired or unready or source.waits), detail
+    return not (draining or expired or unready or source.waits), detail
 
 
 def _secret(
-    certificate_secret: str | None, cluster: _Cluster | None, other: Path | None
+    certificate_secret: str | None, cluster: ClusterChoice | None, other: Path | None
 ) -> SecretCertificate | None:
     if certificate_secret is None:
         return None
@@ -282,7 +266,7 @@ def _secret(
             "--certificate-secret says where the certificate is: leave --tls-cert, --tls-key, --self-signed out"
         )
     if cluster is None:
-        raise click.UsageError("--certificate-secret needs a cluster: --in-cluster or --kubeconfig")
+        raise click.UsageError("--certificate-secret needs a cluster: omit --standalone")
     return SecretCertificate(SecretName.of(certificate_secret, own_namespace()))
 
 

@@ -118,7 +118,7 @@ def _assembled(own: Collected, version: str) -> tuple[Configuration, Origins]:
 
 
 def _selector_problems(own: Collected) -> Iterator[LocatedProblem]:
-    message = "needs a cluster to read the labels of namespaces from: --kubeconfig or --in-cluster"
+    message = "needs a cluster to read the labels of namespaces from: omit --standalone"
     for name, policy in own.policies.items():
         place, spec = own.places[POLICY, name], policy.spec
         if spec.match.namespace_selector is not None:

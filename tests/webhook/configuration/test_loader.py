@@ -400,7 +400,7 @@ def test_a_selector_needs_somebody_who_knows_labels(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_with_origins(tmp_path, labels_known=False)
 
-    why = "needs a cluster to read the labels of namespaces from: --kubeconfig or --in-cluster"
+    why = "needs a cluster to read the labels of namespaces from: omit --standalone"
     assert [str(problem) for problem in caught.value.problems] == [
         f"p.yaml:5: GPUPolicy/default spec.match.namespaceSelector: {why}",
         f"p.yaml:6: GPUPolicy/default spec.exemptions[0].namespaceSelector: {why}",

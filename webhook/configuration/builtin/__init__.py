@@ -1,1 +1,1 @@
-"""Documents that ship with the webhook: the GPU classes and the resource mapping. They come first, and are like any other."""
+"""Documents that ship with the webhook: GPU classes and the resource mapping. They are ordinary documents, read first."""
