@@ -1,4 +1,4 @@
-"""GPU classes: kinds of accelerator, the labels of their nodes, and the weight of their slices.
+"""GPU classes (kinds of accelerator), the labels of their nodes, and the weight of their slices.
 
 `GPUClassSpec` is the spec of a GPUClass document; `problems` validates what its types do not;
 `ClassCatalogue` answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to

@@ -1,4 +1,4 @@
-"""Kubernetes quantities, as the API server reads them: the whole grammar, exact, and bounded.
+"""Kubernetes quantities as the API server reads them, the whole grammar, exact and bounded.
 
 The grammar is that of `ParseQuantity` in k8s.io/apimachinery v0.36.3 (`pkg/api/resource/quantity.go`,
 `suffix.go`), which takes more than its documentation says: `+1`, `01`, `1.`, `.5`, `.`, even a bare `k`

@@ -1,4 +1,4 @@
-"""Amounts by name: what a pod costs, what a namespace has used, what it may use. Exact, and never negative.
+"""Amounts by name (charges, usage, limits of a quota), exact and never negative.
 
 Keys are flat: `gpus` (whole-GPU equivalents over everything), `classes/<class or family>` (the same, of that kind), and
 `resources/<resource name>` (plain counts). A key that is left out is zero. As text an amount is what `str(Fraction)` makes of

@@ -1,4 +1,4 @@
-"""Charge of a pod: one pure function, used wherever anything is counted.
+"""Charge of a pod, one pure function, used wherever anything is counted.
 
 The vector is always full, whatever a quota constrains: under `resources/` every GPU resource by the API server's own
 arithmetic, under `gpus` what that comes to in whole cards, and the same by class. By class is charged
