@@ -26,7 +26,7 @@ _MOST_DIGITS = 400
 _AMOUNT = re.compile(
     rf"[0-9]{{1,{_MOST_DIGITS}}}(\.[0-9]{{1,{_MOST_DIGITS}}}|/[0-9]{{1,{_MOST_DIGITS}}})?", re.ASCII
 )
-_LONGEST_SHOWN = 40
+_LONGEST_QUOTED = 40
 
 
 class VectorError(ValueError):
@@ -157,4 +157,4 @@ def _parsed(path: str, raw: Any) -> Fraction:
 
 def _quoted(raw: Any) -> str:
     text = str(raw)
-    return f'"{text}"' if len(text) <= _LONGEST_SHOWN else f'"{text[:_LONGEST_SHOWN]}…"'
+    return f'"{text}"' if len(text) <= _LONGEST_QUOTED else f'"{text[:_LONGEST_QUOTED]}…"'

@@ -4,7 +4,8 @@ Reads:   annotation model-uri (s3, gs, hf, https, pvc: `policies.models.warming.
          finds the files (else `mountPath`); model-cache-claim, a claim of the namespace that keeps them (else an emptyDir).
 Adds:    a volume, an init container that fetches into it, and a read-only mount in every app container that asks for a GPU
          (in the first, if none does). The init container asks for no GPU, fits the restricted profile, comes after the
-         sidecars that it may need, and leaves the pod in the QoS class it was in.
+         sidecars that it may need, and leaves the pod in the QoS class it was in. It runs `gpu-admission fetch-model` with
+         the credentials that the policy names, else with those of the servers.
 Denies:  a URI, path or claim name that cannot be used, and a URI that holds credentials.
 Warns:   of a container name, volume name or mount path that is taken: what is there stays, and nothing is fetched.
 
@@ -16,15 +17,45 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.finding import Finding, Severity
-from policies.models.warming.init_container import CACHE, CONTAINER, Warming
+from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
-from policies.models.warming.options import Options, is_name, mount_path_problem
+from policies.models.warming.options import FetchResources, Sources, is_name, mount_path_problem, too_little
+from policies.models.warming.server_credentials import server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
-from policies.rule import Context, Rule
+from policies.rule import Context, Rule, RuleOptions
 
 ID = "model-warming"
+LARGEST_USER = 2**31 - 1
+
+
+class ModelWarmingOptions(RuleOptions, frozen=True):
+    mount_path: str = "/model-cache"
+    sources: Sources = Sources()
+    cache_size_limit: str = "200Gi"
+    """Of the emptyDir; a claim has a size of its own."""
+    resources: FetchResources = FetchResources()
+    run_as_user: int | None = 65532
+    """Of the init container, where the pod does not say; null leaves it to the image or the platform (OpenShift)."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        problem = mount_path_problem(self.mount_path)
+        if problem:
+            yield "mountPath", f'"{self.mount_path}" {problem}'
+        for scheme in Sources.__struct_fields__:
+            for field, sentence in self.sources.of(scheme).problems(scheme):
+                yield f"sources.{scheme}.{field}", sentence
+        problem = too_little(self.cache_size_limit, "1Mi")
+        if problem:
+            yield "cacheSizeLimit", problem
+        for field, sentence in self.resources.problems():
+            yield f"resources.{field}", sentence
+        if self.run_as_user is not None and not 1 <= self.run_as_user <= LARGEST_USER:
+            yield (
+                "runAsUser",
+                f"{self.run_as_user} is not from 1 to {LARGEST_USER}; root is refused where pods are restricted",
+            )
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +66,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     claim: str | None
 
 
-def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
     if MODEL_URI not in pod.annotations:
         return
@@ -44,15 +75,19 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
         for bad in request:
             yield Finding(rule=ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
         return
+    source, servers = options.sources.of(request.uri.scheme), serving_places(pod, context)
     warming = Warming(
         uri=request.uri,
-        source=options.sources.of(request.uri.scheme),
+        source=source,
+        image=source.image or context.fetcher_image,
         claim=request.claim,
         size_limit=options.cache_size_limit,
         resources=fetch_resources(pod, options),
         run_as_user=run_as_user(pod, options),
+        servers=server_credentials(
+            request.uri.scheme, [each.container for each in servers], CREDENTIALS_PATH
+        ),
     )
-    servers = serving_places(pod, context)
     taken = list(conflicts(pod, warming, servers, request.mount_path))
     yield from taken
     if not taken:
@@ -60,7 +95,7 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
         yield from claim_warning(pod, request)
 
 
-def read_request(pod: Pod, options: Options) -> Request | tuple[BadAnnotation, ...]:
+def read_request(pod: Pod, options: ModelWarmingOptions) -> Request | tuple[BadAnnotation, ...]:
     """Return what is asked for, or everything that is wrong with how it is asked for."""
     annotations = pod.annotations
     bad: list[BadAnnotation] = []
@@ -86,7 +121,7 @@ def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
     return [place for place in apps if context.resource_mapping.container_asks(place.container)] or apps[:1]
 
 
-def fetch_resources(pod: Pod, options: Options) -> Resources | None:
+def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     """Return limits equal to requests where the pod's QoS class depends on them, nothing where it must not have any.
 
     A Guaranteed pod needs them of every container, init containers too; a BestEffort pod would become Burstable; and where
@@ -107,7 +142,7 @@ def has_compute(container: Container) -> bool:
     )
 
 
-def run_as_user(pod: Pod, options: Options) -> int | None:
+def run_as_user(pod: Pod, options: ModelWarmingOptions) -> int | None:
     """Return the user of the init container: the pod's own (inherited, so None) unless that is root."""
     context = pod.body.security_context
     return None if context and context.run_as_user else options.run_as_user
@@ -171,6 +206,6 @@ def claim_warning(pod: Pod, request: Request) -> Iterator[Finding]:
 RULE = Rule(
     id=ID,
     summary="models are fetched, once, before their servers start",
-    options=Options,
+    options=ModelWarmingOptions,
     mutate=mutate,
 )
