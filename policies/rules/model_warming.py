@@ -19,9 +19,10 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
-from policies.models.warming.options import FetchResources, Sources, is_name, mount_path_problem, too_little
+from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
 from policies.models.warming.server_credentials import server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
+from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
 from policies.rule import Context, Rule, RuleOptions
@@ -107,7 +108,7 @@ def read_request(pod: Pod, options: ModelWarmingOptions) -> Request | tuple[BadA
     if problem:
         bad.append(BadAnnotation(MODEL_PATH, path, problem, "write an absolute path such as /models/llama"))
     claim = annotations.get(MODEL_CACHE_CLAIM)
-    if claim is not None and not is_name(claim):
+    if claim is not None and not is_dns_subdomain(claim):
         message = "is not the name of a PersistentVolumeClaim"
         bad.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, "name a claim of the pod's namespace"))
     if bad or isinstance(uri, BadURI):
