@@ -15,10 +15,18 @@ from webhook.commands.quota_report import HolderOfQuota, QuotaReport, print_json
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.reading import read_chosen
 from webhook.configuration.snapshot import Configuration
-from webhook.controller.claims import ClaimReader, claims_resource
-from webhook.controller.nodes import NODES, node_reader
-from webhook.controller.pods import PODS, Labels, PodReader
-from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import (
+    NODES,
+    PODS,
+    QUOTAS,
+    ClaimReader,
+    Labels,
+    PodReader,
+    QuotaRecord,
+    claims_resource,
+    node_reader,
+    quota_record,
+)
 
 NONE = 1
 NO_QUOTA = "there is no GPUQuota"
@@ -64,16 +72,16 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
     for record in sorted(listed.items, key=lambda record: record.namespace):
         objects = _objects(api, configuration, record) if namespace else None
-        yield QuotaReport(record.namespace, record.row, record.problem, objects)
+        yield QuotaReport(record.namespace, record.ledger, record.problem, objects)
 
 
 def _objects(
     api: ApiClient, configuration: Configuration, record: QuotaRecord
 ) -> tuple[HolderOfQuota, ...] | None:
     """Return who holds the quota, most GPUs first."""
-    if record.row is None:
+    if record.ledger is None:
         return None
-    found = _holders(api, configuration, record.namespace, record.row.unpinned)
+    found = _holders(api, configuration, record.namespace, record.ledger.unpinned)
     return tuple(
         sorted(
             (held for held in found if held.demand),

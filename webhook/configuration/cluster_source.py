@@ -50,7 +50,7 @@ class ClusterSource:
     ) -> None:
         self._changed = changed
         self._mirrors = [
-            Informer(api, resource, reader(kind), lambda _before, _after: self._wake.set(), pace=pace)
+            Informer(api, resource, reader(kind), lambda _before, _after: self._wake.set(), timings=pace)
             for kind, resource in RESOURCES.items()
         ]
         self._wake = threading.Event()

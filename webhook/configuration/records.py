@@ -5,21 +5,14 @@ from typing import Any
 
 import msgspec
 
+from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster.informer import CLUSTER, Resource
+from webhook.cluster.objects import PartialObject
 from webhook.configuration.documents import CLASS, GROUP, POLICY, RESOURCE_MAPPING, VERSION, Document
 
 PREFIX = f"/apis/{GROUP}/{VERSION}"
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
 RESOURCES = {kind: Resource(PREFIX, plural) for kind, plural in PLURALS.items()}
-
-
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    type: str
-    status: str
-    reason: str
-    message: str
-    last_transition_time: str = ""
-    observed_generation: int = 0
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -46,14 +39,7 @@ class Record(msgspec.Struct, frozen=True):
         return None if spec is None else msgspec.structs.replace(self.document, spec=spec)
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    uid: str
-    generation: int = 0
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
+class _Object(PartialObject, frozen=True):
     spec: dict[str, Any]
     status: msgspec.Raw = msgspec.Raw(b"{}")
 

@@ -1,6 +1,7 @@
 """Until when an admission request has to be answered: the API server says how long it waits, in `?timeout=`."""
 
 import re
+from functools import lru_cache
 from time import monotonic
 
 DEFAULT_SECONDS = 10.0
@@ -22,6 +23,7 @@ def deadline_of(timeout: str | None) -> float:
     return monotonic() + max(seconds - max(seconds / 10, 0.1), seconds / 2)
 
 
+@lru_cache(maxsize=64)  # the same few of all API servers
 def seconds_of(duration: str | None) -> float:
     """Read a duration as Go writes it, such as `5s`, `1m0s` or `1.5s`; what is none is the default."""
     if not duration or not _DURATION.fullmatch(duration):

@@ -1,1 +1,1 @@
-"""Documents that ship with the webhook: the GPU classes and the resource mapping. Nothing in them is special; they are only first."""
+"""Documents that ship with the webhook: GPU classes and the resource mapping. They are ordinary documents, read first."""

@@ -179,8 +179,8 @@ def service(*ports: int) -> dict[str, Any]:
         ),
         pytest.param(
             "gpu-quotas",
-            {QUOTAS: [quota(("Ready", "True", ""), ("Stale", "True", "pods not heard of for 200 s"))]},
-            [("quota-stale", "is Stale: pods not heard of for 200 s")],
+            {QUOTAS: [quota(("Ready", "True", ""), ("Stale", "True", "no message about pods for 200 s"))]},
+            [("quota-stale", "is Stale: no message about pods for 200 s")],
             id="a-quota-is-stale",
         ),
         pytest.param(

@@ -8,7 +8,7 @@ from policies.policy import end_of
 from policies.quota.lint import resource_quota_findings
 from policies.quota.spec import QuotaSpec
 from webhook.configuration.documents import quota_problems
-from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorCheck, DoctorFinding, Observation, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY
@@ -86,7 +86,7 @@ def _quota(raw: msgspec.Raw) -> tuple[QuotaRecord, QuotaSpec | None] | None:
     record = quota_record(raw)
     if record is None:
         return None
-    return record, None if record.row is None else msgspec.json.decode(raw, type=_StoredSpec).spec
+    return record, None if record.ledger is None else msgspec.json.decode(raw, type=_StoredSpec).spec
 
 
 def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
@@ -110,11 +110,11 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 def _gpu_quota(record: QuotaRecord, where: str, edit: str) -> Iterator[DoctorFinding]:
-    if record.row is None:
+    if record.ledger is None:
         remedy = f"correct it: {edit}; GPU pods are refused until then"
         yield failure("quota-unreadable", where, record.problem, remedy)
         return
-    conditions = {condition.type: condition for condition in record.row.conditions}
+    conditions = {condition.type: condition for condition in record.ledger.conditions}
     ready = conditions.get("Ready")
     if ready is None or ready.status != "True":
         yield failure(
