@@ -16,14 +16,13 @@ from certs.reconciler import RacedError, Stored
 from certs.rotation import Rotation, RotationPhase, State, pem
 from certs.secret import ROTATE, DamagedError, decode
 from webhook.certificates.objects import (
-    CONFIGURATION,
     KINDS,
-    SECRET,
     ClusterConfigurations,
     ClusterSecret,
     ConfigurationSeen,
     SecretName,
 )
+from webhook.cluster.objects import CERTIFICATE_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.doctor import report, run_checks
 from webhook.commands.output import Screen
@@ -33,7 +32,6 @@ from webhook.tools.doctor.cluster import Names
 
 FAILED = 1
 ATTEMPTS = 5
-NAMESPACE = "gpu-admission"
 BAR = 30
 STEPS = {
     RotationPhase.STEADY: "no rotation under way",
@@ -45,7 +43,7 @@ STEPS = {
 secret_option = click.option(
     "--secret",
     "secret_name",
-    default=f"{NAMESPACE}/{SECRET}",
+    default=f"{NAMESPACE}/{CERTIFICATE_SECRET}",
     show_default=True,
     metavar="[NAMESPACE/]NAME",
     help="Where the certificates are.",
@@ -235,7 +233,7 @@ def print_state(screen: Screen, shown: dict[str, Any]) -> None:
     screen.line()
     for each in shown["configurations"]:
         mark = _carried(each)
-        screen.line(f"{each['kind']:<30} {CONFIGURATION}  {mark}")
+        screen.line(f"{each['kind']:<30} {WEBHOOK_CONFIGURATION}  {mark}")
 
 
 def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> dict[str, Any]:

@@ -16,6 +16,15 @@ from policies.pods.pod import Toleration
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import (
+    CANARY_NAMESPACE,
+    CERTIFICATE_SECRET,
+    CONTROLLER,
+    NAMESPACE,
+    SERVICE,
+    WEBHOOK_CONFIGURATION,
+    PartialObject,
+)
 from webhook.configuration.documents import Document, LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory, load_with_origins
 from webhook.configuration.reading import read_chosen
@@ -23,7 +32,6 @@ from webhook.configuration.snapshot import Configuration
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-CONFIGURATION = "zz-gpu-admission"
 
 T = TypeVar("T")
 
@@ -104,11 +112,11 @@ class Rights:
 class Names(msgspec.Struct, frozen=True, kw_only=True):
     """The names of an installation's objects."""
 
-    namespace: str = "gpu-admission"
-    service: str = "gpu-admission"
-    canary_namespace: str = "gpu-admission-canary"
-    secret: str = "gpu-admission-certificates"  # noqa: S105 - its name
-    lease: str = "gpu-admission-controller"
+    namespace: str = NAMESPACE
+    service: str = SERVICE
+    canary_namespace: str = CANARY_NAMESPACE
+    secret: str = CERTIFICATE_SECRET
+    lease: str = CONTROLLER
 
     @property
     def server_name(self) -> str:
@@ -125,11 +133,6 @@ class Node(msgspec.Struct, frozen=True):
     resources: dict[str, str]
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    labels: dict[str, str] | None = None
-
-
 class _NodeSpec(msgspec.Struct):
     taints: tuple[Toleration, ...] | None = None
 
@@ -139,8 +142,7 @@ class _NodeStatus(msgspec.Struct):
     capacity: dict[str, Any] | None = None
 
 
-class _Node(msgspec.Struct):
-    metadata: _Metadata
+class _Node(PartialObject, frozen=True):
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
@@ -197,7 +199,7 @@ class InstalledCluster:
 
     def entries(self, kind: str) -> list[dict[str, Any]]:
         """Return the webhooks of our configuration of that kind, such as `mutatingwebhookconfigurations`."""
-        document = self.get(f"{ADMISSION}/{kind}/{CONFIGURATION}")
+        document = self.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}")
         return list((document or {}).get("webhooks") or ())
 
     @cached_property

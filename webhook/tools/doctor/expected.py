@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-NAMESPACE = "gpu-admission"
-"""The one in deploy/."""
+from webhook.cluster.objects import NAMESPACE
 
 
 class ExpectedObjects(msgspec.Struct, frozen=True, kw_only=True):

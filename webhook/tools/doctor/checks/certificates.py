@@ -23,6 +23,7 @@ from certs.reconciler import Stored
 from certs.rotation import pem
 from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, DamagedError, decode
 from webhook.certificates.objects import ClusterSecret, SecretName, Target
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.tools.doctor.check import (
     CheckResult,
     DoctorCheck,
@@ -34,7 +35,7 @@ from webhook.tools.doctor.check import (
     warning,
 )
 from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, has_cert_manager, place
-from webhook.tools.doctor.cluster import ADMISSION, CONFIGURATION, InstalledCluster, Names
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names
 
 REPAIR = "a running `gpu-admission controller --certificate-secret` repairs it within seconds: see the controller's log"
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
@@ -99,7 +100,7 @@ def _trusted(cluster: InstalledCluster) -> list[CABundle]:
 
 def _present(cluster: InstalledCluster) -> Iterator[Observation]:
     for kind in KINDS:
-        if cluster.get(f"{ADMISSION}/{kind}/{CONFIGURATION}") is None:
+        if cluster.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}") is None:
             yield NotChecked(f"{place(kind)} does not exist")
     yield from (each for each in _bundles(cluster) if isinstance(each, DoctorFinding))
 

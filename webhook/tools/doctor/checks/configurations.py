@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorCheck, DoctorFinding, NotChecked, Observation, failure, warning
-from webhook.tools.doctor.cluster import ADMISSION, CONFIGURATION, InstalledCluster, Right
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects
 
 KINDS = {
@@ -13,7 +14,7 @@ KINDS = {
     "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
 }
 GROUP = "admissionregistration.k8s.io"
-READS = tuple(Right("get", kind, GROUP, name=CONFIGURATION) for kind in KINDS)
+READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
 APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static"
 CERT_MANAGER = "cert-manager.io/inject-ca-from"
 PORT = 443
@@ -34,18 +35,18 @@ LONGEST_TIMEOUT = 10
 
 
 def place(kind: str, entry: str = "") -> str:
-    return f"{KINDS[kind]}/{CONFIGURATION}" + (f" webhooks[{entry}]" if entry else "")
+    return f"{KINDS[kind]}/{WEBHOOK_CONFIGURATION}" + (f" webhooks[{entry}]" if entry else "")
 
 
 def has_cert_manager(cluster: InstalledCluster) -> bool:
     """Whether cert-manager issues the certificate and publishes its authority; the controller then may not."""
-    documents = (cluster.get(f"{ADMISSION}/{kind}/{CONFIGURATION}") or {} for kind in KINDS)
+    documents = (cluster.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}") or {} for kind in KINDS)
     return any(CERT_MANAGER in (each.get("metadata", {}).get("annotations") or ()) for each in documents)
 
 
 def _exist(cluster: InstalledCluster) -> Iterator[Observation]:
     for kind, expected in expected_objects(cluster.names.namespace).configurations.items():
-        if cluster.get(f"{ADMISSION}/{kind}/{CONFIGURATION}") is None:
+        if cluster.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}") is None:
             yield failure(
                 "configuration-missing",
                 place(kind),
@@ -115,7 +116,7 @@ def _service(cluster: InstalledCluster) -> Iterator[Observation]:
             "no-endpoints",
             where,
             "has no ready endpoint: no replica of the webhook is ready",
-            f"kubectl -n {names.namespace} get pods; kubectl -n {names.namespace} logs deployment/gpu-admission-webhook",
+            f"kubectl -n {names.namespace} get pods; kubectl -n {names.namespace} logs deployment/{WEBHOOK}",
         )
 
 
@@ -125,7 +126,7 @@ def _as_expected(cluster: InstalledCluster) -> Iterator[Observation]:
             if entry["name"] in expected:
                 yield from _differences(cluster, place(kind, entry["name"]), entry, expected[entry["name"]])
     if not any(cluster.entries(kind) for kind in KINDS):
-        yield NotChecked(f"there is no configuration {CONFIGURATION}")
+        yield NotChecked(f"there is no configuration {WEBHOOK_CONFIGURATION}")
 
 
 def _differences(

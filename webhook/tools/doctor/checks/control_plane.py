@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from webhook.cluster.objects import CONTROLLER
 from webhook.controller.canary import probe
 from webhook.tools.doctor.check import DoctorCheck, NotChecked, Observation, failure
 from webhook.tools.doctor.cluster import InstalledCluster, Unknown
@@ -32,7 +33,7 @@ def _version(cluster: InstalledCluster) -> Iterator[Observation]:
 def _controller(cluster: InstalledCluster) -> Iterator[Observation]:
     names = cluster.names
     where = f"Lease/{names.lease} in {names.namespace}"
-    logs = f"kubectl -n {names.namespace} logs deployment/gpu-admission-controller"
+    logs = f"kubectl -n {names.namespace} logs deployment/{CONTROLLER}"
     lease = cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{names.namespace}/leases/{names.lease}")
     if lease is None:
         yield failure(

@@ -7,9 +7,10 @@ import msgspec
 
 from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import decode_pod
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.tools.doctor.check import DoctorCheck, Observation, warning
 from webhook.tools.doctor.checks.configurations import APPLY, READS, excluded_by_name, place
-from webhook.tools.doctor.cluster import ADMISSION, CONFIGURATION, InstalledCluster, Right
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects
 
 MUTATING = "mutatingwebhookconfigurations"
@@ -20,7 +21,7 @@ SYSTEM = frozenset({"kube-system", "kube-public", "kube-node-lease"})
 def _later(cluster: InstalledCluster) -> Iterator[Observation]:
     for document in cluster.items(f"{ADMISSION}/{MUTATING}"):
         name = document["metadata"]["name"]
-        if name <= CONFIGURATION:
+        if name <= WEBHOOK_CONFIGURATION:
             continue
         entries = [
             entry["name"]

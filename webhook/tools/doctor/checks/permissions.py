@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
+from webhook.cluster.objects import CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.records import PLURALS
 from webhook.tools.doctor.check import DoctorCheck, Observation, failure
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
-from webhook.tools.doctor.cluster import CONFIGURATION, InstalledCluster, Names, Right
+from webhook.tools.doctor.cluster import InstalledCluster, Names, Right
 from webhook.tools.doctor.expected import expected_objects
 
 OURS = "gpu-admission.dev"
 READING = ("get", "list", "watch")
-WEBHOOK, CONTROLLER = "gpu-admission-webhook", "gpu-admission-controller"
 
 
 def _rights(
@@ -28,14 +28,16 @@ def needed(
     statuses = [right for plural in ours for right in _rights(("patch",), f"{plural}/status", OURS)]
     ledgers = _rights(("update",), "gpuquotas/status", OURS)
     own = names.namespace
-    configurations = [right for kind in KINDS for right in _rights(READING, kind, GROUP, name=CONFIGURATION)]
+    configurations = [
+        right for kind in KINDS for right in _rights(READING, kind, GROUP, name=WEBHOOK_CONFIGURATION)
+    ]
     pools = _rights(("list",), "nodepools", "karpenter.sh") if karpenter else []
     secret = [] if cert_manager else _rights(READING, "secrets", namespace=own, name=names.secret)
     certificates = [
         *_rights(("create",), "secrets", namespace=own),
         *_rights(("patch",), "secrets", namespace=own, name=names.secret),
         *configurations,
-        *(right for kind in KINDS for right in _rights(("patch",), kind, GROUP, name=CONFIGURATION)),
+        *(right for kind in KINDS for right in _rights(("patch",), kind, GROUP, name=WEBHOOK_CONFIGURATION)),
     ]
     return {
         WEBHOOK: [

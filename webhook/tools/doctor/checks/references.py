@@ -11,6 +11,7 @@ from policies.pods.pod import Pod
 from policies.rules import model_warming
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA
+from webhook.cluster.objects import PartialObject
 from webhook.tools.doctor.check import DoctorCheck, DoctorFinding, Observation, failure
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.workloads.places import workload_pods
@@ -38,11 +39,6 @@ class Workload(msgspec.Struct, frozen=True):
         return f"{self.kind}/{self.name} in {self.namespace}"
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str
-
-
 class _Condition(msgspec.Struct):
     type: str = ""
     status: str = ""
@@ -52,12 +48,11 @@ class _Status(msgspec.Struct):
     conditions: list[_Condition] | None = None
 
 
-class _Object(msgspec.Struct):
-    metadata: _Metadata
+class _Stored(PartialObject, frozen=True):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-_OBJECT = msgspec.json.Decoder(_Object)
+_STORED = msgspec.json.Decoder(_Stored)
 
 
 def _workloads(cluster: InstalledCluster) -> Iterator[Workload]:
@@ -69,7 +64,7 @@ def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgsp
     resource_mapping = cluster.resource_mapping
 
     def read(raw: msgspec.Raw) -> Workload | None:
-        stored = _OBJECT.decode(raw)
+        stored = _STORED.decode(raw)
         if any(
             each.type in {"Complete", "Failed"} and each.status == "True"
             for each in stored.status.conditions or ()
