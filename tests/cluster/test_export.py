@@ -309,7 +309,7 @@ def test_a_pod_that_is_placed_after_its_creation_is_looked_at_again(plane: Contr
     )
 
     assert (refused, placed) == (403, 200)
-    assert "means nvidia-h100-80gb, which may not be used" in answer["message"]
+    assert "must not pin the pod to nvidia-h100-80gb" in answer["message"]
 
 
 def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
@@ -319,7 +319,7 @@ def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
         "apiVersion": "gpu-admission.dev/v1alpha1",
         "kind": "GPUPolicy",
         "metadata": {"name": "stored"},
-        "spec": {"match": {"namespaces": ["backstop-stored"]}, "rules": {"gpu-requests": {"maxPerPod": 3}}},
+        "spec": {"match": {"namespaces": ["exported-stored"]}, "rules": {"gpu-requests": {"maxPerPod": 3}}},
     }
     plane.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpu-admission.dev", "--timeout=30s")
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(stored))

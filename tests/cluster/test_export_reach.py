@@ -67,7 +67,7 @@ def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
     assert (shown, mounted) == (403, 403)
     want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs'
     assert want in first["message"]
-    assert 'container "peek" mounts the node\'s own GPU devices' in second["message"]
+    assert '(mounted by container "peek"): nothing counts or reserves them' in second["message"]
 
 
 def test_ephemeral_containers_are_told_void_once(mutating: ControlPlane) -> None:

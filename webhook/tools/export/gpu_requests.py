@@ -1,7 +1,7 @@
 """gpu-requests in CEL: the numbers by themselves, limit and request together, and how many.
 
-Of pods, and of the built-in kinds of workloads, the API server's validation has seen everything but "how many" before any
-policy runs. Of the templates inside custom resources (PyTorchJob, RayCluster) nobody has seen anything.
+In pods and built-in kinds of workloads, the API server's validation has checked all but "how many" before any policy runs; in
+the templates of custom resources (PyTorchJob, RayCluster) nothing has been checked.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from webhook.tools.export.cel import (
     shown_value,
     text,
 )
-from webhook.tools.export.objects import PODS, Check
+from webhook.tools.export.objects import PODS, ValidationFragment
 
 MOST = "9223372036854775807m"
 """Validation counts in thousandths (`MilliValue()`), which overflow beyond it."""
@@ -29,14 +29,16 @@ PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
 _LIMIT = "c.?resources.?limits[?name]"
 _EXTENDED = "!name.contains('kubernetes.io/') && !name.startsWith('requests.')"
-_JOINED = ".filter(told, told != '').join('; ')"
+_JOINED = ".filter(finding, finding != '').join('; ')"
 
 
-def pieces(resource_mapping: ResourceMapping, options: Options, kinds: templates.Kinds) -> Iterator[Check]:
+def fragments(
+    resource_mapping: ResourceMapping, options: Options, kinds: templates.Kinds
+) -> Iterator[ValidationFragment]:
     known = templates.expressible(kinds)
-    yield Check(
+    yield ValidationFragment(
         part="gpu-requests",
-        description="GPUs are asked for in whole numbers, by equal requests and limits, and no more than allowed.",
+        description="GPU requests are whole numbers, equal to their limits, and at most what the policy allows.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
         variables=(
@@ -45,7 +47,7 @@ def pieces(resource_mapping: ResourceMapping, options: Options, kinds: templates
         ),
         findings=_findings(options),
     )
-    yield Check(
+    yield ValidationFragment(
         part="gpu-requests.templates",
         description="The same in the pod templates of workloads, when they are written.",
         resources=templates.resources(known),
@@ -72,7 +74,7 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
   {present("c.?resources[?kind]", "{}")}.map(name, name).join(' ')).join(' ')).join(' '))
   .join(' ').split(' ')""",
     )
-    # Each name once: CEL has no set, but the first place of an item.
+    # Each name once, at its first index: CEL has no sets.
     yield (
         "gpus",
         "variables.named.transformList(i, name, i == variables.named.indexOf(name) && (\n"
@@ -89,12 +91,12 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
 
 def _findings(options: Options) -> str:
     found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
-    return f"{found}.filter(told, told != '')"
+    return f"{found}.filter(finding, finding != '')"
 
 
 def _amounts(options: Options) -> str:
     """Return the sentences about amounts by themselves, one text a pod."""
-    told = sentence(
+    finding = sentence(
         "p.path + 'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
         ID,
@@ -108,7 +110,7 @@ variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transfo
     [{_as_text("raw")}].map(amount, [
       {indented(_problem(options), 6)}
     ].filter(problem, problem != '').map(problem,
-      {told}).join(''))[0]
+      {finding}).join(''))[0]
   ){_JOINED}){_JOINED}){_JOINED}){_JOINED})"""
 
 
@@ -123,40 +125,40 @@ def _problem(options: Options) -> str:
         ),
         (
             "!isQuantity(amount)",
-            "this is no number that Kubernetes can count with; write a plain whole number such as 1",
+            "must be a quantity that Kubernetes can count; set a whole number such as 1",
         ),
         (
             "quantity(amount).isLessThan(quantity('0'))",
-            "nobody can ask for less than nothing; write 1 or more, or leave it out",
+            "must not be negative; set 1 or more, or omit it",
         ),
         (
             f"quantity(amount).isGreaterThan(quantity('{MOST}'))",
-            "this is more than Kubernetes can count; write a plain whole number such as 1",
+            "must be at most 9223372036854775: Kubernetes counts thousandths in 64 bits; set a whole number such as 1",
         ),
         (
             f"!({_is_whole('amount')})",
-            "GPUs come whole; ask for 1, or for a part of one as a slice (MIG) or a time-sliced share",
+            "must be a whole number; request 1, or a part of a GPU as a slice (MIG) or a time-sliced share",
         ),
         (
             "name in variables.percentages && quantity(amount).isGreaterThan(quantity('100'))",
-            "this is more than 100 percent of a GPU; write a percentage from 1 to 100",
+            "must be at most 100 percent of a GPU; set a percentage from 1 to 100",
         ),
         (
             f"kind == 'requests' && {_LIMIT}.hasValue() && {_EXTENDED}",
-            "request and limit of a GPU must be equal; set both to the same number, or leave the request out",
+            "must equal the limit: GPUs cannot be overcommitted; set both to the same value or omit the request",
         ),
     ]
     if not options.complete_limits:
-        told = "GPUs are given out by their limit, and this request has none; add it to resources.limits"
-        cases.append((f"kind == 'requests' && !{_LIMIT}.hasValue() && {_EXTENDED}", told))
+        no_limit = "must have an equal limit: GPUs cannot be overcommitted; add it to resources.limits"
+        cases.append((f"kind == 'requests' && !{_LIMIT}.hasValue() && {_EXTENDED}", no_limit))
     most = options.max_per_container
     if most is not None:
         is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
-        told = f"the policy allows at most {most} per container; ask for {most} or fewer"
+        too_many = f"must be at most {most} per container by policy; set {most} or fewer"
         cases.append(
             (
                 f"{is_the_limit} && name in variables.counted && quantity(amount).isGreaterThan(quantity('{most}'))",
-                told,
+                too_many,
             )
         )
     lines = [f"{indented(condition, 2)} ? {text(message)} :" for condition, message in cases]
@@ -170,11 +172,11 @@ def _totals(most: int) -> str:
     overhead comes on top.
     """
     sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
-    told = sentence(
+    finding = sentence(
         "p.path + 'spec'",
-        f"'the pod needs ' + string(total) + ' ' + name + ' at one time, and the policy allows at most {most} per pod'",
+        f"'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most {most} per pod by policy'",
         ID,
-        remedy=text(f"ask for {most} or fewer"),
+        remedy=text(f"request {most} or fewer"),
     )
     return f"""\
 variables.pods.transformList(n, p, variables.amounts[n] == '', variables.counted.map(name, [(
@@ -185,7 +187,7 @@ variables.pods.transformList(n, p, variables.amounts[n] == '', variables.counted
       p.initContainers.transformList(j, s, j < i && {sidecar.format("s")}, {_count("s")}).sum())
   ).max() + {_whole("p.overhead[?name]")}
 ].filter(total, total > {most}).map(total,
-  {told}).join('')){_JOINED})"""
+  {finding}).join('')){_JOINED})"""
 
 
 def _count(container: str) -> str:
@@ -193,7 +195,7 @@ def _count(container: str) -> str:
 
 
 def _whole(optional: str) -> str:
-    """Return the expression for an amount as a number; 0 for none. Where some amount is not in order nobody asks."""
+    """Return the expression for an amount as a number, 0 if there is none; not asked where an amount is not in order."""
     amount = f"[{_as_text('raw')}].map(amount, int(quantity(amount).asApproximateFloat()))[0]"
     return f"[{optional}.orValue('0')].map(raw, {amount})[0]"
 
