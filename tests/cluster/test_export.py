@@ -99,7 +99,7 @@ def env_of(document: JSON) -> dict[str, list[JSON]]:
         ),
     ],
 )  # fmt: skip
-def test_containers_without_gpu_are_told_void(
+def test_containers_without_gpu_get_void(
     mutating: ControlPlane, document: JSON, want: dict[str, list[JSON]]
 ) -> None:
     status, answer = create(mutating.client(), document)
@@ -189,7 +189,9 @@ SIDECARS = [
         pytest.param(
             TEAM,
             pod(gpu_container(name="a"), container("b", env=[ALL])),
-            ['spec.containers[1].env[0] (container "b") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs'],
+            [
+                'spec.containers[1].env[0] (container "b") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset'
+            ],
             id="variable",
         ),
         pytest.param(
@@ -200,14 +202,14 @@ SIDECARS = [
                     env=[{"name": ALL["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
                 )
             ),
-            ['spec.containers[0].env[0] (container "a"): NVIDIA_VISIBLE_DEVICES shows GPUs'],
+            ['spec.containers[0].env[0] (container "a"): NVIDIA_VISIBLE_DEVICES must be "void" or unset'],
             id="variable-from-elsewhere",
         ),
         pytest.param(
             TEAM,
             pod(MOUNTING, **DEVICES),
             [
-                'spec.volumes[0].hostPath.path = "/dev//nvidia0": container "main" mounts the node\'s own GPU devices'
+                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not hold GPU devices of the node (mounted by container "main")'
             ],
             id="devices-mounted",
         ),
@@ -215,14 +217,14 @@ SIDECARS = [
             TEAM,
             pod(gpu_container("5")),
             [
-                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows at most 4'
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": must be at most 4'
             ],
             id="more-than-a-container-may-have",
         ),
         pytest.param(
             TEAM,
             pod(*(gpu_container("3", name=name) for name in "abc")),
-            ["spec: the pod needs 9 nvidia.com/gpu at one time, and the policy allows at most 8 per pod"],
+            ["spec: the pod needs 9 nvidia.com/gpu at one time: must be at most 8 per pod by policy"],
             id="more-than-a-pod-may-have",
         ),
         pytest.param(
@@ -234,32 +236,35 @@ SIDECARS = [
         pytest.param(
             TEAM,
             pod(gpu_container("101", resource="nvidia.com/gpucores")),
-            ["this is more than 100 percent of a GPU"],
+            ["must be at most 100 percent of a GPU"],
             id="percentage",
         ),
         pytest.param(
             RESTRICTED,
             pod(gpu_container(), nodeSelector={"accelerator": "nvidia-h100-80gb"}),
             [
-                "spec: nodeSelector accelerator=nvidia-h100-80gb means nvidia-h100-80gb, which may not be used in "
+                "spec: must not pin the pod to nvidia-h100-80gb (nodeSelector accelerator=nvidia-h100-80gb): not allowed in "
                 f"namespace {RESTRICTED}; allowed here: nvidia-t4, nvidia-a100* [gpu-class]"
             ],
             id="class-that-may-not-be-used",
         ),
         pytest.param(
-            LABELLED, pod(gpu_container("2")), ["allows at most 1 per pod; ask for 1"], id="policy-by-labels"
+            LABELLED,
+            pod(gpu_container("2")),
+            ["must be at most 1 per pod by policy; request 1"],
+            id="policy-by-labels",
         ),
         pytest.param(
             RESTRICTED,
             pod(gpu_container()),
-            ["nothing pins the pod to a GPU class", "set nodeSelector accelerator"],
+            ["must pin the pod to a GPU class", "set nodeSelector accelerator"],
             id="no-class",
         ),
         pytest.param(
             RESTRICTED,
             pod(gpu_container(), annotations={"gpu-admission.dev/gpu-class": "nvidia-h100"}),
             [
-                'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-h100": may not be used in namespace'
+                'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-h100": is not allowed in namespace'
             ],
             id="class-named-by-annotation",
         ),
@@ -285,7 +290,9 @@ SIDECARS = [
                     }
                 },
             ),
-            ["node affinity accelerator in (nvidia-t4, nvidia-l4) means nvidia-l4, which may not be used"],
+            [
+                "must not pin the pod to nvidia-l4 (node affinity accelerator in (nvidia-t4, nvidia-l4)): not allowed"
+            ],
             id="class-by-affinity",
         ),
     ],

@@ -65,12 +65,12 @@ def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
     mounted, second = debug(plane, "debugged", container("peek", volumeMounts=mounts))
 
     assert (shown, mounted) == (403, 403)
-    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs'
+    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset'
     assert want in first["message"]
     assert '(mounted by container "peek"): nothing counts or reserves them' in second["message"]
 
 
-def test_ephemeral_containers_are_told_void_once(mutating: ControlPlane) -> None:
+def test_ephemeral_containers_get_void_once(mutating: ControlPlane) -> None:
     stored(mutating, "helped", pod(gpu_container()))
 
     first, _ = debug(mutating, "helped", container("one"))
@@ -104,7 +104,7 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
     [
         pytest.param(
             {"limits": gpus("0.5")},
-            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": GPUs come whole',
+            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": must be a whole number',
             id="half",
         ),
         pytest.param(
@@ -112,21 +112,24 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
             'limits[nvidia.com/gpu] (container "pytorch") = "0.5"',
             id="half-as-a-number",
         ),
-        pytest.param({"limits": gpus("500m")}, '"500m": GPUs come whole', id="500m"),
-        pytest.param({"limits": gpus("-1")}, '"-1": nobody can ask for less than nothing', id="negative"),
-        pytest.param({"limits": gpus("many")}, '"many": this is no number', id="no-number"),
+        pytest.param({"limits": gpus("500m")}, '"500m": must be a whole number', id="500m"),
+        pytest.param({"limits": gpus("-1")}, '"-1": must not be negative', id="negative"),
         pytest.param(
-            {"limits": gpus("9223372036854775807")}, "this is more than Kubernetes can count", id="too-large"
+            {"limits": gpus("many")}, '"many": must be a quantity that Kubernetes can count', id="no-number"
+        ),
+        pytest.param(
+            {"limits": gpus("9223372036854775807")},
+            "must be at most 9223372036854775: Kubernetes counts",
+            id="too-large",
         ),
         pytest.param(
             {"limits": gpus("2"), "requests": gpus("1")},
-            HERE
-            + 'requests[nvidia.com/gpu] (container "pytorch") = "1": request and limit of a GPU must be equal',
+            HERE + 'requests[nvidia.com/gpu] (container "pytorch") = "1": must equal the limit',
             id="request-below-limit",
         ),
-        pytest.param({"requests": gpus("1")}, "this request has none", id="request-without-limit"),
-        pytest.param({"limits": None, "requests": gpus("1")}, "this request has none", id="limits-null"),
-        pytest.param({"limits": gpus(5)}, '"5": the policy allows at most 4 per container', id="too-many"),
+        pytest.param({"requests": gpus("1")}, "must have an equal limit", id="request-without-limit"),
+        pytest.param({"limits": None, "requests": gpus("1")}, "must have an equal limit", id="limits-null"),
+        pytest.param({"limits": gpus(5)}, '"5": must be at most 4 per container by policy', id="too-many"),
     ],
 )
 def test_templates_inside_custom_resources_are_checked_as_written(
@@ -192,7 +195,7 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
     )
 
     for told in (
-        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs',
+        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset',
         'spec.containers[0].securityContext.privileged (container "a") = "true": a privileged container sees',
         "spec.tolerations[0]: this lets the pod onto GPU nodes, and it asks for no GPU",
     ):
