@@ -209,7 +209,8 @@ SIDECARS = [
             TEAM,
             pod(MOUNTING, **DEVICES),
             [
-                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not hold GPU devices of the node (mounted by container "main")'
+                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not hold GPU devices of the node '
+                '(mounted by container "main")'
             ],
             id="devices-mounted",
         ),

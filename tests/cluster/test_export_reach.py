@@ -175,7 +175,7 @@ def test_a_template_is_refused_or_warned_of_as_the_policy_says(plane: ControlPla
         json.dumps({"spec": {"replicas": 0}}),
     )
 
-    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows'
+    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": must be at most 4'
     assert (refused.returncode, told in refused.stderr) == (1, True), refused.stderr
     assert "spec.template.spec: the pod needs 5 nvidia.com/gpu at one time" in warned.stderr
     assert (scaled.stderr, patched.stderr) == ("", "")
@@ -196,7 +196,7 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
 
     for told in (
         'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset',
-        'spec.containers[0].securityContext.privileged (container "a") = "true": a privileged container sees',
+        'spec.containers[0].securityContext.privileged (container "a") = "true": should be false: a privileged container sees',
         "spec.tolerations[0]: this lets the pod onto GPU nodes, and it asks for no GPU",
     ):
         assert told in done.stderr

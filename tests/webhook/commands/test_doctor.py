@@ -10,7 +10,7 @@ from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.commands.doctor import doctor, document, is_healthy, print_text, summary
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, NotChecked, Note, failure, warning
 
-CHECK = DoctorCheck(id="nodes", title="GPU nodes are tainted", run=lambda _: iter(()))
+CHECK = DoctorCheck("nodes", "GPU nodes are tainted", lambda _: iter(()))
 WARNED = warning("w", "Node a", "has no taint", "taint it")
 WRONG = failure("e", "Service/a in b", "is " + "very " * 20 + "wrong", "correct it")
 

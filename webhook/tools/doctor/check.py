@@ -44,12 +44,12 @@ class Note(msgspec.Struct, frozen=True):
 Observation = DoctorFinding | NotChecked | Note
 
 
-class DoctorCheck(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorCheck(msgspec.Struct, frozen=True):
     id: str
     title: str
+    run: Callable[[InstalledCluster], Iterator[Observation]]
     reads: tuple[Right, ...] = ()
     """Rights that the caller needs; without one of them the check is not run."""
-    run: Callable[[InstalledCluster], Iterator[Observation]]
 
 
 class CheckResult(msgspec.Struct, frozen=True):

@@ -209,6 +209,6 @@ def _is_whole(amount: str) -> str:
 def _as_text(raw: str) -> str:
     """Return the expression for a quantity as text, which custom resources may hold as a number, too; null is zero.
 
-    `string` is no use here: in the API server's CEL it takes no number whose type is known only when it runs.
+    `string` does not do: in the API server's CEL it takes only numbers whose type is known before it runs.
     """
     return f"type({raw}) == null_type ? '0' : '%s'.format([{raw}])"

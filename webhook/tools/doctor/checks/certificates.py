@@ -279,24 +279,19 @@ def check_files(directory: Path, names: Iterable[str], now: datetime) -> CheckRe
         failure("certificate-unusable", str(directory), f"cannot be served: {problem}", RENEW_FILES)
         for problem in problems(certificate, key, authorities, names, now)
     )
-    check = DoctorCheck(
-        id="certificate-files", title="The files can be served", run=lambda _cluster: iter(findings)
-    )
+    check = DoctorCheck("certificate-files", "The files can be served", lambda _cluster: iter(findings))
     return CheckResult(check, findings)
 
 
 CHECKS = (
-    DoctorCheck(id="ca-bundle", title="Every webhook has a readable caBundle", reads=READS, run=_present),
+    DoctorCheck("ca-bundle", "Every webhook has a readable caBundle", _present, READS),
     DoctorCheck(
-        id="certificate",
-        title="The caBundle verifies what is served, by name and for long enough",
-        reads=READS,
-        run=_served,
+        "certificate", "The caBundle verifies what is served, by name and for long enough", _served, READS
     ),
     DoctorCheck(
-        id="certificate-secret",
-        title="The Secret can be served and renewed, and the caBundle is its authority",
-        reads=READS,
-        run=_kept,
+        "certificate-secret",
+        "The Secret can be served and renewed, and the caBundle is its authority",
+        _kept,
+        READS,
     ),
 )

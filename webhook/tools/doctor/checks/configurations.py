@@ -228,15 +228,8 @@ def _comparable(field: str, value: Any) -> Any:
 
 
 CHECKS = (
-    DoctorCheck(id="configurations", title="Both webhook configurations exist", reads=READS, run=_exist),
-    DoctorCheck(
-        id="service-reference", title="Every webhook calls our Service", reads=READS, run=_call_our_service
-    ),
-    DoctorCheck(id="service", title="The Service exists and has a ready endpoint", run=_service),
-    DoctorCheck(
-        id="entries",
-        title="Rules, selectors and conditions are those of this version",
-        reads=READS,
-        run=_as_expected,
-    ),
+    DoctorCheck("configurations", "Both webhook configurations exist", _exist, READS),
+    DoctorCheck("service-reference", "Every webhook calls our Service", _call_our_service, READS),
+    DoctorCheck("service", "The Service exists and has a ready endpoint", _service),
+    DoctorCheck("entries", "Rules, selectors and conditions are those of this version", _as_expected, READS),
 )

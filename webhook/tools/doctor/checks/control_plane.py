@@ -70,9 +70,7 @@ def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 CHECKS = (
-    DoctorCheck(id="kubernetes-version", title="The API server is new enough", run=_version),
-    DoctorCheck(id="controller", title="A controller leads", run=_controller),
-    DoctorCheck(
-        id="canary", title="A GPU pod passes through both webhooks and is changed as it must be", run=_canary
-    ),
+    DoctorCheck("kubernetes-version", "The API server is new enough", _version),
+    DoctorCheck("controller", "A controller leads", _controller),
+    DoctorCheck("canary", "A GPU pod passes through both webhooks and is changed as it must be", _canary),
 )

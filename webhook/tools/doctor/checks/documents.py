@@ -136,28 +136,26 @@ def _gpu_quota(record: QuotaRecord, where: str, edit: str) -> Iterator[DoctorFin
 
 CHECKS = (
     DoctorCheck(
-        id="custom-resources",
-        title="The CRDs of this version exist",
-        reads=(Right("get", "customresourcedefinitions", "apiextensions.k8s.io"),),
-        run=_custom_resources,
+        "custom-resources",
+        "The CRDs of this version exist",
+        _custom_resources,
+        (Right("get", "customresourcedefinitions", "apiextensions.k8s.io"),),
     ),
     DoctorCheck(
-        id="documents",
-        title="Policies, classes and resource mappings are valid, and no policy is paused",
-        run=_documents,
+        "documents", "Policies, classes and resource mappings are valid, and no policy is paused", _documents
     ),
 )
 QUOTA_CHECKS = (
     DoctorCheck(
-        id="resource-quotas",
-        title="Every ResourceQuota key about GPUs limits something",
-        reads=(Right("list", "resourcequotas"),),
-        run=_resource_quotas,
+        "resource-quotas",
+        "Every ResourceQuota key about GPUs limits something",
+        _resource_quotas,
+        (Right("list", "resourcequotas"),),
     ),
     DoctorCheck(
-        id="gpu-quotas",
-        title="GPUQuotas are counted, current and kept, and limit something",
-        reads=(Right("list", "gpuquotas", "gpu-admission.dev"),),
-        run=_gpu_quotas,
+        "gpu-quotas",
+        "GPUQuotas are counted, current and kept, and limit something",
+        _gpu_quotas,
+        (Right("list", "gpuquotas", "gpu-admission.dev"),),
     ),
 )

@@ -78,15 +78,15 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
 
 CHECKS = (
     DoctorCheck(
-        id="later-webhooks",
-        title="No other mutating webhook runs after ours",
-        reads=(Right("list", MUTATING, "admissionregistration.k8s.io"),),
-        run=_later,
+        "later-webhooks",
+        "No other mutating webhook runs after ours",
+        _later,
+        (Right("list", MUTATING, "admissionregistration.k8s.io"),),
     ),
     DoctorCheck(
-        id="excluded-namespaces",
-        title="No GPU pods in namespaces that are not looked at",
-        reads=(*READS, Right("list", "namespaces"), Right("list", "pods")),
-        run=_unseen,
+        "excluded-namespaces",
+        "No GPU pods in namespaces that are not looked at",
+        _unseen,
+        (*READS, Right("list", "namespaces"), Right("list", "pods")),
     ),
 )

@@ -57,29 +57,28 @@ def _lasting(node: Node) -> list[Toleration]:
     return [taint for taint in node.taints if not (taint.key or "").startswith(TEMPORARY)]
 
 
-class _Tolerations:
-    """The tolerations that documents add to GPU pods, and who names each."""
-
-    def __init__(self, cluster: InstalledCluster) -> None:
-        configuration = cluster.configuration
-        self.by_policy: dict[str, tuple[Toleration, ...]] = {}
-        for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
-            binding = configuration.policies.binding(gpu_toleration.RULE, policy)
-            if isinstance(binding.options, gpu_toleration.Options):
-                self.by_policy.setdefault(binding.source, binding.options.tolerations)
-        self.by_class = {each.name: each.tolerations for each in configuration.classes if each.tolerations}
-
-    def of_node(self, names: frozenset[str]) -> list[Toleration]:
-        """Return what a pod of these classes gets from any policy, and from its class."""
-        found = [toleration for each in self.by_policy.values() for toleration in each]
-        return found + [toleration for name in names for toleration in self.by_class.get(name, ())]
+def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]:
+    """Return the tolerations that GPU pods get from each policy and from each class, by the document that names them."""
+    configuration = cluster.configuration
+    found: dict[str, tuple[Toleration, ...]] = {}
+    for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
+        binding = configuration.policies.binding(gpu_toleration.RULE, policy)
+        if isinstance(binding.options, gpu_toleration.Options):
+            found.setdefault(f"GPUPolicy/{binding.source}", binding.options.tolerations)
+    return found | {f"GPUClass/{each.name}": each.tolerations for each in configuration.classes}
 
 
 def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
-    tolerations, classes = _Tolerations(cluster), cluster.configuration.classes
+    tolerations, classes = _tolerations(cluster), cluster.configuration.classes
     untolerated: dict[str, list[str]] = defaultdict(list)
     for node in cluster.gpu_nodes:
-        offered = tolerations.of_node(classes_of_node(node.labels, classes))
+        its_classes = {f"GPUClass/{name}" for name in classes_of_node(node.labels, classes)}
+        offered = [
+            toleration
+            for owner, found in tolerations.items()
+            if owner.startswith("GPUPolicy/") or owner in its_classes
+            for toleration in found
+        ]
         for taint in _lasting(node):
             if taint.effect in KEEPS_AWAY and not any(tolerates(each, taint) for each in offered):
                 untolerated[_text(taint)].append(node.name)
@@ -91,14 +90,10 @@ def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
             f"has the taint {taint_text}, which no policy and no class of its GPUs tolerates: GPU pods cannot run there",
             f"add {{key: {key}, operator: Exists}} to gpu-toleration.tolerations of a policy, or to the class",
         )
-    owners = [
-        *((f"GPUPolicy/{name}", each) for name, each in tolerations.by_policy.items() if name != "built-in"),
-        *((f"GPUClass/{name}", each) for name, each in tolerations.by_class.items()),
-    ]
     taints = [taint for node in cluster.nodes for taint in node.taints]
-    for owner, each in owners:
+    for owner, each in tolerations.items():
         idle = [_text(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
-        if idle and not _is_created_on_demand(cluster, owner):
+        if idle and owner != "GPUPolicy/built-in" and not _is_created_on_demand(cluster, owner):
             yield warning(
                 "toleration-without-taint",
                 owner,
@@ -235,31 +230,19 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
             key = next((key for key in PRODUCT_LABELS if key in node.labels), "")
             products[key, node.labels.get(key, "")].append(node.name)
     for (key, value), names in sorted(products.items()):
-        yield warning(
-            "unknown-class",
-            f"Node {few(names)}",
-            f"has GPUs of an unknown class ({key}={value})"
-            if key
-            else "has GPUs, and no label names their class",
-            f"write a GPUClass with nodeLabels [{{key: {key}, values: [{value}]}}]"
-            if key
-            else f"install GPU Feature Discovery, or kubectl label nodes {min(names)} accelerator=CLASS",
-        )
+        message = "has GPUs, and no label names their class"
+        remedy = f"install GPU Feature Discovery, or kubectl label nodes {min(names)} accelerator=CLASS"
+        if key:
+            message = f"has GPUs of an unknown class ({key}={value})"
+            remedy = f"write a GPUClass with nodeLabels [{{key: {key}, values: [{value}]}}]"
+        yield warning("unknown-class", f"Node {few(names)}", message, remedy)
 
 
 CHECKS = (
-    DoctorCheck(id="untainted-nodes", title="GPU nodes are tainted", reads=READS, run=_untainted),
+    DoctorCheck("untainted-nodes", "GPU nodes are tainted", _untainted, READS),
     DoctorCheck(
-        id="taints",
-        title="Policies and classes tolerate the taints of GPU nodes, and no others",
-        reads=READS,
-        run=_taints,
+        "taints", "Policies and classes tolerate the taints of GPU nodes, and no others", _taints, READS
     ),
-    DoctorCheck(
-        id="class-labels",
-        title="Every named class has nodes, and they have its label",
-        reads=READS,
-        run=_labels,
-    ),
-    DoctorCheck(id="unknown-classes", title="Every GPU node is of a known class", reads=READS, run=_unknown),
+    DoctorCheck("class-labels", "Every named class has nodes, and they have its label", _labels, READS),
+    DoctorCheck("unknown-classes", "Every GPU node is of a known class", _unknown, READS),
 )

@@ -89,9 +89,9 @@ def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
 
 CHECKS = (
     DoctorCheck(
-        id="service-accounts",
-        title="The ServiceAccounts may do what webhook and controller need",
-        reads=(Right("create", "subjectaccessreviews", "authorization.k8s.io"),),
-        run=_permissions,
+        "service-accounts",
+        "The ServiceAccounts may do what webhook and controller need",
+        _permissions,
+        (Right("create", "subjectaccessreviews", "authorization.k8s.io"),),
     ),
 )

@@ -153,9 +153,9 @@ def _exists(cluster: InstalledCluster, path: str) -> bool:
 
 CHECKS = (
     DoctorCheck(
-        id="references",
-        title="RuntimeClasses, claims and Secrets that GPU workloads refer to exist",
-        reads=READS,
-        run=_references,
+        "references",
+        "RuntimeClasses, claims and Secrets that GPU workloads refer to exist",
+        _references,
+        READS,
     ),
 )
