@@ -197,7 +197,7 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
     for told in (
         'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset',
         'spec.containers[0].securityContext.privileged (container "a") = "true": should be false: a privileged container sees',
-        "spec.tolerations[0]: this lets the pod onto GPU nodes, and it asks for no GPU",
+        "spec.tolerations[0]: should not let the pod onto GPU nodes: it requests no GPU",
     ):
         assert told in done.stderr
 
