@@ -232,9 +232,9 @@ def parse_params(text: str) -> int:
         if 0 < count <= LARGEST_PARAMS:
             return ceil(count)
         raise EstimateError(
-            f'"{text[:40]}" parameters is out of range: more than 0 and at most {LARGEST_PARAMS:.0e}'
+            f'must be more than 0 and at most {LARGEST_PARAMS:.0e} parameters, not "{text[:40]}"'
         )
-    raise EstimateError(f'"{text[:40]}" is no number of parameters, such as 70b, 350M or 1.3e9')
+    raise EstimateError(f'must be a number of parameters such as 70b, 350M or 1.3e9, not "{text[:40]}"')
 
 
 def parse_precision(text: str) -> Precision:
@@ -244,7 +244,7 @@ def parse_precision(text: str) -> Precision:
         return Precision(_PRECISION_ALIASES.get(word, word))
     except ValueError:
         known = ", ".join(precision.value for precision in Precision)
-        raise EstimateError(f'"{text[:40]}" is no precision; known are {known}') from None
+        raise EstimateError(f'must be one of {known}, not "{text[:40]}"') from None
 
 
 def parse_phase(text: str) -> Phase:
@@ -252,7 +252,7 @@ def parse_phase(text: str) -> Phase:
     try:
         return Phase(text.strip().lower())
     except ValueError:
-        raise EstimateError(f'"{text[:40]}" is no phase; it is training or serving') from None
+        raise EstimateError(f'must be training or serving, not "{text[:40]}"') from None
 
 
 def parse_count(text: str, what: str) -> int:
@@ -260,4 +260,4 @@ def parse_count(text: str, what: str) -> int:
     word = text.strip()
     if _COUNT.fullmatch(word) and 0 < int(word) <= LARGEST_COUNT:
         return int(word)
-    raise EstimateError(f'"{text[:40]}" is no {what}: a whole number from 1 to {LARGEST_COUNT}')
+    raise EstimateError(f'must be a {what}, a whole number from 1 to {LARGEST_COUNT}, not "{text[:40]}"')

@@ -6,6 +6,7 @@ that needs the value turns into its finding.
 
 import msgspec
 
+from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
 DOMAIN = "gpu-admission.dev/"
@@ -40,7 +41,7 @@ class BadAnnotation(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        return f"metadata.annotations[{self.key}]"
+        return annotation_path(self.key)
 
 
 def load_seconds(pod: Pod) -> int | BadAnnotation | None:
@@ -60,6 +61,6 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     return BadAnnotation(
         key,
         text,
-        f"is no whole number of {unit} from 1 to {maximum}",
-        f'write a plain number such as "60" ({unit})',
+        f"must be a whole number of {unit} from 1 to {maximum}",
+        f'set a plain number such as "60" ({unit})',
     )

@@ -114,10 +114,10 @@ def parse_amount(raw: Any) -> Fraction:
     if not isinstance(raw, str):
         raise ValueError(f'must be text, such as "16", "0.5" or "2/7": quote {_quoted(raw)}')  # noqa: TRY004  one error for all
     if not _AMOUNT.fullmatch(raw):
-        raise ValueError(f'{_quoted(raw)} is no amount: write "16", "0.5" or "2/7", not negative')
+        raise ValueError(f'must be an amount such as "16", "0.5" or "2/7", not {_quoted(raw)}')
     numerator, _, denominator = raw.partition("/")
     if denominator and not int(denominator):
-        raise ValueError(f"{_quoted(raw)} divides by zero")
+        raise ValueError(f"must not divide by zero, as {_quoted(raw)} does")
     return Fraction(numerator) / int(denominator or "1")
 
 
@@ -129,7 +129,7 @@ def parse_vector(raw: Any) -> Vector:
     for key, amount in raw.items():
         if not isinstance(key, str) or not _is_key(key):
             raise VectorError(
-                str(key), f"{_quoted(key)} is neither gpus nor classes/<name> nor resources/<name>"
+                str(key), f"must be gpus, classes/<name> or resources/<name>, not {_quoted(key)}"
             )
         vector[key] = _parsed(key, amount)
     return vector

@@ -179,8 +179,8 @@ def _refusals(landings: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[
         yield Finding(
             rule=RULE_ID,
             path="spec",
-            message=f"the quota of this namespace counts GPUs by class, and it is not known of which this one is: {because}",
-            remedy="name the class, in the nodeSelector of a pod or by the deviceClassName of a claim",
+            message=f"must name a GPU class, because the quota of this namespace counts GPUs by class: {because}",
+            remedy="set the nodeSelector of the pod or the deviceClassName of the claim",
         )
 
 
@@ -225,6 +225,6 @@ def _unreadable_amounts(
                 path=f"{path}[{name}]",
                 container=container,
                 value=str(raw),
-                message="a quota cannot count this",
-                remedy="write a plain whole number such as 1",
+                message="must be a quantity that a quota can count",
+                remedy="set a whole number such as 1",
             )

@@ -159,7 +159,7 @@ def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
 def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
     name = request.device_class_name
     if not name:
-        denial = _denial(path, "this kind of request is not known, so a quota cannot count it")
+        denial = _denial(path, "must be a kind of request that a quota can count")
         return Charge({}, denials=(denial,))
     if tariff.resource_mapping.device_class(name) is None or request.admin_access:
         return Charge({})
@@ -169,12 +169,12 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
     elif request.allocation_mode not in {"", "ExactCount"}:
         denial = _denial(
             f"{path}.allocationMode",
-            "this mode is not known, so a quota cannot count the devices",
+            "must be ExactCount or All",
             request.allocation_mode,
         )
         return Charge({}, denials=(denial,))
     elif count < 1:
-        return Charge({}, denials=(_denial(f"{path}.count", "a quota cannot count this", str(count)),))
+        return Charge({}, denials=(_denial(f"{path}.count", "must be at least 1", str(count)),))
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
     asked = {resource: Fraction(count)}
     charge = weighed(
@@ -206,7 +206,7 @@ def _denial(path: str, message: str, value: str | None = None) -> Finding:
         path=path,
         value=value,
         message=message,
-        remedy="use allocationMode ExactCount with a count, or All",
+        remedy="set allocationMode ExactCount with a count, or All",
     )
 
 

@@ -23,11 +23,11 @@ def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMappi
         if key.startswith(REQUESTS) or "/" not in resource or resource_mapping.resource(resource) is None:
             continue
         meant = REQUESTS + resource
-        remedy = f"{meant} is there as well: remove this one" if meant in keys else f"write {meant}"
+        remedy = f"remove it, {meant} is set as well" if meant in keys else f"set {meant}"
         yield Finding(
             rule=ID,
             severity=Severity.WARNING,
             path=f"spec.hard[{key}]",
-            message="limits nothing: of a GPU resource the API server counts only what is requested",
+            message="has no effect: of a GPU resource the API server counts only what is requested",
             remedy=remedy,
         )

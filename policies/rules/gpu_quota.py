@@ -21,7 +21,7 @@ class OnLedgerError(Enum):
     ALLOW = "allow"
 
 
-class GpuQuotaOptions(RuleOptions, frozen=True, kw_only=True):
+class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     """`required` refuses GPUs where there is no quota. With `onLedgerError: allow` a quota is no promise; a warning says so."""
 
     required: bool = False
@@ -31,5 +31,5 @@ class GpuQuotaOptions(RuleOptions, frozen=True, kw_only=True):
 RULE = Rule(
     id="gpu-quota",
     summary="Refuses what does not fit into the namespace's GPUQuota.",
-    options=GpuQuotaOptions,
+    options=GPUQuotaOptions,
 )

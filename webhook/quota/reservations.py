@@ -23,7 +23,7 @@ from policies.quota.claims import (
 )
 from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.rules.gpu_quota import GpuQuotaOptions, OnLedgerError
+from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
 from webhook.configuration.snapshot import Configuration
 from webhook.quota import messages as answers
 from webhook.quota.batcher import ReservationBatcher
@@ -108,7 +108,7 @@ class QuotaEnforcer:
         self,
         request: AdmissionRequest,
         charge_request: ChargeRequest,
-        options: GpuQuotaOptions,
+        options: GPUQuotaOptions,
         now: datetime,
         deadline: float,
     ) -> list[Finding]:

@@ -220,7 +220,7 @@ class Admission:
         policy = decision.policy
         options = policy.options_of(gpu_quota.RULE.id)
         mode = policy.mode_of(gpu_quota.RULE.id, now)
-        if not isinstance(options, gpu_quota.GpuQuotaOptions) or mode is Mode.DISABLED:
+        if not isinstance(options, gpu_quota.GPUQuotaOptions) or mode is Mode.DISABLED:
             return decision
         findings = self._reservations.reserve(request, charge_request, options, now, deadline)
         judged = (EvaluatedFinding(finding, outcome_of(finding.severity, mode)) for finding in findings)

@@ -139,13 +139,13 @@ def _fragments(
 ) -> Iterator[ValidationFragment | MutationFragment]:
     """Yield what the rule becomes with these options; nothing for a rule that CEL cannot express."""
     mapping, classes, options = configuration.resource_mapping, configuration.classes, binding.options
-    if isinstance(options, gpu_requests.Options):
+    if isinstance(options, gpu_requests.GPURequestsOptions):
         yield from gpu_requests_cel.fragments(mapping, options, WORKLOADS)
-    elif isinstance(options, gpu_class.Options):
+    elif isinstance(options, gpu_class.GPUClassOptions):
         yield from gpu_class_cel.fragments(mapping, options, classes)
-    elif isinstance(options, gpu_toleration.Options):
+    elif isinstance(options, gpu_toleration.GPUTolerationOptions):
         yield from gpu_toleration_cel.fragments(mapping, options.tolerations, classes)
-    elif isinstance(options, gpu_isolation.Options):
+    elif isinstance(options, gpu_isolation.GPUIsolationOptions):
         yield from gpu_isolation_cel.fragments(mapping, _gpu_taints(configuration, governed))
 
 
@@ -153,7 +153,7 @@ def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[To
     """Yield the taints of GPU nodes as `gpu_isolation.gpu_taints` finds them."""
     yield gpu_toleration.NVIDIA_GPU
     for binding in governed.bindings:
-        if isinstance(binding.options, gpu_toleration.Options):
+        if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
             yield from binding.options.tolerations
     for each in configuration.classes:
         yield from each.tolerations
@@ -214,16 +214,16 @@ def _never_exported(binding: Binding, other_kinds: Sequence[str]) -> Iterator[Un
     """Yield what is never exported of this rule, with these options; CEL finds no pods in `other_kinds`."""
     rule_id, options = binding.rule.id, binding.options
     found = list(_STATIC.get(rule_id, ()))
-    if isinstance(options, gpu_requests.Options) and other_kinds:
+    if isinstance(options, gpu_requests.GPURequestsOptions) and other_kinds:
         found.append(
             (
                 f"some or all pods of {', '.join(other_kinds)}",
                 "they are assembled from several parts, or are in lists of lists, of which CEL can make no list",
             )
         )
-    if isinstance(options, gpu_requests.Options) and options.complete_limits:
+    if isinstance(options, gpu_requests.GPURequestsOptions) and options.complete_limits:
         found.append(("completeLimits", "without the webhook the API server itself rejects such pods"))
-    if isinstance(options, gpu_class.Options) and ANY in options.allowed:
+    if isinstance(options, gpu_class.GPUClassOptions) and ANY in options.allowed:
         found.append(("entitlement", "every class is allowed, so there is nothing to deny"))
     yield from (Unsupported(rule=rule_id, what=what, why=why) for what, why in found)
 

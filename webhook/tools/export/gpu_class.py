@@ -11,7 +11,8 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import ANY, RULE_ID, is_covered
 from policies.placement.pinning import classes_of_label
 from policies.pods.annotations import GPU_CLASS
-from policies.rules.gpu_class import Options
+from policies.pods.field_paths import annotation_path
+from policies.rules.gpu_class import GPUClassOptions
 from webhook.tools.export.cel import (
     NOT_A_MIRROR_POD,
     POD,
@@ -36,7 +37,7 @@ _ANNOTATION = f"{POD}.metadata.?annotations[?{text(GPU_CLASS)}]"
 
 
 def fragments(
-    resource_mapping: ResourceMapping, options: Options, catalogue: ClassCatalogue
+    resource_mapping: ResourceMapping, options: GPUClassOptions, catalogue: ClassCatalogue
 ) -> Iterator[ValidationFragment]:
     if ANY in options.allowed:
         return
@@ -69,7 +70,7 @@ def fragments(
 
 
 def _about_annotation(message: str, words: str) -> str:
-    path = text(f"metadata.annotations[{GPU_CLASS}]")
+    path = text(annotation_path(GPU_CLASS))
     return sentence(path, message, RULE_ID, value=shown_value("n"), remedy=text(words))
 
 
@@ -81,7 +82,7 @@ def _outside(words: str) -> str:
     return sentence("'spec'", message, RULE_ID, remedy=text(words))
 
 
-def _unpinned(options: Options, words: str) -> str:
+def _unpinned(options: GPUClassOptions, words: str) -> str:
     message = "'must pin the pod to a GPU class: namespace ' + request.namespace + ' may not use every class'"
     remedy = text(f"set nodeSelector {options.label_key}; {words}")
     return sentence("'spec'", message, RULE_ID, remedy=remedy)

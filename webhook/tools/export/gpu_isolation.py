@@ -9,7 +9,20 @@ from collections.abc import Iterable, Iterator
 from policies.finding import Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
-from policies.rules.gpu_isolation import GPU_DEVICE_PREFIXES, GPU_DEVICES, HARMLESS, ID, VARIABLE, VOID
+from policies.rules.gpu_isolation import (
+    EXPOSED,
+    GPU_DEVICE_PREFIXES,
+    GPU_DEVICES,
+    HARMLESS,
+    ID,
+    PRIVILEGED,
+    REMOVE_PRIVILEGED,
+    REMOVE_TOLERATION,
+    REQUEST_GPUS,
+    TOLERATED,
+    VARIABLE,
+    VOID,
+)
 from webhook.serving.admission import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.export.cel import (
     ASKS,
@@ -36,8 +49,6 @@ GPU_DEVICE_PATHS = (
     rf"^(\.?/)*dev((/+\.?)*|(/+\.)*/+(({_NAMES})(/.*)?|({_PREFIXES}).*))$",
 )
 """What `holds_gpu_devices` says, as expressions: all of /, all of /dev, or a GPU in it. The API server refuses `..` in a path."""
-
-REQUEST_GPUS = 'request GPUs in resources.limits ("nvidia.com/gpu": 1)'
 
 
 def fragments(
@@ -99,9 +110,7 @@ def _void(containers: str) -> str:
 def _exposed(containers: str) -> str:
     finding = sentence(
         f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
-        text(
-            f'{VARIABLE} must be "{VOID}" or unset in a container that requests no GPU: its GPUs belong to other pods'
-        ),
+        text(EXPOSED),
         ID,
         container="c.name",
         value=f"(e.?value.hasValue() ? {shown_value('e.value')} : '')",
@@ -194,13 +203,11 @@ request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 def _privileged(containers: str) -> str:
     finding = sentence(
         f"'spec.{containers}[' + string(i) + '].securityContext.privileged'",
-        text(
-            "should be false: a privileged container sees every device of the node, also the GPUs of other pods"
-        ),
+        text(PRIVILEGED),
         ID,
         container="c.name",
         value="""' = "true"'""",
-        remedy=text("remove it; CUDA and ROCm need no privileges"),
+        remedy=text(REMOVE_PRIVILEGED),
     )
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
@@ -211,11 +218,9 @@ def _privileged(containers: str) -> str:
 def _tolerating() -> str:
     finding = sentence(
         "'spec.tolerations[' + string(variables.tolerated[0]) + ']'",
-        text(
-            "should not let the pod onto GPU nodes: it requests no GPU, and takes CPU and memory from pods that do"
-        ),
+        text(TOLERATED),
         ID,
-        remedy=text("remove the toleration or request a GPU"),
+        remedy=text(REMOVE_TOLERATION),
     )
     return f"""\
 (variables.asks || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [

@@ -7,7 +7,16 @@ the templates of custom resources (PyTorchJob, RayCluster) nothing has been chec
 from collections.abc import Iterator
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.rules.gpu_requests import ID, Options
+from policies.rules.gpu_requests import (
+    ID,
+    NEGATIVE,
+    NO_LIMIT,
+    NOT_A_QUANTITY,
+    OVER_100_PERCENT,
+    SAME_VALUE,
+    TOO_LARGE,
+    GPURequestsOptions,
+)
 from webhook.tools.export import templates
 from webhook.tools.export.cel import (
     NOT_A_MIRROR_POD,
@@ -33,7 +42,7 @@ _JOINED = ".filter(finding, finding != '').join('; ')"
 
 
 def fragments(
-    resource_mapping: ResourceMapping, options: Options, kinds: templates.Kinds
+    resource_mapping: ResourceMapping, options: GPURequestsOptions, kinds: templates.Kinds
 ) -> Iterator[ValidationFragment]:
     known = templates.expressible(kinds)
     yield ValidationFragment(
@@ -58,7 +67,7 @@ def fragments(
     )
 
 
-def _variables(resource_mapping: ResourceMapping, options: Options) -> Iterator[Named]:
+def _variables(resource_mapping: ResourceMapping, options: GPURequestsOptions) -> Iterator[Named]:
     """Yield the variables between `written`, the pods as they stand there, and the findings."""
     containers = ("containers", "initContainers")
     lists = (f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in containers)
@@ -89,12 +98,12 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
         yield "totals", _totals(options.max_per_pod)
 
 
-def _findings(options: Options) -> str:
+def _findings(options: GPURequestsOptions) -> str:
     found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
     return f"{found}.filter(finding, finding != '')"
 
 
-def _amounts(options: Options) -> str:
+def _amounts(options: GPURequestsOptions) -> str:
     """Return the sentences about amounts by themselves, one text a pod."""
     finding = sentence(
         "p.path + 'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
@@ -114,7 +123,7 @@ variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transfo
   ){_JOINED}){_JOINED}){_JOINED}){_JOINED})"""
 
 
-def _problem(options: Options) -> str:
+def _problem(options: GPURequestsOptions) -> str:
     """Return the expression for what is wrong with an `amount` of container `c`, of that kind and name; '' for nothing."""
     cases = [
         (
@@ -123,33 +132,24 @@ def _problem(options: Options) -> str:
             "  isQuantity(limit) && quantity(amount).compareTo(quantity(limit)) == 0)",
             "",
         ),
-        (
-            "!isQuantity(amount)",
-            "must be a quantity that Kubernetes can count; set a whole number such as 1",
-        ),
-        (
-            "quantity(amount).isLessThan(quantity('0'))",
-            "must not be negative; set 1 or more, or omit it",
-        ),
-        (
-            f"quantity(amount).isGreaterThan(quantity('{MOST}'))",
-            "must be at most 9223372036854775: Kubernetes counts thousandths in 64 bits; set a whole number such as 1",
-        ),
+        ("!isQuantity(amount)", "; ".join(NOT_A_QUANTITY)),
+        ("quantity(amount).isLessThan(quantity('0'))", "; ".join(NEGATIVE)),
+        (f"quantity(amount).isGreaterThan(quantity('{MOST}'))", "; ".join(TOO_LARGE)),
         (
             f"!({_is_whole('amount')})",
-            "must be a whole number; request 1, or a part of a GPU as a slice (MIG) or a time-sliced share",
+            "must be a whole number of GPUs; set 1, or request a slice of a GPU (MIG) or a time-sliced share",
         ),
         (
             "name in variables.percentages && quantity(amount).isGreaterThan(quantity('100'))",
-            "must be at most 100 percent of a GPU; set a percentage from 1 to 100",
+            "; ".join(OVER_100_PERCENT),
         ),
         (
             f"kind == 'requests' && {_LIMIT}.hasValue() && {_EXTENDED}",
-            "must equal the limit: GPUs cannot be overcommitted; set both to the same value or omit the request",
+            f"must equal the limit: GPUs cannot be overcommitted; {SAME_VALUE}",
         ),
     ]
     if not options.complete_limits:
-        no_limit = "must have an equal limit: GPUs cannot be overcommitted; add it to resources.limits"
+        no_limit = f"{NO_LIMIT}; add it to resources.limits"
         cases.append((f"kind == 'requests' && !{_LIMIT}.hasValue() && {_EXTENDED}", no_limit))
     most = options.max_per_container
     if most is not None:

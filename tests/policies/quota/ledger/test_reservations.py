@@ -75,7 +75,7 @@ def test_an_id_that_is_there_stays_what_it_is() -> None:
         pytest.param(
             "gpus=1 >x | a/b", "the entries hold 'gpus=1 >x': 'x' is no resourceVersion", id="version"
         ),
-        pytest.param("cpu=1 | a", "is neither gpus nor classes/<name> nor resources/<name>", id="key"),
+        pytest.param("cpu=1 | a", "must be gpus, classes/<name> or resources/<name>, not", id="key"),
         pytest.param(" | a", "the entries hold '': ", id="no-demand"),
     ],
 )

@@ -7,13 +7,12 @@ import msgspec
 import pytest
 
 from policies.pods.label_selector import LabelSelector
-from policies.pods.pod import Toleration
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.checks.configurations import excluded_by_name
-from webhook.tools.doctor.checks.nodes import few, tolerates
+from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.expected import expected_objects
 
 BY_ID = {check.id: check for check in CHECKS}
@@ -379,37 +378,6 @@ def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -
 
     assert [finding.id for finding in found] == ["taint-not-tolerated"]
     assert "has the taint ml:NoSchedule" in found[0].message
-
-
-@pytest.mark.parametrize(
-    ("toleration", "taint", "want"),
-    [
-        pytest.param(
-            {"key": "a", "operator": "Exists"},
-            {"key": "a", "value": "b", "effect": "NoSchedule"},
-            True,
-            id="exists",
-        ),
-        pytest.param(
-            {"key": "a", "value": "b"}, {"key": "a", "value": "b", "effect": "NoSchedule"}, True, id="equal"
-        ),
-        pytest.param(
-            {"key": "a", "value": "c"},
-            {"key": "a", "value": "b", "effect": "NoSchedule"},
-            False,
-            id="another-value",
-        ),
-        pytest.param(
-            {"key": "a", "operator": "Exists", "effect": "NoExecute"},
-            {"key": "a", "effect": "NoSchedule"},
-            False,
-            id="another-effect",
-        ),
-        pytest.param({"operator": "Exists"}, {"key": "a", "effect": "NoSchedule"}, True, id="everything"),
-    ],
-)
-def test_tolerates(toleration: dict[str, str], taint: dict[str, str], want: bool) -> None:
-    assert tolerates(msgspec.convert(toleration, Toleration), msgspec.convert(taint, Toleration)) is want
 
 
 NAME = "kubernetes.io/metadata.name"

@@ -12,6 +12,7 @@ from policies.placement.nodes import NodeFacts, NodePool
 from policies.placement.pinning import classes_of_label
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
+from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Phase
 from policies.rules import gpu_class, gpu_toleration
@@ -63,7 +64,7 @@ def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]
     found: dict[str, tuple[Toleration, ...]] = {}
     for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
         binding = configuration.policies.binding(gpu_toleration.RULE, policy)
-        if isinstance(binding.options, gpu_toleration.Options):
+        if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
             found.setdefault(f"GPUPolicy/{binding.source}", binding.options.tolerations)
     return found | {f"GPUClass/{each.name}": each.tolerations for each in configuration.classes}
 
@@ -81,7 +82,7 @@ def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
         ]
         for taint in _lasting(node):
             if taint.effect in KEEPS_AWAY and not any(tolerates(each, taint) for each in offered):
-                untolerated[_text(taint)].append(node.name)
+                untolerated[describe_toleration(taint)].append(node.name)
     for taint_text, names in sorted(untolerated.items()):
         key = taint_text.partition("=")[0].partition(":")[0]
         yield warning(
@@ -92,7 +93,7 @@ def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
         )
     taints = [taint for node in cluster.nodes for taint in node.taints]
     for owner, each in tolerations.items():
-        idle = [_text(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
+        idle = [describe_toleration(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
         if idle and owner != "GPUPolicy/built-in" and not _is_created_on_demand(cluster, owner):
             yield warning(
                 "toleration-without-taint",
@@ -100,22 +101,6 @@ def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
                 f"tolerates {', '.join(idle)}, and no node has the taint",
                 "correct its spelling, taint the intended nodes, or remove it",
             )
-
-
-def tolerates(toleration: Toleration, taint: Toleration) -> bool:
-    """Whether a pod with the toleration may run in spite of the taint (k8s.io/api core/v1 Toleration)."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and (toleration.value or "") == (taint.value or "")
-
-
-def _text(taint: Toleration) -> str:
-    value = f"={taint.value}" if taint.value else ""
-    return f"{taint.key}{value}" + (f":{taint.effect}" if taint.effect else "")
 
 
 def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
@@ -143,10 +128,12 @@ def _family(cluster: InstalledCluster, names: frozenset[str]) -> str:
     return next(each.family for each in cluster.configuration.classes if each.name in names)
 
 
-def _class_options(cluster: InstalledCluster) -> list[gpu_class.Options]:
+def _class_options(cluster: InstalledCluster) -> list[gpu_class.GPUClassOptions]:
     policies = cluster.configuration.policies
     found = (policies.binding(gpu_class.RULE, policy).options for policy in policies.policies)
-    return [each for each in found if isinstance(each, gpu_class.Options)] or [gpu_class.Options()]
+    return [each for each in found if isinstance(each, gpu_class.GPUClassOptions)] or [
+        gpu_class.GPUClassOptions()
+    ]
 
 
 def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
@@ -193,12 +180,12 @@ def _in_pools(cluster: InstalledCluster) -> set[str]:
     }
 
 
-def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_class.Options]]:
+def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_class.GPUClassOptions]]:
     """Yield (who names it, class or family, the options by which its pods are pinned)."""
     configuration = cluster.configuration
     for policy in configuration.policies.policies:
         options = policy.spec.rules.get(gpu_class.RULE.id)
-        if isinstance(options, gpu_class.Options):
+        if isinstance(options, gpu_class.GPUClassOptions):
             unrestricted = msgspec.structs.replace(options, allowed=("*",), default=None)
             words = {word for word in (options.default, *options.allowed) if word}
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
@@ -206,7 +193,11 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
     for document in cluster.documents.own:
         name, each = document.name, configuration.classes.get(document.name)
         if document.kind == CLASS and each is not None and not _is_known(cluster, each):
-            yield f"GPUClass/{name}", name, gpu_class.Options(label_key=_class_options(cluster)[0].label_key)
+            yield (
+                f"GPUClass/{name}",
+                name,
+                gpu_class.GPUClassOptions(label_key=_class_options(cluster)[0].label_key),
+            )
 
 
 def _is_known(cluster: InstalledCluster, each: GPUClass) -> bool:
