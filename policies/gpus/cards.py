@@ -1,4 +1,4 @@
-"""How many whole cards a pod's containers come to on a class of GPU: slices, shares and parts of a card included.
+"""Whole cards to which a pod's containers add up on a class of GPU, slices, shares and parts of a card included.
 
 One unit of a resource weighs what the class says in `equivalents`, else as a MIG slice what its profile weighs, else one
 card. Beside an amount of memory or compute of the same vendor (HAMi, Volcano, Intel) a unit is only that part of a card.

@@ -1,6 +1,6 @@
-"""GPU classes: what kinds of accelerator there are, how a node shows its kind, what a slice of one weighs.
+"""GPU classes: kinds of accelerator, the labels of their nodes, and the weight of their slices.
 
-`GPUClassSpec` is the spec of a GPUClass document; `problems` finds what its types cannot say;
+`GPUClassSpec` is the spec of a GPUClass document; `problems` validates what its types do not;
 `ClassCatalogue` answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to
 `nvidia-a100`), whose name is legal wherever the name of a class is.
 """
@@ -91,7 +91,7 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
         return cls(**{**fields, "name": name, "family": spec.family or name})
 
     def __hash__(self) -> int:
-        # The dicts of a class cannot be hashed; its name is what tells classes of one catalogue apart.
+        # The dicts of a class cannot be hashed; its name is unique in a catalogue.
         return hash(self.name)
 
 
@@ -159,7 +159,7 @@ class ClassCatalogue:
         return (gpu_class,) if gpu_class is not None else self.family(name)
 
     def matching_label(self, key: str, value: str) -> tuple[GPUClass, ...]:
-        """Return the classes whose nodes may carry this label; several where it tells only the family."""
+        """Return the classes whose nodes may carry this label; several where it names only the family."""
         return self._labels.get((key, value), ())
 
     def of_device_class(self, name: str) -> tuple[GPUClass, ...]:

@@ -1,6 +1,6 @@
-"""Annotations by which a fraction scheduler (KAI, Run:ai) is asked for a part of one GPU.
+"""Annotations that request a part of one GPU from a fraction scheduler (KAI, Run:ai).
 
-What the scheduler would refuse is found here: KAI's `validateGpuFractionAnnotation` and `validateMemoryAnnotation`
+Validated as the schedulers do: KAI's `validateGpuFractionAnnotation` and `validateMemoryAnnotation`
 (`pkg/binder/plugins/gpusharing/gpu-request`) take a decimal number between 0 and 1, and a whole number of MiB.
 """
 

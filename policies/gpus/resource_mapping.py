@@ -1,4 +1,4 @@
-"""Which resource names and annotations ask for a GPU, and what their numbers mean.
+"""Mapping of resource names, annotations and device classes to GPUs, and the meaning of their amounts.
 
 A `GPUResourceMapping` document configures it; the built-in one ships with the webhook. A pattern is a resource name with at most
 one `*`; the first pattern that fits a name decides.
@@ -65,7 +65,7 @@ class DeviceClassPattern(
 ):
     """DeviceClasses (DRA) whose devices are GPUs, and the extended resource by which the same cards are asked for without DRA.
 
-    That resource tells whose cards they are; without it they may be anybody's.
+    That resource names the vendor; without it any class may have the cards.
     """
 
     pattern: str
@@ -82,7 +82,7 @@ class ResourceMappingSpec(
     device_classes: tuple[DeviceClassPattern, ...] = ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, sentence) for every value that makes no sense."""
+        """Yield (path below the spec, sentence) for every invalid value."""
         for index, resource in enumerate(self.resources):
             domain, _, name = resource.pattern.partition("/")
             if not domain or not name:
@@ -173,7 +173,7 @@ class ResourceMapping:
                 yield resource
 
     def requests(self, pod: Pod) -> Iterator[GPURequest]:
-        """Yield what each container asks for: positive amounts only; what is no quantity is gpu-requests' to report."""
+        """Yield what each container asks for: positive amounts only; gpu-requests reports invalid quantities."""
         for place in pod.places:
             for resource, quantity in self._asked(place.container):
                 yield GPURequest(place, resource, quantity)

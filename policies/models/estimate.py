@@ -1,4 +1,4 @@
-"""How much GPU memory a transformer needs, and which classes have it.
+"""Estimate of the GPU memory that a transformer needs, and of the classes that have it.
 
 A rule of thumb, for choosing a card and not for filling it to the last byte:
 
@@ -38,12 +38,12 @@ _OVERHEAD = Fraction(6, 5)
 _PARAMS = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(?:[eE]\+?([0-9]{1,2}))?\s*([kKmMbBtT]?)")
 _PARAM_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = re.compile(r"[0-9]{1,10}")
-_MOST_SUGGESTED_GPUS = 8
+_MOST_GPUS_PER_NODE = 8
 """As many as one node usually has."""
 
 
 class EstimateError(ValueError):
-    """The description of a model cannot be read; the message is a sentence that quotes it."""
+    """The description of a model is invalid; the message is a sentence that quotes it."""
 
 
 class Precision(Enum):
@@ -158,11 +158,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return text
 
     def _needed(self) -> str:
-        # Of the sizes that need the same number of cards, the smallest.
-        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_SUGGESTED_GPUS}
-        suggested = [str(card) for _, card in sorted(smallest.items(), reverse=True)]
         # None in one node: then as few as there can be.
-        return " or ".join(suggested or [str(card) for card in self.cards[-1:]]) or "another class"
+        return " or ".join(map(str, self.in_one_node or self.cards[-1:])) or "another class"
+
+    @property
+    def in_one_node(self) -> tuple[CardCount, ...]:
+        """The numbers of cards that one node can have, largest first: of those that are equal the smallest card."""
+        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_GPUS_PER_NODE}
+        return tuple(card for _, card in sorted(smallest.items(), reverse=True))
 
 
 def estimate(shape: ModelShape) -> Estimate:

@@ -1,4 +1,4 @@
-"""Whether the GPU classes on which a pod can land have what it asks for, and what they have instead.
+"""Availability of what a pod requests on the GPU classes on which it can run, and what they have instead.
 
 Only what the class catalogue knows is judged: slices of a vendor none of whose classes lists any are left alone.
 """
@@ -32,7 +32,7 @@ class Availability:
         self._catalogue = catalogue
         self._pinned = pinning(pod, catalogue)
         names = self._pinned.classes if self._pinned else ()
-        # Constraints that contradict each other are the affair of gpu-class: here they pin nothing.
+        # gpu-class reports constraints that contradict each other: here they pin nothing.
         self._is_pinned = bool(names)
         self.classes = tuple(c for c in catalogue if c.name in names) if names else tuple(catalogue)
 

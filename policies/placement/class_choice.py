@@ -1,4 +1,4 @@
-"""Which GPU class a pod is to get, and who says so: its annotation, what its model needs, or the default of the policy."""
+"""Choice of a GPU class for a pod: by its annotation, by the memory that its model needs, or the default of the policy."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum

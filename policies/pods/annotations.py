@@ -1,6 +1,6 @@
 """The annotations a user may set on a pod, read once into typed values.
 
-None of them can switch a rule off; they only ask for help. A value that makes no sense is a `BadAnnotation`, which the rule
+None of them can switch a rule off; they only ask for help. An invalid value is a `BadAnnotation`, which the rule
 that needs the value turns into its finding.
 """
 
@@ -23,7 +23,7 @@ MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
 MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
 
 CANARY = DOMAIN + "canary"
-"""On a dry run: the webhook answers with a mark of its own besides. It changes nothing of what the rules do."""
+"""On a dry run: the webhook adds a trace of its own. It changes nothing of what the rules do."""
 CANARY_ANSWER = DOMAIN + "canary-answer"
 """Written by us onto a canary, which is never stored."""
 

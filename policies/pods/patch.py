@@ -1,4 +1,4 @@
-"""A pod that the mutating rules are working on.
+"""A pod under mutation, and the JSON patch of its changes.
 
 A `PodPatch` records the smallest RFC 6902 operations, creates missing parents, escapes keys (RFC 6901), and lets the next
 rule see the pod as its predecessors left it. Nothing is ever replaced wholesale: another webhook may have added to the same
@@ -54,7 +54,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class PodPatch:
-    """A pod and the changes made to it so far. `fork` gives a draft to try things on without touching this one."""
+    """A pod and the changes made to it so far. `fork` gives a patch for trying changes."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod

@@ -40,7 +40,7 @@ _SPACES = (
 
 
 class QuantityError(ValueError):
-    """The text is no quantity; the message is a sentence that quotes it."""
+    """The text is not a quantity; the message is a sentence that quotes it."""
 
 
 class Quantity(msgspec.Struct, frozen=True, order=True):

@@ -30,7 +30,7 @@ _LONGEST_SHOWN = 40
 
 
 class VectorError(ValueError):
-    """The data is no vector. `path` is where (`classes[nvidia-t4]`), the message a sentence that quotes the value."""
+    """The data is not a vector. `path` is where (`classes[nvidia-t4]`), the message a sentence that quotes the value."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -99,7 +99,7 @@ def texts(vector: Mapping[str, Fraction]) -> dict[str, str]:
     return {key: str(amount) for key, amount in sorted(vector.items())}
 
 
-def shown(amount: Fraction) -> str:
+def format_amount(amount: Fraction) -> str:
     """Return the amount for people: `3`, `0.5`, `2/7`, `1 2/7`."""
     whole, rest = divmod(amount, 1)
     if not rest:

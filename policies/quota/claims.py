@@ -1,4 +1,4 @@
-"""What a ResourceClaim (DRA) costs: its devices, charged to the claim itself, so that one shared by several pods counts once.
+"""Charge of a ResourceClaim (DRA): its devices, charged to the claim itself, so that one shared by several pods counts once.
 
 Counted as the API server's own quota does (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
 1.36.3), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may ask for the same
@@ -107,9 +107,8 @@ def template_findings(
             rule=RULE_ID,
             severity=Severity.WARNING,
             path="spec.spec.devices.requests",
-            message="no claim could ever be made from this template: "
-            + ", ".join(_told(excess) for excess in excesses),
-            remedy="ask for fewer devices",
+            message=f"exceeds the quota, so no claim can be made from this template, {_amounts(excesses)}",
+            remedy="request fewer devices",
         )
 
 
@@ -210,7 +209,8 @@ def _denial(path: str, message: str, value: str | None = None) -> Finding:
     )
 
 
-def _told(excess: Excess) -> str:
-    return (
-        f"{excess.key} {vector.shown(excess.amount)}, of which the quota allows {vector.shown(excess.hard)}"
-    )
+def _amounts(excesses: tuple[Excess, ...]) -> str:
+    """Return them in the words of ResourceQuota: `requested: gpus=3, limited: gpus=2`."""
+    requested = ", ".join(f"{each.key}={vector.format_amount(each.amount)}" for each in excesses)
+    limited = ", ".join(f"{each.key}={vector.format_amount(each.hard)}" for each in excesses)
+    return f"requested: {requested}, limited: {limited}"

@@ -4,8 +4,8 @@ Reads:   annotation gpu-class (a class or a family), else the model annotations 
          else `default` of the policy; what the pod's own nodeSelector and node affinity pin it to.
 Adds:    nodeSelector `labelKey`, or required node affinity where nodes of the choice carry one of several values. Never to
          pods that are placed by someone else: with a scheduling gate, made by a DaemonSet, with a nodeName.
-Denies:  an unknown class, a class that does not have what the pod asks for, a model that fits nowhere, annotations that make
-         no sense, a pod that pins itself to something else than its annotation says; and, where `allowed` is restricted, every
+Denies:  an unknown class, a class that does not have what the pod asks for, a model that fits nowhere, invalid
+         annotations, a pod that pins itself to something else than its annotation says; and, where `allowed` is restricted, every
          pod that could end up on another class.
 Warns:   of constraints that no class meets, of a class too small for the model, of an annotation that pins nothing; and, where
          the nodes are known, of a class that no node and no known node pool has.
@@ -41,8 +41,8 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
-SHOWN = 3
-"""Names told in one message."""
+NAMES_LISTED = 3
+"""Names in one message."""
 
 
 class GPUClassOptions(RuleOptions, frozen=True):
@@ -179,7 +179,7 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     yield from _bad_annotations(case)
     if case.refusal is not None:
         yield case.refusal
-    yield from _hopeless(case)
+    yield from _unsatisfiable(case)
     yield from _contradiction(case)
     yield from _unpinned(case)
     yield from _too_small(case)
@@ -192,8 +192,8 @@ def _bad_annotations(case: _Case) -> Iterator[Finding]:
         yield Finding(rule=RULE_ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
 
 
-def _hopeless(case: _Case) -> Iterator[Finding]:
-    """Yield a warning for what leaves the pod pending for ever, as far as the catalogue tells."""
+def _unsatisfiable(case: _Case) -> Iterator[Finding]:
+    """Yield a warning for constraints that leave the pod pending, as far as the catalogue knows."""
     catalogue, key = case.context.classes, case.options.label_key
     value = (case.pod.body.node_selector or {}).get(key)
     nodes = case.context.nodes
@@ -300,7 +300,7 @@ def _too_small(case: _Case) -> Iterator[Finding]:
         )
 
 
-def nowhere(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
+def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Yield what `check` says of nodes alone: that the pod is pinned to a class of which there are none."""
     yield from _no_node(_Case(pod, options, context))
 
@@ -347,8 +347,8 @@ def _instead(case: _Case, nodes: NodeFacts, names: frozenset[str]) -> str:
 
 
 def _few(words: Sequence[str]) -> str:
-    shown = " or ".join(words[:SHOWN])
-    return f"{shown} or {len(words) - SHOWN} more" if len(words) > SHOWN else shown
+    listed = " or ".join(words[:NAMES_LISTED])
+    return f"{listed} or {len(words) - NAMES_LISTED} more" if len(words) > NAMES_LISTED else listed
 
 
 def _entitlement(case: _Case) -> Iterator[Finding]:

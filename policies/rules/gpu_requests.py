@@ -1,13 +1,13 @@
-"""Refuse what no GPU node could give, in words that need no knowledge of extended resources.
+"""Reject GPU amounts that no node could give, in words that need no knowledge of extended resources.
 
 Reads:   limits and requests of GPU resources of every app and init container, fraction annotations, the class to which the
          pod is pinned, the variables by which containers choose among GPUs.
-Denies:  what is no number, negative, or not whole; a request that differs from its limit or has none; more than the policy
+Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node could have; slices that no class has; another vendor's resource than the class's.
 Warns:   of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
-Runs before mutation, too: built-in validation comes right after it and refuses the same pods with worse sentences. What is
+Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
 written decides, not the phase, so templates, whose quantities nobody has rounded or defaulted yet, come out the same.
 """
 
@@ -68,7 +68,7 @@ SAME_VALUE = "set both to the same value or omit the request"
 
 
 class GPURequestsOptions(RuleOptions, frozen=True):
-    """`None` is no limit. `maxPerContainer` and `maxPerPod` hold for each resource that counts things (GPUs, slices)."""
+    """`None` means unlimited. `maxPerContainer` and `maxPerPod` hold for each resource that counts things (GPUs, slices)."""
 
     max_per_container: int | None = None
     max_per_pod: int | None = None
@@ -93,7 +93,7 @@ class Amount(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def quantity(self) -> Quantity | None:
-        """The number that is meant; None if Kubernetes could not tell either."""
+        """The parsed amount; None if Kubernetes could not parse it either."""
         try:
             return parse_quantity(self.raw)
         except QuantityError:
@@ -268,7 +268,7 @@ def total_findings(
 ) -> Iterator[Finding]:
     """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
     if options.max_per_pod is None and not has_slices(pod, context):
-        return  # there is no such thing as too much
+        return  # nothing limits the total
     try:
         totals = gpu_requests(pod, context.resource_mapping)
     except QuantityError:

@@ -1,4 +1,4 @@
-"""Give a model server the time that its model takes to load, before traffic reaches it and before a probe kills it.
+"""Delay traffic and probes until a model server has loaded its model.
 
 Reads:   how long the model loads: annotation model-load-seconds, else its weights (annotation model-params) at
          `loadMiBPerSecond`, else `modelLoadSeconds` of the policy, else nothing happens; plus `buffer`.
@@ -6,7 +6,7 @@ Adds:    to containers that ask for a GPU, have a readinessProbe and no startupP
          initialDelay  readinessProbe.initialDelaySeconds of at least that (never less than it was), and, where the
                        livenessProbe could kill the server sooner, a startupProbe from the livenessProbe's handler;
          startupProbe  a startupProbe from the readinessProbe's handler, so that a fast load is ready at once.
-Denies:  a load time that is no number of seconds.
+Denies:  a load time that is not a number of seconds.
 Warns:   of a sidecar's livenessProbe that could kill it: a startupProbe there would hold back the containers after it.
 
 A container that has a startupProbe is never touched, so neither are those that this rule has been at before.

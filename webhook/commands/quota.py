@@ -190,7 +190,8 @@ def _state(ledger: QuotaLedger) -> str:
 def _dimension(ledger: QuotaLedger, key: str) -> str:
     used, reserved, hard = _amounts(ledger, key)
     name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
-    return f"{name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
+    amounts = f"{format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
+    return f"{name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {amounts}"
 
 
 def bar(used: Fraction, reserved: Fraction, hard: Fraction) -> str:

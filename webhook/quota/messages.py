@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 
 from policies.finding import Finding, Severity
-from policies.quota.amounts import CLASSES, GPUS, RESOURCES, shown
+from policies.quota.amounts import CLASSES, GPUS, RESOURCES, format_amount
 from policies.quota.charge import Charge
 from policies.quota.ledger.bounds import EXPIRY_SECONDS
 from policies.quota.ledger.decide import Reason, Shortfall, Verdict
@@ -77,11 +77,11 @@ _OTHERWISE: Mapping[Reason, tuple[str, str]] = {
 def _exceeded(quota: str, row: QuotaLedger, shortfall: Shortfall, charge: Charge, now: datetime) -> Finding:
     key = shortfall.key
     message = (
-        f"{quota} has no room: asked for {_amount(key, shortfall.asked)}, free {shown(shortfall.free)} of "
-        f"{shown(shortfall.hard)}, used {shown(shortfall.used)}"
+        f"{quota} has no room: asked for {_amount(key, shortfall.asked)}, free {format_amount(shortfall.free)} of "
+        f"{format_amount(shortfall.hard)}, used {format_amount(shortfall.used)}"
     )
     if shortfall.held:
-        message += f", held by creations in flight {shown(shortfall.held)}{_until(row, now)}"
+        message += f", held by creations in flight {format_amount(shortfall.held)}{_until(row, now)}"
     holders = ", ".join(f"{holder.name} {holder.amount}" for holder in row.holders.get(key, ()))
     if holders:
         message += f"; largest holders: {holders}"
@@ -102,7 +102,7 @@ def _until(row: QuotaLedger, now: datetime) -> str:
 
 
 def _amount(key: str, amount: Fraction) -> str:
-    return f"{shown(amount)} {'GPUs' if key == GPUS else _name(key)}"
+    return f"{format_amount(amount)} {'GPUs' if key == GPUS else _name(key)}"
 
 
 def _name(key: str) -> str:

@@ -7,7 +7,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.lint import resource_quota_findings
+from policies.quota.spec import resource_quota_findings
 
 
 class _Spec(msgspec.Struct):

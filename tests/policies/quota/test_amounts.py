@@ -83,11 +83,11 @@ def test_exceeds(amounts: Vector, hard: Vector, want: list[Excess]) -> None:
     ],
 )
 def test_shown(amount: str, want: str) -> None:
-    assert vector.shown(Fraction(amount)) == want
+    assert vector.format_amount(Fraction(amount)) == want
 
 
 def test_shown_keeps_every_digit_of_a_large_amount() -> None:
-    assert vector.shown(Fraction(10**17 + 1) + HALF) == "100000000000000001.5"
+    assert vector.format_amount(Fraction(10**17 + 1) + HALF) == "100000000000000001.5"
 
 
 @pytest.mark.parametrize(

@@ -248,8 +248,8 @@ def test_claims_that_are_charged_with_their_pod(
             {"gpus": "4", "classes/nvidia-h100": "2"},
             Unpinned.TOTAL_ONLY,
             [
-                "spec.spec.devices.requests: no claim could ever be made from this template: classes/nvidia-h100 5, of which "
-                "the quota allows 2, gpus 5, of which the quota allows 4; ask for fewer devices [gpu-quota]"
+                "spec.spec.devices.requests: exceeds the quota, so no claim can be made from this template, "
+                "requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4; request fewer devices [gpu-quota]"
             ],
             id="never-fits",
         ),

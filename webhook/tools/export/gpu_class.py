@@ -19,8 +19,8 @@ from webhook.tools.export.cel import (
     Named,
     may_ask,
     pod_asks,
+    quoted_value,
     sentence,
-    shown_value,
     text,
     texts,
 )
@@ -71,7 +71,7 @@ def fragments(
 
 def _about_annotation(message: str, words: str) -> str:
     path = text(annotation_path(GPU_CLASS))
-    return sentence(path, message, RULE_ID, value=shown_value("n"), remedy=text(words))
+    return sentence(path, message, RULE_ID, value=quoted_value("n"), remedy=text(words))
 
 
 def _outside(words: str) -> str:

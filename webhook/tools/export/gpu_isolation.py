@@ -33,8 +33,8 @@ from webhook.tools.export.cel import (
     indented,
     is_fraction_pod,
     pod_asks,
+    quoted_value,
     sentence,
-    shown_value,
     text,
     texts,
 )
@@ -113,7 +113,7 @@ def _exposed(containers: str) -> str:
         text(EXPOSED),
         ID,
         container="c.name",
-        value=f"(e.?value.hasValue() ? {shown_value('e.value')} : '')",
+        value=f"(e.?value.hasValue() ? {quoted_value('e.value')} : '')",
         remedy=text(f"{REQUEST_GPUS} or remove the variable"),
     )
     return f"""\
@@ -132,7 +132,7 @@ def _mounted(containers: str) -> str:
       .filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)).map(c, c.name).join('", "') +
     '"): nothing counts or reserves them'""",
         ID,
-        value=shown_value(path),
+        value=quoted_value(path),
         remedy=text(f"{REQUEST_GPUS}, which mounts their devices"),
     )
     return f"""\

@@ -25,8 +25,8 @@ from webhook.tools.export.cel import (
     may_ask,
     names_gpu,
     present,
+    quoted_value,
     sentence,
-    shown_value,
     text,
 )
 from webhook.tools.export.objects import PODS, ValidationFragment
@@ -110,7 +110,7 @@ def _amounts(options: GPURequestsOptions) -> str:
         "problem",
         ID,
         container="string(c.?name.orValue(''))",
-        value=shown_value("amount"),
+        value=quoted_value("amount"),
     )
     return f"""\
 variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transformList(i, c,

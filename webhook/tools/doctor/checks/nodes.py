@@ -155,7 +155,7 @@ def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
         resource = configuration.classes.resolve(word)[0].resource
         container = Container(name="main", resources=Resources(limits={resource: "1"}))
         pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), spec=PodSpec(containers=(container,)))
-        for found in gpu_class.nowhere(pod, options, context):
+        for found in gpu_class.without_nodes(pod, options, context):
             yield warning(
                 "class-without-nodes",
                 owner,

@@ -1,6 +1,6 @@
 import pytest
 
-from policies.quota.lint import resource_quota_findings
+from policies.quota.spec import resource_quota_findings
 from webhook.configuration.loader import load_directory
 
 RESOURCE_MAPPING = load_directory(None).resource_mapping
