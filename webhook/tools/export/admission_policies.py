@@ -278,12 +278,7 @@ def _listed(title: str, items: Iterable[str]) -> Iterator[str]:
 def as_yaml(objects: tuple[Object, ...]) -> str:
     """Return the objects as YAML documents."""
     return yaml.dump_all(
-        objects,
-        Dumper=_Dumper,
-        explicit_start=True,
-        sort_keys=False,
-        allow_unicode=True,
-        width=WIDTH,
+        objects, Dumper=_Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=WIDTH
     )
 
 

@@ -44,10 +44,7 @@ LISTS = ("containers", "initContainers")
 EPHEMERAL = ("ephemeralContainers",)
 
 _NAMES, _PREFIXES = "|".join(sorted(GPU_DEVICES)), "|".join(GPU_DEVICE_PREFIXES)
-GPU_DEVICE_PATHS = (
-    r"^(/+\.?)+$",
-    rf"^(\.?/)*dev((/+\.?)*|(/+\.)*/+(({_NAMES})(/.*)?|({_PREFIXES}).*))$",
-)
+GPU_DEVICE_PATHS = (r"^(/+\.?)+$", rf"^(\.?/)*dev((/+\.?)*|(/+\.)*/+(({_NAMES})(/.*)?|({_PREFIXES}).*))$")
 """What `holds_gpu_devices` says, as expressions: all of /, all of /dev, or a GPU in it. The API server refuses `..` in a path."""
 
 

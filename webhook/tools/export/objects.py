@@ -12,10 +12,7 @@ from webhook.tools.export.cel import Named
 from webhook.tools.export.scope import Scope
 
 GROUP = "admissionregistration.k8s.io"
-LABELS = {
-    **objects.LABELS,
-    "app.kubernetes.io/component": "admission-policies",
-}
+LABELS = {**objects.LABELS, "app.kubernetes.io/component": "admission-policies"}
 """On every object, so that all of them can be listed, pruned and deleted at once."""
 
 LONGEST_NAME = 253
@@ -28,11 +25,7 @@ PODS: Object = {
     "scope": "Namespaced",
 }
 POD_CHANGES: Object = {**PODS, "operations": ["CREATE", "UPDATE"]}
-EPHEMERAL_CONTAINERS: Object = {
-    **PODS,
-    "resources": ["pods/ephemeralcontainers"],
-    "operations": ["UPDATE"],
-}
+EPHEMERAL_CONTAINERS: Object = {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]}
 
 
 class PolicyFragment(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,11 +112,7 @@ def _common(fragment: PolicyFragment, rule: ExportedRule) -> Object:
     if rule.excluded:
         constraints["namespaceSelector"] = {
             "matchExpressions": [
-                {
-                    "key": "kubernetes.io/metadata.name",
-                    "operator": "NotIn",
-                    "values": list(rule.excluded),
-                }
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(rule.excluded)}
             ]
         }
     conditions = (*rule.scope.conditions, *fragment.conditions)
