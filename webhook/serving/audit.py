@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import shown
+from webhook.cluster.objects import timestamp
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
 from webhook.serving.metrics import Metrics
@@ -117,7 +118,7 @@ class Recorder:
         if self._audit is None:
             return
         record: dict[str, Any] = {
-            "time": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": timestamp(started, "milliseconds"),
             "uid": request.uid,
             "phase": phase,
             "operation": request.operation,

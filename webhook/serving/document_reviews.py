@@ -1,7 +1,7 @@
 """Review of our own documents at `kubectl apply`: the set that would be in force is checked as a whole, with the candidate.
 
-Refused is what is wrong with the candidate, or would be wrong with others because of it. What is wrong with others anyway is
-only told: else two bad documents could never be mended one by one. Nor does anything stop a pause.
+What is wrong with the candidate, or would be wrong with others because of it, is rejected. What is wrong with others anyway is
+a warning: else two bad documents could never be corrected one by one. Nothing stops a pause.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +11,7 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.policy import Labels
+from webhook.cluster.objects import PartialObject
 from webhook.configuration.advice import policy_advice
 from webhook.configuration.choice import PAUSE, is_pause, problems_of, with_pause
 from webhook.configuration.documents import (
@@ -30,15 +31,7 @@ ID = "configuration"
 """Stands where a rule's id does."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
-    deletion_timestamp: str | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
+class _Object(PartialObject, frozen=True):
     spec: dict[str, object]
 
 
@@ -91,7 +84,7 @@ class DocumentReviews:
         broken = problems_of(others)
         if document.kind != QUOTA and broken:
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
-            yield _warning(f"will not be in force before what is wrong elsewhere is mended: {titles}")
+            yield _warning(f"is not in force until these are corrected: {titles}")
         if document.kind == POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in others if each.title not in bad), document])
