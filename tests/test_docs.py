@@ -345,6 +345,39 @@ def test_every_message_is_one_that_we_write_or_have_seen() -> None:
     assert [piece for piece in pieces if piece not in written] == []
 
 
+# ---- tables of modules
+
+MODULES = re.compile(r"(?<=<!-- modules -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
+"""The table that UPDATE_DOCS=1 writes from the modules' docstrings."""
+
+
+@pytest.mark.parametrize("room", [pytest.param("policies", id="policies")])
+def test_the_page_of_a_room_names_each_module(room: str) -> None:
+    page = ROOT / room / "README.md"
+    text = page.read_text()
+    written = MODULES.sub(lambda _: modules_table(ROOT / room), text)
+    if os.environ.get("UPDATE_DOCS") and written != text:
+        page.write_text(written)
+        return
+
+    assert text == written
+    assert MODULES.search(text) is not None
+
+
+def modules_table(room: Path) -> str:
+    """Return a row for each module of the room: its path, and the first sentence of its docstring."""
+    rows = ["| module | holds |", "|---|---|"]
+    for path in sorted(room.rglob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        if docstring is not None:
+            paragraph = " ".join(docstring.partition("\n\n")[0].split())
+            sentence = re.split(r"[.](?= |$)", paragraph, maxsplit=1)[0]
+            rows.append(f"| `{path.relative_to(room)}` | {sentence} |")
+        else:
+            assert path.name == "__init__.py", path
+    return "\n".join([*rows, ""])
+
+
 # ---- outputs
 
 

@@ -1,6 +1,6 @@
-"""GPU classes: what kinds of accelerator there are, how a node shows its kind, what a slice of one weighs.
+"""GPU classes (kinds of accelerator), the labels of their nodes, and the weight of their slices.
 
-`GPUClassSpec` is the spec of a GPUClass document; `problems` finds what its types cannot say;
+`GPUClassSpec` is the spec of a GPUClass document; `problems` validates what its types do not;
 `ClassCatalogue` answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to
 `nvidia-a100`), whose name is legal wherever the name of a class is.
 """
@@ -15,7 +15,15 @@ from functools import cached_property
 
 import msgspec
 
+from policies.pods.names import (
+    is_class_name,
+    is_dns_subdomain,
+    is_label_value,
+    is_qualified_name,
+    is_resource_name,
+)
 from policies.pods.pod import Toleration
+from policies.pods.tolerations import toleration_problems
 
 Problem = tuple[str, str]
 """Path in the document, such as `spec.migProfiles[1g.10gb].weight`, and what is wrong there."""
@@ -23,16 +31,11 @@ Problem = tuple[str, str]
 SEVENTHS = 7
 """MIG divides the compute of a card in sevenths (an A30 has four of them), whatever it does to the memory."""
 
-_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_QUALIFIED_PART = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 _MIG_PROFILE = re.compile(
     r"(?:(?P<compute>[1-7])c\.)?(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb([+-][a-z]+(\.[a-z]+)*)?"
 )
 _SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
-_LABEL_LENGTH = 63
-_PREFIX_LENGTH = 253
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_LONGEST_WORD = 63
 
 
 class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,7 +91,7 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
         return cls(**{**fields, "name": name, "family": spec.family or name})
 
     def __hash__(self) -> int:
-        # The dicts of a class cannot be hashed; its name is what tells classes of one catalogue apart.
+        # The dicts of a class cannot be hashed; its name is unique in a catalogue.
         return hash(self.name)
 
 
@@ -100,7 +103,9 @@ def parse_share(text: str) -> Fraction:
             share = Fraction(numerator) / int(denominator or "1")
             if 0 < share <= 1:
                 return share
-    raise ValueError(f'"{text[:40]}" is no share of a card: write "1/4" or "0.25", more than 0 and at most 1')
+    raise ValueError(
+        f'must be a share of a card such as "1/4" or "0.25", more than 0 and at most 1, not "{text[:40]}"'
+    )
 
 
 class ClassCatalogue:
@@ -154,7 +159,7 @@ class ClassCatalogue:
         return (gpu_class,) if gpu_class is not None else self.family(name)
 
     def matching_label(self, key: str, value: str) -> tuple[GPUClass, ...]:
-        """Return the classes whose nodes may carry this label; several where it tells only the family."""
+        """Return the classes whose nodes may carry this label; several where it names only the family."""
         return self._labels.get((key, value), ())
 
     def of_device_class(self, name: str) -> tuple[GPUClass, ...]:
@@ -179,7 +184,7 @@ class ClassCatalogue:
 
     def nearest(self, word: str) -> str | None:
         """Return the class or family that was probably meant by a word which names none."""
-        word = word.strip().lower()[:_LABEL_LENGTH]
+        word = word.strip().lower()[:_LONGEST_WORD]
         named = self._named_by_label.get(word)
         if named is not None:
             return named
@@ -213,133 +218,75 @@ class ClassCatalogue:
         return hashlib.sha256(content).hexdigest()
 
 
-def problems(name: str, spec: GPUClassSpec) -> list[Problem]:
-    """Return everything that is wrong with a GPUClass beyond the types of its fields, all at once."""
-    return [
-        *_name_problems("metadata.name", name),
-        *(_name_problems("spec.family", spec.family) if spec.family else ()),
-        *_memory_problems(spec),
-        *_resource_problems("spec.resource", spec.resource),
-        *(
-            problem
-            for index, toleration in enumerate(spec.tolerations)
-            for problem in toleration_problems(f"spec.tolerations[{index}]", toleration)
-        ),
-        *_label_problems(spec),
-        *(
-            problem
-            for profile_name, profile in spec.mig_profiles.items()
-            for problem in _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
-        ),
-        *(
-            problem
-            for resource, share in spec.equivalents.items()
-            for problem in _equivalent_problems(f"spec.equivalents[{resource}]", resource, share)
-        ),
-        *_device_class_problems(spec),
-    ]
-
-
-def toleration_problems(path: str, toleration: Toleration) -> Iterator[Problem]:
-    """Yield what the API server would refuse about a toleration of a pod."""
-    operator = toleration.operator or "Equal"
-    if operator not in {"Exists", "Equal"}:
-        yield f"{path}.operator", f'"{operator}" is neither Exists nor Equal'
-    if not toleration.key and operator != "Exists":
-        yield f"{path}.key", "is missing; only operator Exists can do without a key"
-    if toleration.key and not is_qualified(toleration.key):
-        yield f"{path}.key", f'"{toleration.key}" is not a taint key'
-    if operator == "Exists" and toleration.value:
-        yield f"{path}.value", "must be left out with operator Exists"
-    if toleration.value and not is_label_value(toleration.value):
-        yield f"{path}.value", f'"{toleration.value}" is not a taint value'
-    if toleration.effect and toleration.effect not in _EFFECTS:
-        yield f"{path}.effect", f'"{toleration.effect}" is none of {", ".join(_EFFECTS)}'
-    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
-        yield f"{path}.tolerationSeconds", "is allowed only with effect NoExecute"
-
-
-def _name_problems(path: str, name: str) -> Iterator[Problem]:
-    # 63 characters, because the name is also the value of a node label.
-    if not _NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
-        yield (
-            path,
-            f'"{name}" is not a name: at most {_LABEL_LENGTH} of a-z, 0-9, "-" and ".", such as nvidia-t4',
-        )
-
-
-def _memory_problems(spec: GPUClassSpec) -> Iterator[Problem]:
+def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
+    """Yield everything that is wrong with a GPUClass beyond the types of its fields."""
+    for path, each in (("metadata.name", name), *((("spec.family", spec.family),) if spec.family else ())):
+        if not is_class_name(each):
+            yield path, f'must be at most 63 of a-z, 0-9, "-" and ".", such as nvidia-t4, not "{each}"'
     if spec.memory_gib < 1:
-        yield "spec.memoryGiB", f"is {spec.memory_gib}; it must be at least 1"
+        yield "spec.memoryGiB", f"must be at least 1, not {spec.memory_gib}"
+    yield from _resource_problems("spec.resource", spec.resource)
+    for index, toleration in enumerate(spec.tolerations):
+        yield from toleration_problems(toleration, f"spec.tolerations[{index}]")
+    yield from _label_problems(spec)
+    for profile_name, profile in spec.mig_profiles.items():
+        yield from _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
+    for resource, share in spec.equivalents.items():
+        yield from _resource_problems(f"spec.equivalents[{resource}]", resource)
+        yield from _share_problems(f"spec.equivalents[{resource}]", share)
+    for index, each in enumerate(spec.device_classes):
+        if not is_dns_subdomain(each):
+            yield (
+                f"spec.deviceClasses[{index}]",
+                f'must be the name of a DeviceClass such as h100.example.com, not "{each}"',
+            )
+        elif each in spec.device_classes[:index]:
+            yield f"spec.deviceClasses[{index}]", f'duplicates "{each}"'
 
 
 def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
-    if "/" not in resource or not is_qualified(resource):
-        yield path, f'"{resource}" is not an extended resource, such as nvidia.com/gpu'
+    if not is_resource_name(resource):
+        yield path, f'must be an extended resource such as nvidia.com/gpu, not "{resource}"'
 
 
 def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, label in enumerate(spec.node_labels):
         path = f"spec.nodeLabels[{index}]"
-        if not is_qualified(label.key):
-            yield f"{path}.key", f'"{label.key}" is not a label key'
+        if not is_qualified_name(label.key):
+            yield f"{path}.key", f'must be a label key, not "{label.key}"'
         if label.key in seen:
-            yield f"{path}.key", f'"{label.key}" stands there twice; put all its values into one entry'
+            yield f"{path}.key", f'duplicates "{label.key}": put all its values into one entry'
         seen.add(label.key)
         if not label.values:
-            yield f"{path}.values", "is empty"
+            yield f"{path}.values", "must not be empty"
         for position, value in enumerate(label.values):
             if not value or not is_label_value(value):
-                yield f"{path}.values[{position}]", f'"{value}" is not a label value'
+                yield f"{path}.values[{position}]", f'must be a label value, not "{value}"'
             elif value in label.values[:position]:
-                yield f"{path}.values[{position}]", f'"{value}" stands there twice'
+                yield f"{path}.values[{position}]", f'duplicates "{value}"'
 
 
 def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassSpec) -> Iterator[Problem]:
     match = _MIG_PROFILE.fullmatch(name)
     if match is None:
-        yield path, f'"{name}" is not a MIG profile, such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb'
-    elif profile.sevenths != int(match["compute"] or match["gpu"]):
-        yield (
-            f"{path}.sevenths",
-            f"is {profile.sevenths}, but the name of the profile says {match['compute'] or match['gpu']}",
-        )
-    elif profile.memory_gib != int(match["memory"]):
-        yield (
-            f"{path}.memoryGiB",
-            f"is {profile.memory_gib}, but the name of the profile says {match['memory']}",
-        )
-    if not 1 <= profile.sevenths <= SEVENTHS:
-        yield f"{path}.sevenths", f"is {profile.sevenths}; it must be 1 to {SEVENTHS}"
-    if not 1 <= profile.memory_gib <= spec.memory_gib:
-        yield (
-            f"{path}.memoryGiB",
-            f"is {profile.memory_gib}; it must be 1 to {spec.memory_gib}, the memory of the card",
-        )
-    if not 1 <= profile.per_gpu <= SEVENTHS:
-        yield f"{path}.perGPU", f"is {profile.per_gpu}; it must be 1 to {SEVENTHS}"
+        yield path, f'must be a MIG profile such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb, not "{name}"'
+    else:
+        for field, value, named in (
+            ("sevenths", profile.sevenths, match["compute"] or match["gpu"]),
+            ("memoryGiB", profile.memory_gib, match["memory"]),
+        ):
+            if value != int(named):
+                yield f"{path}.{field}", f"must be {named}, as in the name of the profile, not {value}"
+    for field, value, most in (
+        ("sevenths", profile.sevenths, SEVENTHS),
+        ("memoryGiB", profile.memory_gib, spec.memory_gib),
+        ("perGPU", profile.per_gpu, SEVENTHS),
+    ):
+        if not 1 <= value <= most:
+            yield f"{path}.{field}", f"must be from 1 to {most}, not {value}"
     if profile.weight is not None:
         yield from _share_problems(f"{path}.weight", profile.weight)
-
-
-def _equivalent_problems(path: str, resource: str, share: str) -> Iterator[Problem]:
-    yield from _resource_problems(path, resource)
-    yield from _share_problems(path, share)
-
-
-def _device_class_problems(spec: GPUClassSpec) -> Iterator[Problem]:
-    for index, name in enumerate(spec.device_classes):
-        path = f"spec.deviceClasses[{index}]"
-        if not is_device_class(name):
-            yield path, f'"{name}" is not the name of a DeviceClass, such as h100.example.com'
-        elif name in spec.device_classes[:index]:
-            yield path, f'"{name}" stands there twice'
-
-
-def is_device_class(name: str) -> bool:
-    """Whether a DeviceClass could have that name: a DNS subdomain (apimachinery, `NameIsDNSSubdomain`)."""
-    return len(name) <= _PREFIX_LENGTH and _SUBDOMAIN.fullmatch(name) is not None
 
 
 def _share_problems(path: str, share: str) -> Iterator[Problem]:
@@ -347,17 +294,3 @@ def _share_problems(path: str, share: str) -> Iterator[Problem]:
         parse_share(share)
     except ValueError as error:
         yield path, str(error)
-
-
-def is_qualified(key: str) -> bool:
-    """Whether it is a qualified name: [DNS prefix/]name (apimachinery, `validation.IsQualifiedName`)."""
-    prefix, slash, name = key.rpartition("/")
-    if slash and (
-        len(prefix) > _PREFIX_LENGTH or not all(_NAME.fullmatch(part) for part in prefix.split("."))
-    ):
-        return False
-    return len(name) <= _LABEL_LENGTH and _QUALIFIED_PART.fullmatch(name) is not None
-
-
-def is_label_value(value: str) -> bool:
-    return len(value) <= _LABEL_LENGTH and _QUALIFIED_PART.fullmatch(value) is not None

@@ -1,4 +1,4 @@
-"""Which resource names and annotations ask for a GPU, and what their numbers mean.
+"""Mapping of resource names, annotations and device classes to GPUs, and the meaning of their amounts.
 
 A `GPUResourceMapping` document configures it; the built-in one ships with the webhook. A pattern is a resource name with at most
 one `*`; the first pattern that fits a name decides.
@@ -11,9 +11,10 @@ from hashlib import sha256
 
 import msgspec
 
-from policies.gpus.classes import is_device_class
+from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Container, ContainerPlace, Pod, QuantityText
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity
+from policies.pods.requests import NOTHING, pod_requests
 
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource names that the API server turns into DRA claims; native to it, so it checks nothing about them."""
@@ -64,7 +65,7 @@ class DeviceClassPattern(
 ):
     """DeviceClasses (DRA) whose devices are GPUs, and the extended resource by which the same cards are asked for without DRA.
 
-    That resource tells whose cards they are; without it they may be anybody's.
+    That resource names the vendor; without it any class may have the cards.
     """
 
     pattern: str
@@ -81,7 +82,7 @@ class ResourceMappingSpec(
     device_classes: tuple[DeviceClassPattern, ...] = ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, sentence) for every value that makes no sense."""
+        """Yield (path below the spec, sentence) for every invalid value."""
         for index, resource in enumerate(self.resources):
             domain, _, name = resource.pattern.partition("/")
             if not domain or not name:
@@ -90,11 +91,11 @@ class ResourceMappingSpec(
                     "must be a resource name such as example.com/gpu or example.com/*",
                 )
             if resource.pattern.count("*") > 1 or "*" in domain:
-                yield f"resources[{index}].pattern", "may have one *, after the /"
+                yield f"resources[{index}].pattern", "must have at most one *, after the /"
             if resource.measure is Measure.FRACTION:
                 yield (
                     f"resources[{index}].measure",
-                    "fraction is for annotations: resources are whole numbers",
+                    "must not be fraction: amounts of resources are whole numbers",
                 )
         for index, annotation in enumerate(self.fraction_annotations):
             if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
@@ -105,7 +106,7 @@ class ResourceMappingSpec(
 
 def _device_class_problems(path: str, device_class: DeviceClassPattern) -> Iterator[tuple[str, str]]:
     # A * stands for one or more characters, so a name must still be one with a letter in its place.
-    if device_class.pattern.count("*") > 1 or not is_device_class(device_class.pattern.replace("*", "x")):
+    if device_class.pattern.count("*") > 1 or not is_dns_subdomain(device_class.pattern.replace("*", "x")):
         yield (
             f"{path}.pattern",
             "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
@@ -172,7 +173,7 @@ class ResourceMapping:
                 yield resource
 
     def requests(self, pod: Pod) -> Iterator[GPURequest]:
-        """Yield what each container asks for: positive amounts only; what is no quantity is gpu-requests' to report."""
+        """Yield what each container asks for: positive amounts only; gpu-requests reports invalid quantities."""
         for place in pod.places:
             for resource, quantity in self._asked(place.container):
                 yield GPURequest(place, resource, quantity)
@@ -216,6 +217,20 @@ class ResourceMapping:
             or bool(pod.body.resource_claims)
             or self.pod_fraction(pod) is not None
         )
+
+
+def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> dict[GPUResource, Quantity]:
+    """Return how much of every GPU resource the pod needs, positive amounts only. Raises QuantityError."""
+    found = ((resource_mapping.resource(name), quantity) for name, quantity in pod_requests(pod).items())
+    return {resource: quantity for resource, quantity in found if resource is not None and quantity > NOTHING}
+
+
+def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
+    """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
+    requests = gpu_requests(pod, resource_mapping)
+    return sum(
+        quantity.value for resource, quantity in requests.items() if resource.measure is Measure.DEVICES
+    )
 
 
 def _filling(pattern: str, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Which GPU class a pod is to get, and who says so: its annotation, what its model needs, or the default of the policy."""
+"""Choice of a GPU class for a pod, by its annotation, by the memory that its model needs, or the default of the policy."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -11,11 +11,11 @@ from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, advice
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
-from policies.rule import Context
 
 RULE_ID = "gpu-class"
-ANNOTATION_PATH = f"metadata.annotations[{GPU_CLASS}]"
+ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 
 
@@ -48,16 +48,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a choice depends on: the pod, and what the policy says of classes. `label_key` is what pods are pinned by."""
 
     pod: Pod
-    context: Context
+    catalogue: ClassCatalogue
+    namespace: str
     allowed: tuple[str, ...]
     default: str | None
     label_key: str
     resources: tuple[GPUResource, ...]
     """What the pod's containers ask for, each once, by name."""
-
-    @property
-    def catalogue(self) -> ClassCatalogue:
-        return self.context.classes
 
     @property
     def is_restricted(self) -> bool:
@@ -103,20 +100,20 @@ def _named(question: Question, name: str) -> Choice | Finding:
     named = question.catalogue.resolve(name)
     if not named:
         nearest = question.catalogue.nearest(name)
-        known = "known are " + ", ".join(sorted({gpu_class.family for gpu_class in question.catalogue}))
+        known = "known: " + ", ".join(sorted({gpu_class.family for gpu_class in question.catalogue}))
         remedy = f'did you mean "{nearest}"?' if nearest else known
-        return _refusal(name, "names neither a GPU class nor a family of classes", remedy)
+        return _refusal(name, "must be a GPU class or a family of classes", remedy)
     if not any(question.offers(gpu_class) for gpu_class in named):
         asked = ", ".join(resource.name for resource in question.resources)
         offered = ", ".join(sorted({gpu_class.resource for gpu_class in named}))
         return _refusal(
             name,
-            f"the pod asks for {asked}, which nodes of this class do not have (they have {offered})",
-            "ask for what the class has, or name another class",
+            f"must be a class with {asked}: nodes of this class have {offered}",
+            "request what the class has, or name another class",
         )
     permitted = question.allowed_of(named)
     if not permitted:
-        message = f"may not be used in namespace {question.context.namespace}"
+        message = f"is not allowed in namespace {question.namespace}"
         return _refusal(name, message, question.allowed_words)
     return Choice(
         classes=permitted,
@@ -140,9 +137,9 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
     if not fitting:
         return Finding(
             rule=RULE_ID,
-            path=f"metadata.annotations[{MODEL_PARAMS}]",
+            path=annotation_path(MODEL_PARAMS),
             value=question.pod.annotations[MODEL_PARAMS],
-            message=f"{need.words}, which no class that the pod could use has",
+            message=f"must fit on a class that the pod may use: {need.words}",
             remedy=advice(need, usable),
         )
     smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))

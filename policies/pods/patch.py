@@ -1,4 +1,4 @@
-"""A pod that the mutating rules are working on.
+"""A pod under mutation, and the JSON patch of its changes.
 
 A `PodPatch` records the smallest RFC 6902 operations, creates missing parents, escapes keys (RFC 6901), and lets the next
 rule see the pod as its predecessors left it. Nothing is ever replaced wholesale: another webhook may have added to the same
@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.field_paths import json_pointer
 from policies.pods.pod import (
     EMPTY_SPEC,
     Affinity,
@@ -27,11 +28,14 @@ from policies.pods.pod import (
     QuantityText,
     Resources,
     Toleration,
+    View,
     Volume,
     VolumeMount,
 )
+from policies.pods.tolerations import describe_toleration
 
 T = TypeVar("T")
+V = TypeVar("V", bound=View)
 ResourceMap = Literal["limits", "requests"]
 ProbeName = Literal["readinessProbe", "livenessProbe", "startupProbe"]
 
@@ -51,13 +55,8 @@ class Change(msgspec.Struct, frozen=True):
     operations: tuple[Operation, ...]
 
 
-def pointer(*parts: str | int) -> str:
-    """Return the JSON pointer of the parts, escaped as RFC 6901 says (`nvidia.com/gpu` → `nvidia.com~1gpu`)."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
-
-
 class PodPatch:
-    """A pod and the changes made to it so far. `fork` gives a draft to try things on without touching this one."""
+    """A pod and the changes made to it so far. `fork` gives a patch for trying changes."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -69,10 +68,7 @@ class PodPatch:
     # ---- pod level
 
     def add_toleration(self, toleration: Toleration) -> None:
-        existing = self.pod.body.tolerations
-        what = f"toleration {describe_toleration(toleration)}"
-        self._record(what, _append(existing, toleration, "spec", "tolerations"))
-        self._set_spec(replace(self.pod.body, tolerations=(*(existing or ()), toleration)))
+        self._append_to_spec(f"toleration {describe_toleration(toleration)}", "tolerations", toleration)
 
     def set_node_selector(self, key: str, value: str) -> None:
         existing = self.pod.body.node_selector
@@ -114,26 +110,28 @@ class PodPatch:
                 )
             )
         elif node_affinity is not None:
-            operations = (Operation("add", pointer(*base), required),)
+            operations = (Operation("add", json_pointer(*base), required),)
         elif spec.affinity is not None:
-            operations = (Operation("add", pointer("spec", "affinity", "nodeAffinity"), {key: required}),)
+            operations = (
+                Operation("add", json_pointer("spec", "affinity", "nodeAffinity"), {key: required}),
+            )
         else:
-            operations = (Operation("add", pointer("spec", "affinity"), {"nodeAffinity": {key: required}}),)
+            operations = (
+                Operation("add", json_pointer("spec", "affinity"), {"nodeAffinity": {key: required}}),
+            )
         values = ",".join(requirement.values or ())
         self._record(f"node affinity {requirement.key} {requirement.operator} {values}".rstrip(), operations)
         self._set_spec(replace(spec, affinity=affinity))
 
     def add_volume(self, volume: Volume) -> None:
-        existing = self.pod.body.volumes
-        self._record(f"volume {volume.name}", _append(existing, volume, "spec", "volumes"))
-        self._set_spec(replace(self.pod.body, volumes=(*(existing or ()), volume)))
+        self._append_to_spec(f"volume {volume.name}", "volumes", volume)
 
     def add_init_container(self, container: Container, index: int) -> None:
         """Insert `container` before the init container that stands at `index` now (at the end if there is none)."""
         existing = self.pod.body.init_containers
         operations: tuple[Operation, ...]
         if existing and index < len(existing):
-            operations = (Operation("add", pointer("spec", "initContainers", index), container),)
+            operations = (Operation("add", json_pointer("spec", "initContainers", index), container),)
         else:
             operations = _append(existing, container, "spec", "initContainers")
         self._record(f"initContainer {container.name}", operations)
@@ -164,7 +162,7 @@ class PodPatch:
         existing = (resources.limits if kind == "limits" else resources.requests) if resources else None
         operations: tuple[Operation, ...]
         if resources is None:
-            operations = (Operation("add", pointer(*base, "resources"), {kind: {name: quantity}}),)
+            operations = (Operation("add", json_pointer(*base, "resources"), {kind: {name: quantity}}),)
         else:
             operations = _put(existing, name, quantity, *base, "resources", kind)
         self._record(f"{place.container.name}: {kind} {name}={quantity}", operations)
@@ -172,19 +170,10 @@ class PodPatch:
         self._set_container(place, replace(place.container, resources=new_resources))
 
     def add_env(self, place: ContainerPlace, name: str, value: str) -> None:
-        place = self._as_it_is(place)
-        existing = place.container.env
-        variable = EnvVar(name=name, value=value)
-        operations = _append(existing, variable, *_container_parts(place), "env")
-        self._record(f"{place.container.name}: env {name}={value}", operations)
-        self._set_container(place, replace(place.container, env=(*(existing or ()), variable)))
+        self._append_to_container(place, f"env {name}={value}", "env", EnvVar(name=name, value=value))
 
     def add_volume_mount(self, place: ContainerPlace, mount: VolumeMount) -> None:
-        place = self._as_it_is(place)
-        existing = place.container.volume_mounts
-        operations = _append(existing, mount, *_container_parts(place), "volumeMounts")
-        self._record(f"{place.container.name}: volumeMount {mount.mount_path}", operations)
-        self._set_container(place, replace(place.container, volume_mounts=(*(existing or ()), mount)))
+        self._append_to_container(place, f"volumeMount {mount.mount_path}", "volumeMounts", mount)
 
     def set_initial_delay(self, place: ContainerPlace, seconds: int) -> None:
         """Set readinessProbe.initialDelaySeconds of a container that has a readiness probe."""
@@ -192,7 +181,7 @@ class PodPatch:
         probe = place.container.readiness_probe
         if probe is None:
             raise ValueError(f"{place.path} has no readinessProbe")
-        path = pointer(*_container_parts(place), "readinessProbe", "initialDelaySeconds")
+        path = json_pointer(*_container_parts(place), "readinessProbe", "initialDelaySeconds")
         self._record(
             f"{place.container.name}: readinessProbe.initialDelaySeconds={seconds}",
             (Operation("add", path, seconds),),  # RFC 6902 `add` replaces a member that exists
@@ -202,7 +191,7 @@ class PodPatch:
 
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
         place = self._as_it_is(place)
-        path = pointer(*_container_parts(place), "startupProbe")
+        path = json_pointer(*_container_parts(place), "startupProbe")
         seconds = (probe.period_seconds or 10) * (probe.failure_threshold or 3)
         self._record(
             f"{place.container.name}: startupProbe for {seconds} s", (Operation("add", path, probe),)
@@ -215,6 +204,17 @@ class PodPatch:
         if self.pod.spec is None and operations[0].path.startswith("/spec/"):
             operations = (Operation("add", "/spec", {}), *operations)
         self.changes.append(Change(what, operations))
+
+    def _append_to_spec(self, what: str, field: str, item: View) -> None:
+        self._record(what, _append(getattr(self.pod.body, field), item, "spec", field))
+        self._set_spec(_appended(self.pod.body, field, item))
+
+    def _append_to_container(self, place: ContainerPlace, what: str, member: str, item: View) -> None:
+        place = self._as_it_is(place)
+        field = "volume_mounts" if member == "volumeMounts" else member
+        operations = _append(getattr(place.container, field), item, *_container_parts(place), member)
+        self._record(f"{place.container.name}: {what}", operations)
+        self._set_container(place, _appended(place.container, field, item))
 
     def _set_spec(self, spec: PodSpec) -> None:
         self.pod = replace(self.pod, spec=spec)
@@ -235,14 +235,6 @@ class PodPatch:
             )
 
 
-def describe_toleration(toleration: Toleration) -> str:
-    """Return it as kubectl would: `dedicated=ml-workloads:NoSchedule`, `nvidia.com/gpu:NoSchedule`."""
-    text = toleration.key or "*"
-    if toleration.value:
-        text += f"={toleration.value}"
-    return f"{text}:{toleration.effect}" if toleration.effect else text
-
-
 def _container_parts(place: ContainerPlace) -> tuple[str | int, ...]:
     return ("spec", place.list_name, place.index)
 
@@ -251,14 +243,18 @@ def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
     return (*items[:index], item, *items[index + 1 :])
 
 
+def _appended(view: V, field: str, item: View) -> V:
+    return replace(view, **{field: (*(getattr(view, field) or ()), item)})
+
+
 def _append(existing: tuple[Any, ...] | None, item: Any, *parts: str | int) -> tuple[Operation, ...]:
     # `add …/-` fails where the list is missing or null , so there the list itself is added.
     if existing is None:
-        return (Operation("add", pointer(*parts), [item]),)
-    return (Operation("add", pointer(*parts, "-"), item),)
+        return (Operation("add", json_pointer(*parts), [item]),)
+    return (Operation("add", json_pointer(*parts, "-"), item),)
 
 
 def _put(existing: dict[str, Any] | None, key: str, value: Any, *parts: str | int) -> tuple[Operation, ...]:
     if existing is None:
-        return (Operation("add", pointer(*parts), {key: value}),)
-    return (Operation("add", pointer(*parts, key), value),)
+        return (Operation("add", json_pointer(*parts), {key: value}),)
+    return (Operation("add", json_pointer(*parts, key), value),)

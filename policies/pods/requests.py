@@ -1,4 +1,4 @@
-"""What a pod asks of the node it runs on, by the API server's own arithmetic.
+"""Resource requests of a pod, by the API server's own arithmetic.
 
 That is `PodRequests` of k8s.io/component-helpers v0.36.3 (`resource/helpers.go`) over what defaulting makes of the pod: a
 limit without a request is one, and every quantity is rounded up to thousandths (`SetDefaults_Pod`, `SetDefaults_ResourceList`
@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
 from typing import TypeVar
 
-from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import Quantity, parse_quantity
 
@@ -55,20 +54,6 @@ def at_one_time(
         else:
             highest = _maximum(highest, _sum((sidecars, needs), nothing), nothing)
     return _sum((_maximum(running, highest, nothing), overhead), nothing)
-
-
-def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> dict[GPUResource, Quantity]:
-    """Return how much of every GPU resource the pod needs, positive amounts only. Raises QuantityError."""
-    found = ((resource_mapping.resource(name), quantity) for name, quantity in pod_requests(pod).items())
-    return {resource: quantity for resource, quantity in found if resource is not None and quantity > NOTHING}
-
-
-def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
-    """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
-    requests = gpu_requests(pod, resource_mapping)
-    return sum(
-        quantity.value for resource, quantity in requests.items() if resource.measure is Measure.DEVICES
-    )
 
 
 def _container_requests(container: Container) -> Demand:

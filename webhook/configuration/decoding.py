@@ -3,7 +3,6 @@
 msgspec itself stops at the first error. This walks structs, lists and maps, and lets msgspec convert the leaves.
 """
 
-import re
 import types
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,7 +12,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from webhook.configuration.yaml_documents import Parts
+from policies.pods.field_paths import Parts, field_path
 
 T = TypeVar("T")
 
@@ -25,7 +24,6 @@ _KINDS: dict[type, str] = {
     int: "a whole number",
     float: "a number",
 }
-_PART = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -36,26 +34,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        return dotted(self.parts)
-
-
-def dotted(parts: Parts) -> str:
-    """Return parts as people write them: `spec.rules.gpu-class.allowed[0]`, `hard[nvidia.com/gpu]`."""
-    text = ""
-    for part in parts:
-        if isinstance(part, int) or "." in part or "/" in part:
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
-
-
-def parts_of(path: str) -> Parts:
-    """Return the parts of a path in the form that `dotted` writes."""
-    return tuple(
-        int(bracketed) if bracketed.isdecimal() else bracketed or plain
-        for bracketed, plain in _PART.findall(path)
-    )
+        return field_path(self.parts)
 
 
 def decode(kind: type[T], data: Any, at: Parts, problems: list[Problem], *, strict: bool = True) -> T | None:

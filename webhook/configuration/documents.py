@@ -4,7 +4,6 @@
 are read.
 """
 
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, TypeVar
@@ -14,15 +13,17 @@ import msgspec
 from policies.gpus import classes
 from policies.gpus.classes import ClassCatalogue, GPUClass, GPUClassSpec
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
+from policies.pods.field_paths import Parts, path_parts
 from policies.pods.label_selector import LabelSelector
+from policies.pods.names import is_dns_label, is_dns_subdomain
 from policies.policy import Exemption, Match, Policy, PolicySpec, TemplateMode
 from policies.quota import spec as quota
 from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
-from webhook.configuration.decoding import Problem, decode, nearest, parts_of
+from webhook.configuration.decoding import Problem, decode, nearest
 from webhook.configuration.snapshot import digest
-from webhook.configuration.yaml_documents import Parts, YamlDocument
+from webhook.configuration.yaml_documents import YamlDocument
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
@@ -31,8 +32,6 @@ POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMa
 SELECTOR = "namespaceSelector"
 KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
 T = TypeVar("T")
-NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -180,7 +179,7 @@ def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
         problems.append(Problem(("kind",), f'"{kind}" is no kind of this API{nearest(kind, list(KINDS))}'))
         return None
     envelope = decode(_Document, data, (), problems)
-    if envelope is not None and not NAME.fullmatch(envelope.metadata.name):
+    if envelope is not None and not is_dns_subdomain(envelope.metadata.name):
         problems.append(Problem(("metadata", "name"), "must be lower case letters, digits, - and ."))
         return None
     if envelope is not None and not _is_well_placed(envelope, problems):
@@ -197,7 +196,7 @@ def _is_well_placed(envelope: _Document, problems: list[Problem]) -> bool:
     else:
         if metadata.namespace is None:
             problems.append(Problem(("metadata", "namespace"), "is required"))
-        elif not NAMESPACE.fullmatch(metadata.namespace):
+        elif not is_dns_label(metadata.namespace):
             problems.append(
                 Problem(("metadata", "namespace"), "must be lower case letters, digits and -, at most 63")
             )
@@ -221,7 +220,7 @@ def _read_class(document: _Document, _place: Place, collected: Collected, proble
     if spec is None:
         return
     name = document.metadata.name
-    problems.extend(Problem(parts_of(path), text) for path, text in classes.problems(name, spec))
+    problems.extend(Problem(path_parts(path), text) for path, text in classes.problems(name, spec))
     collected.classes[name] = GPUClass.of(name, spec)
 
 
@@ -231,7 +230,7 @@ def _read_resource_mapping(
     spec = decode(ResourceMappingSpec, document.spec, ("spec",), problems)
     if spec is None:
         return
-    problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
+    problems.extend(Problem(("spec", *path_parts(path)), text) for path, text in spec.problems())
     collected.resource_mappings[document.metadata.name] = spec
 
 
@@ -239,7 +238,7 @@ def _read_quota(document: _Document, _place: Place, collected: Collected, proble
     spec = decode(QuotaSpec, document.spec, ("spec",), problems)
     if spec is None:
         return
-    problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
+    problems.extend(Problem(("spec", *path_parts(path)), text) for path, text in spec.problems())
     collected.quotas[document.metadata.namespace or ""] = spec
 
 
@@ -280,7 +279,7 @@ def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleO
             continue
         options = decode(rule.options, data, at, problems)
         if options is not None:
-            found = [Problem((*at, *parts_of(path)), text) for path, text in options.problems()]
+            found = [Problem((*at, *path_parts(path)), text) for path, text in options.problems()]
             problems.extend(found)
             if not found:
                 rules[rule_id] = options
@@ -325,7 +324,7 @@ def _check_exemption(exemption: Exemption, at: Parts, problems: list[Problem]) -
 def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Problem]) -> None:
     if selector is not None:
         where = (*at, SELECTOR)
-        problems.extend(Problem((*where, *parts_of(path)), text) for path, text in selector.problems())
+        problems.extend(Problem((*where, *path_parts(path)), text) for path, text in selector.problems())
 
 
 def check_references(
@@ -335,7 +334,7 @@ def check_references(
     if CLASS not in collected.unreadable:
         for place, at, options in map(msgspec.structs.astuple, collected.references):
             collected.problems.extend(
-                place.problem(Problem((*at, *parts_of(path)), message))
+                place.problem(Problem((*at, *path_parts(path)), message))
                 for path, message in options.class_problems(catalogue)
             )
     for namespace, spec in collected.quotas.items():

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from policies.quota.claims import decode_claim_template
-from policies.quota.lint import resource_quota_findings
+from policies.quota.spec import resource_quota_findings
 from webhook.serving.engine import Decision, Engine, EvaluatedFinding, Outcome, Subject
 
 RESOURCE_QUOTA = ("", "ResourceQuota")

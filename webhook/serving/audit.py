@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import shown
+from policies.finding import truncate
 from webhook.cluster.objects import timestamp
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
@@ -167,7 +167,7 @@ def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
         "outcome": judged.outcome.value,
         "path": finding.path,
         "container": finding.container,
-        "value": None if finding.value is None else shown(finding.value),
+        "value": None if finding.value is None else truncate(finding.value),
         "message": finding.message,
         "remedy": finding.remedy,
     }

@@ -14,7 +14,8 @@ from importlib.metadata import version
 import msgspec
 
 from policies.pods.annotations import CANARY, CANARY_ANSWER
-from policies.pods.patch import Operation, pointer
+from policies.pods.field_paths import json_pointer
+from policies.pods.patch import Operation
 from policies.pods.pod import Pod
 from policies.rule import Mode, Phase
 from webhook.serving.engine import Decision
@@ -56,7 +57,7 @@ class CanaryTrace(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def proof(self) -> Operation:
         """The operation whose result a later call sees, if patches are applied."""
-        return Operation("add", pointer("metadata", "annotations", CANARY_ANSWER), self.nonce)
+        return Operation("add", json_pointer("metadata", "annotations", CANARY_ANSWER), self.nonce)
 
 
 def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]:
