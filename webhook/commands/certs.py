@@ -12,8 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from certs.check import carried_names, issued_by
-from certs.reconciler import RacedError, Stored
-from certs.rotation import Rotation, RotationPhase, State, pem
+from certs.reconciler import RacedError, StoredSecret
+from certs.rotation import Rotation, RotationPhase, RotationState, pem
 from certs.secret import ROTATE, DamagedError, decode
 from webhook.certificates.objects import (
     KINDS,
@@ -33,10 +33,10 @@ from webhook.tools.doctor.cluster import Names
 FAILED = 1
 ATTEMPTS = 5
 BAR = 30
-STEPS = {
+PHASES = {
     RotationPhase.STEADY: "no rotation under way",
     RotationPhase.PUBLISHING: "step 1 of 4: the new authority is being published beside the old one",
-    RotationPhase.SETTLING: "step 2 of 4: published; API servers load it",
+    RotationPhase.PROPAGATING: "step 2 of 4: published; API servers load it",
     RotationPhase.RETIRING: "step 3 of 4: the certificate is of the new authority; the old one is removed next",
 }
 
@@ -144,13 +144,13 @@ def rotate(
         )
 
 
-def _state(name: SecretName, stored: Stored | None) -> State:
+def _state(name: SecretName, stored: StoredSecret | None) -> RotationState:
     if stored is None:
         fail(f"there is no Secret {name}", FAILED)
     return decode(stored.content)
 
 
-def _request(secret: ClusterSecret, rotation: Rotation) -> State:
+def _request(secret: ClusterSecret, rotation: Rotation) -> RotationState:
     """Write the request on the Secret; returns the state before. RacedError: it kept changing."""
     for _ in range(ATTEMPTS):
         stored = secret.read()
@@ -165,18 +165,19 @@ def _request(secret: ClusterSecret, rotation: Rotation) -> State:
     raise RacedError("it is being changed all the time")
 
 
-def _wait(secret: ClusterSecret, rotation: Rotation, before: State, seconds: float) -> bool:
+def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     printed = ""
     while time.monotonic() < deadline:
         state = _state(secret.name, secret.read())
-        phase = "waiting for a controller" if state.requested is rotation else state.step.name.lower()
+        phase = "waiting for a controller" if state.requested is rotation else state.phase.name.lower()
         if phase != printed:
             click.echo(phase)
         printed = phase
         renewed = state.leaf != before.leaf and state.requested is None
         replaced = (
-            state.authority.certificate != before.authority.certificate and state.step is RotationPhase.STEADY
+            state.authority.certificate != before.authority.certificate
+            and state.phase is RotationPhase.STEADY
         )
         if renewed and (replaced or rotation is Rotation.LEAF):
             return True
@@ -188,7 +189,7 @@ def _wait(secret: ClusterSecret, rotation: Rotation, before: State, seconds: flo
 
 
 def document(
-    name: SecretName, state: State, seen: Sequence[ConfigurationSeen], now: datetime
+    name: SecretName, state: RotationState, seen: Sequence[ConfigurationSeen], now: datetime
 ) -> dict[str, Any]:
     """Return what `show -o json` prints; no key is in it."""
     leaf = state.leaf.certificate if state.leaf else None
@@ -196,7 +197,7 @@ def document(
     return {
         "secret": str(name),
         "rotation": {
-            "step": state.step.name.lower(),
+            "phase": state.phase.name.lower(),
             "since": moment(state.since.replace(microsecond=0)) if state.since else None,
             "requested": state.requested.value if state.requested else None,
         },
@@ -221,7 +222,7 @@ def print_state(screen: Screen, shown: dict[str, Any]) -> None:
     rotation = shown["rotation"]
     screen.table(
         [
-            ("rotation", STEPS[RotationPhase[rotation["step"].upper()]]),
+            ("rotation", PHASES[RotationPhase[rotation["phase"].upper()]]),
             *([("since", rotation["since"])] if rotation["since"] else []),
             *([("asked for", rotation["requested"])] if rotation["requested"] else []),
         ],
@@ -251,7 +252,7 @@ def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> 
     }
 
 
-def _role(state: State, authority: x509.Certificate) -> str:
+def _role(state: RotationState, authority: x509.Certificate) -> str:
     if authority == state.authority.certificate:
         return "issuing"
     return "retired" if authority in state.retired else "upcoming"

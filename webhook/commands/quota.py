@@ -210,7 +210,11 @@ def _cells(amount: Fraction, hard: Fraction) -> int:
 
 
 def _amounts(ledger: QuotaLedger, key: str) -> tuple[Fraction, Fraction, Fraction]:
-    return (ledger.used or {}).get(key, NOTHING), ledger.entries.demand.get(key, NOTHING), ledger.hard[key]
+    return (
+        (ledger.used or {}).get(key, NOTHING),
+        ledger.reservations.demand.get(key, NOTHING),
+        ledger.hard[key],
+    )
 
 
 def _style(ledger: QuotaLedger, key: str) -> str:
@@ -258,9 +262,9 @@ def _document(report: QuotaReport) -> Iterator[tuple[str, Any]]:
     if ledger is not None:
         yield "unpinned", ledger.unpinned.value
         yield "used", None if ledger.used is None else texts(ledger.used)
-        yield "reserved", texts(ledger.entries.demand)
+        yield "reserved", texts(ledger.reservations.demand)
         yield "hard", texts(ledger.hard)
-        yield "reservations", len(ledger.entries)
+        yield "reservations", len(ledger.reservations)
         yield "conditions", ledger.conditions
         yield "holders", ledger.holders
     if report.objects is not None:

@@ -20,7 +20,6 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.records import RESOURCES, Record, reader
 from webhook.configuration.source import State
-from webhook.serving.engine import Engine
 
 SETTLE_SECONDS = 0.3
 """Documents that are applied together arrive one after the other; half of them may be no configuration."""
@@ -58,7 +57,7 @@ class ClusterSource:
         self._read = threading.Event()
         self._made = monotonic()
         built_in = load_directory(None)
-        self.engine = Engine(built_in)
+        self.configuration = built_in
         self.state = State(built_in.version, time(), read=False)
         self.judged: EvaluatedDocuments | None = None
         """None until the documents were read for the first time."""
@@ -138,7 +137,7 @@ class ClusterSource:
         before, version = self.state, chosen.configuration.version
         refused = tuple(str(problem) for problem in chosen.problems)
         if version != before.version:
-            self.engine = Engine(chosen.configuration)
+            self.configuration = chosen.configuration
             log.info("configuration version %s is in force", version)
         if refused and refused != before.refused:
             for problem in refused:

@@ -49,7 +49,7 @@ class ConfigurationCollector(Collector):
             "When the pause of a policy ends; there only while it is paused.",
             labels=["policy"],
         )
-        policies = self._source.engine.configuration.policies.policies
+        policies = self._source.configuration.policies.policies
         ends = {p.name: at.timestamp() for p in policies if (at := still_paused(p.spec.paused_until, now))}
         for name, end in ends.items():
             until.add_metric([name], end)

@@ -16,7 +16,7 @@ import msgspec
 
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import ConfigurationError, load_with_origins
-from webhook.serving.engine import Engine
+from webhook.configuration.snapshot import Configuration
 
 POLL_SECONDS = 2.0
 """How often the directory is looked at. A stat of a few files costs some 20 µs; kubelet itself takes up to a minute."""
@@ -35,10 +35,10 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Source(Protocol):
-    """What every source has. `engine` and `state` are replaced as a whole, so they are read without waiting."""
+    """What every source has. `configuration` and `state` are replaced as a whole, so they are read without waiting."""
 
     origin: str
-    engine: Engine
+    configuration: Configuration
     state: State
 
     def start(self) -> None: ...
@@ -94,7 +94,7 @@ class ConfigurationSource:
         self._signature = self._look()
         self._stopping = threading.Event()
         self.state: State
-        self.engine: Engine
+        self.configuration: Configuration
         self.documents: tuple[Document, ...] = ()
         self._load()
 
@@ -125,7 +125,7 @@ class ConfigurationSource:
     def _load(self) -> None:
         configuration, origins = load_with_origins(self._directory, labels_known=self._labels_known)
         self.documents = origins.documents
-        self.engine = Engine(configuration)
+        self.configuration = configuration
         self.state = State(configuration.version, time())
 
     def _refuse(self, problems: tuple[str, ...]) -> None:

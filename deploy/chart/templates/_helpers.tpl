@@ -19,10 +19,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 gpu-admission.{{ .Release.Namespace }}.svc
 {{- end }}
 
+{{/* One image; arguments are the root, its values, and the repository if they have none. */}}
 {{- define "gpu-admission.image" -}}
-{{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
-{{- end -}}
+{{- $root := index . 0 }}{{ $image := index . 1 -}}
+{{ $image.repository | default (index . 2) }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{/* What both Deployments have in common: arguments are the root, the component, and its values. */}}
@@ -75,7 +75,7 @@ securityContext:
 
 {{- define "gpu-admission.container" -}}
 {{- $root := index . 0 }}{{ $values := index . 2 -}}
-image: {{ include "gpu-admission.image" $root | quote }}
+image: {{ include "gpu-admission.image" (list $root $root.Values.image "") | quote }}
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false

@@ -6,7 +6,7 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from tests.cluster.certificates.damage import bundles_set, damage_leaf, other_authority
-from tests.cluster.certificates.reconcilers import keeper
+from tests.cluster.certificates.reconcilers import reconciler
 from tests.controlplane.certificates import NAME, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE
@@ -34,7 +34,7 @@ def test_show_check_and_rotate(running: Installation) -> None:
     rotated = certs(running, "rotate", "--ca", "--wait", "--timeout-seconds", "60")
     assert rotated.exit_code == 0, rotated.output
     assert rotated.output.splitlines()[0] == "asked for a new certificate authority"
-    assert {"settling", "retiring", "steady"} <= set(rotated.output.splitlines())
+    assert {"propagating", "retiring", "steady"} <= set(rotated.output.splitlines())
     within(20, running.serve_the_secrets)
     report = msgspec.json.decode(certs(running, "show", "-o", "json").output)
     assert [each["role"] for each in report["authorities"]] == ["issuing"]
@@ -58,8 +58,8 @@ def test_check_finds_everything_at_once(installation: Installation) -> None:
     assert certs(installation, "show").exit_code == 1
     assert certs(installation, "rotate").exit_code == 1
 
-    own = keeper(api_client(installation.plane))
-    while own.keep().written:
+    own = reconciler(api_client(installation.plane))
+    while own.reconcile().written:
         pass
     kept = certs(installation, "check", "-o", "json")
     assert (kept.exit_code, problems_of(kept)) == (0, [])
@@ -73,7 +73,7 @@ def test_check_finds_everything_at_once(installation: Installation) -> None:
     ]
     where = f"Secret/{SECRET} in {NAMESPACE}"
     unusable, differs = problems_of(damaged)
-    assert unusable == f"{where} cannot be served: certificate: is not a certificate in PEM"
+    assert unusable == f"{where} cannot be served: certificate: must be a certificate in PEM"
     assert differs.startswith(f"ValidatingWebhookConfiguration/{NAME} webhooks[")
     assert differs.endswith(f"] caBundle must equal ca.crt of {where}")
     pending = certs(installation, "rotate", "--wait", "--timeout-seconds", "1")

@@ -17,8 +17,6 @@ from tests.cluster.outage.samples import CRON_JOB, DEPLOYMENT, JOB, OURS, RESOUR
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import manifests, uninstall
 
-pytestmark = pytest.mark.slow
-
 log = logging.getLogger(__name__)
 
 CPU_PODS = 500
@@ -29,8 +27,8 @@ NO_LIMIT = 30.0
 """Seconds. More than any timeout of ours, and less than the API server has for a request: for answers that must only come."""
 
 refused = pytest.param("refusing", id="refused")
-swallowed = pytest.param("swallowing", id="black-holed")
-hanging = pytest.param("silent", id="hanging")
+swallowed = pytest.param("swallowing", id="black-holed", marks=pytest.mark.slow)
+hanging = pytest.param("silent", id="hanging", marks=pytest.mark.slow)
 
 
 DEFINITIONS = definitions()

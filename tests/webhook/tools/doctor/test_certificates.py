@@ -219,13 +219,13 @@ def kept(**data: bytes) -> dict[str, Any]:
         pytest.param(
             kept(tls_crt=b"damaged"),
             OURS,
-            [("certificate-unusable", "certificate: is not a certificate in PEM")],
+            [("certificate-unusable", "certificate: must be a certificate in PEM")],
             id="no-certificate",
         ),
         pytest.param(
             kept(tls_key=OTHER.key_pem()),
             OURS,
-            [("certificate-unusable", "key: is not the key of the certificate")],
+            [("certificate-unusable", "key: must be the key of the certificate")],
             id="another-key",
         ),
         pytest.param(

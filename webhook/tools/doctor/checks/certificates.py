@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.check import issued_by, problems
-from certs.reconciler import Stored
+from certs.reconciler import StoredSecret
 from certs.rotation import pem
 from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, DamagedError, decode
 from webhook.certificates.objects import ClusterSecret, SecretName, Target
@@ -226,7 +226,7 @@ def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -
 # ---- what the Secret holds
 
 
-def _secret(cluster: InstalledCluster) -> tuple[str, Stored | None]:
+def _secret(cluster: InstalledCluster) -> tuple[str, StoredSecret | None]:
     """Return its name for people, and the Secret if it exists."""
     names = cluster.names
     stored = ClusterSecret(cluster.api, SecretName(names.namespace, names.secret)).read()
