@@ -1,4 +1,4 @@
-"""A finding: one sentence of a rule about a pod, with its field path and severity."""
+"""Findings of rules about a pod, each one sentence with field path, value, remedy and severity."""
 
 from enum import Enum
 

@@ -1,4 +1,4 @@
-"""GPU classes: kinds of accelerator, the labels of their nodes, and the weight of their slices.
+"""GPU classes (kinds of accelerator), the labels of their nodes, and the weight of their slices.
 
 `GPUClassSpec` is the spec of a GPUClass document; `problems` validates what its types do not;
 `ClassCatalogue` answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to
@@ -35,7 +35,7 @@ _MIG_PROFILE = re.compile(
     r"(?:(?P<compute>[1-7])c\.)?(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb([+-][a-z]+(\.[a-z]+)*)?"
 )
 _SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
-_LONGEST_NAME = 63
+_LONGEST_WORD = 63
 
 
 class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -184,7 +184,7 @@ class ClassCatalogue:
 
     def nearest(self, word: str) -> str | None:
         """Return the class or family that was probably meant by a word which names none."""
-        word = word.strip().lower()[:_LONGEST_NAME]
+        word = word.strip().lower()[:_LONGEST_WORD]
         named = self._named_by_label.get(word)
         if named is not None:
             return named
@@ -218,45 +218,30 @@ class ClassCatalogue:
         return hashlib.sha256(content).hexdigest()
 
 
-def problems(name: str, spec: GPUClassSpec) -> list[Problem]:
-    """Return everything that is wrong with a GPUClass beyond the types of its fields, all at once."""
-    return [
-        *_name_problems("metadata.name", name),
-        *(_name_problems("spec.family", spec.family) if spec.family else ()),
-        *_memory_problems(spec),
-        *_resource_problems("spec.resource", spec.resource),
-        *(
-            problem
-            for index, toleration in enumerate(spec.tolerations)
-            for problem in toleration_problems(toleration, f"spec.tolerations[{index}]")
-        ),
-        *_label_problems(spec),
-        *(
-            problem
-            for profile_name, profile in spec.mig_profiles.items()
-            for problem in _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
-        ),
-        *(
-            problem
-            for resource, share in spec.equivalents.items()
-            for problem in _equivalent_problems(f"spec.equivalents[{resource}]", resource, share)
-        ),
-        *_device_class_problems(spec),
-    ]
-
-
-def _name_problems(path: str, name: str) -> Iterator[Problem]:
-    # 63 characters, because the name is also the value of a node label.
-    if not is_class_name(name):
-        yield (
-            path,
-            f'must be at most {_LONGEST_NAME} of a-z, 0-9, "-" and ".", such as nvidia-t4, not "{name}"',
-        )
-
-
-def _memory_problems(spec: GPUClassSpec) -> Iterator[Problem]:
+def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
+    """Yield everything that is wrong with a GPUClass beyond the types of its fields."""
+    for path, each in (("metadata.name", name), *((("spec.family", spec.family),) if spec.family else ())):
+        if not is_class_name(each):
+            yield path, f'must be at most 63 of a-z, 0-9, "-" and ".", such as nvidia-t4, not "{each}"'
     if spec.memory_gib < 1:
         yield "spec.memoryGiB", f"must be at least 1, not {spec.memory_gib}"
+    yield from _resource_problems("spec.resource", spec.resource)
+    for index, toleration in enumerate(spec.tolerations):
+        yield from toleration_problems(toleration, f"spec.tolerations[{index}]")
+    yield from _label_problems(spec)
+    for profile_name, profile in spec.mig_profiles.items():
+        yield from _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
+    for resource, share in spec.equivalents.items():
+        yield from _resource_problems(f"spec.equivalents[{resource}]", resource)
+        yield from _share_problems(f"spec.equivalents[{resource}]", share)
+    for index, each in enumerate(spec.device_classes):
+        if not is_dns_subdomain(each):
+            yield (
+                f"spec.deviceClasses[{index}]",
+                f'must be the name of a DeviceClass such as h100.example.com, not "{each}"',
+            )
+        elif each in spec.device_classes[:index]:
+            yield f"spec.deviceClasses[{index}]", f'duplicates "{each}"'
 
 
 def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
@@ -286,41 +271,22 @@ def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassS
     match = _MIG_PROFILE.fullmatch(name)
     if match is None:
         yield path, f'must be a MIG profile such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb, not "{name}"'
-    elif profile.sevenths != int(match["compute"] or match["gpu"]):
-        yield (
-            f"{path}.sevenths",
-            f"must be {match['compute'] or match['gpu']}, as in the name of the profile, not {profile.sevenths}",
-        )
-    elif profile.memory_gib != int(match["memory"]):
-        yield (
-            f"{path}.memoryGiB",
-            f"must be {match['memory']}, as in the name of the profile, not {profile.memory_gib}",
-        )
-    if not 1 <= profile.sevenths <= SEVENTHS:
-        yield f"{path}.sevenths", f"must be from 1 to {SEVENTHS}, not {profile.sevenths}"
-    if not 1 <= profile.memory_gib <= spec.memory_gib:
-        yield (
-            f"{path}.memoryGiB",
-            f"must be from 1 to {spec.memory_gib}, the memory of the card, not {profile.memory_gib}",
-        )
-    if not 1 <= profile.per_gpu <= SEVENTHS:
-        yield f"{path}.perGPU", f"must be from 1 to {SEVENTHS}, not {profile.per_gpu}"
+    else:
+        for field, value, named in (
+            ("sevenths", profile.sevenths, match["compute"] or match["gpu"]),
+            ("memoryGiB", profile.memory_gib, match["memory"]),
+        ):
+            if value != int(named):
+                yield f"{path}.{field}", f"must be {named}, as in the name of the profile, not {value}"
+    for field, value, most in (
+        ("sevenths", profile.sevenths, SEVENTHS),
+        ("memoryGiB", profile.memory_gib, spec.memory_gib),
+        ("perGPU", profile.per_gpu, SEVENTHS),
+    ):
+        if not 1 <= value <= most:
+            yield f"{path}.{field}", f"must be from 1 to {most}, not {value}"
     if profile.weight is not None:
         yield from _share_problems(f"{path}.weight", profile.weight)
-
-
-def _equivalent_problems(path: str, resource: str, share: str) -> Iterator[Problem]:
-    yield from _resource_problems(path, resource)
-    yield from _share_problems(path, share)
-
-
-def _device_class_problems(spec: GPUClassSpec) -> Iterator[Problem]:
-    for index, name in enumerate(spec.device_classes):
-        path = f"spec.deviceClasses[{index}]"
-        if not is_dns_subdomain(name):
-            yield path, f'must be the name of a DeviceClass such as h100.example.com, not "{name}"'
-        elif name in spec.device_classes[:index]:
-            yield path, f'duplicates "{name}"'
 
 
 def _share_problems(path: str, share: str) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Candidate classes: the GPU classes on which a pod can run, by its node, its constraints or its device class."""
+"""GPU classes on which a pod can run, by its node, its constraints or its device class."""
 
 from collections.abc import Iterable, Mapping
 

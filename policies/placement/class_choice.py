@@ -1,4 +1,4 @@
-"""Choice of a GPU class for a pod: by its annotation, by the memory that its model needs, or the default of the policy."""
+"""Choice of a GPU class for a pod, by its annotation, by the memory that its model needs, or the default of the policy."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum

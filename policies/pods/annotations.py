@@ -6,6 +6,7 @@ that needs the value turns into its finding.
 
 import msgspec
 
+from policies.finding import Finding
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
@@ -42,6 +43,12 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     @property
     def path(self) -> str:
         return annotation_path(self.key)
+
+    def finding(self, rule_id: str) -> Finding:
+        """Return the denial by the rule that needs the value."""
+        return Finding(
+            rule=rule_id, path=self.path, value=self.value, message=self.message, remedy=self.remedy
+        )
 
 
 def load_seconds(pod: Pod) -> int | BadAnnotation | None:

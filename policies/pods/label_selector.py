@@ -1,4 +1,4 @@
-"""Selectors of labels: `LabelSelector` as in our documents, and what one requirement means, of a node affinity too."""
+"""Label selectors, and the meaning of one requirement, of a node affinity too."""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum

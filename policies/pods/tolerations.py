@@ -1,4 +1,4 @@
-"""Tolerations and taints: what a toleration tolerates, when one covers another, and which are valid.
+"""Tolerations and taints, which of them match, cover each other, and are valid.
 
 A taint is a `Toleration` without an operator: key, value and effect.
 """

@@ -1,4 +1,4 @@
-"""Amounts by name: what a pod costs, what a namespace has used, what it may use. Exact, and never negative.
+"""Amounts by name (charges, usage, limits of a quota), exact and never negative.
 
 Keys are flat: `gpus` (whole-GPU equivalents over everything), `classes/<class or family>` (the same, of that kind), and
 `resources/<resource name>` (plain counts). A key that is left out is zero. As text an amount is what `str(Fraction)` makes of
@@ -26,7 +26,7 @@ _MOST_DIGITS = 400
 _AMOUNT = re.compile(
     rf"[0-9]{{1,{_MOST_DIGITS}}}(\.[0-9]{{1,{_MOST_DIGITS}}}|/[0-9]{{1,{_MOST_DIGITS}}})?", re.ASCII
 )
-_LONGEST_SHOWN = 40
+_LONGEST_QUOTED = 40
 
 
 class VectorError(ValueError):
@@ -157,4 +157,4 @@ def _parsed(path: str, raw: Any) -> Fraction:
 
 def _quoted(raw: Any) -> str:
     text = str(raw)
-    return f'"{text}"' if len(text) <= _LONGEST_SHOWN else f'"{text[:_LONGEST_SHOWN]}…"'
+    return f'"{text}"' if len(text) <= _LONGEST_QUOTED else f'"{text[:_LONGEST_QUOTED]}…"'

@@ -1,4 +1,4 @@
-"""Charge of a pod: one pure function, used wherever anything is counted.
+"""Charge of a pod, one pure function, used wherever anything is counted.
 
 The vector is always full, whatever a quota constrains: under `resources/` every GPU resource by the API server's own
 arithmetic, under `gpus` what that comes to in whole cards, and the same by class. By class is charged
@@ -26,13 +26,13 @@ from policies.gpus.cards import (
     Card,
     amounts,
     annotated_cards,
-    annotation_problems,
     card_of,
     cards,
     container_amounts,
     gpu_resource,
 )
 from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.candidates import CandidateClasses, candidate_classes, for_resource
 from policies.pods.pod import Pod, ResourceList, Resources
@@ -209,8 +209,8 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
             path = f"{place.path}.resources.{kind}"
             yield from _unreadable_amounts(path, asked, resource_mapping, place.container.name)
     yield from _unreadable_amounts("spec.overhead", pod.body.overhead, resource_mapping, None)
-    for bad in annotation_problems(pod, resource_mapping):
-        yield Finding(rule=RULE_ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
+    for bad in fraction_problems(pod, resource_mapping):
+        yield bad.finding(RULE_ID)
 
 
 def _unreadable_amounts(

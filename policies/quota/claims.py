@@ -1,4 +1,4 @@
-"""Charge of a ResourceClaim (DRA): its devices, charged to the claim itself, so that one shared by several pods counts once.
+"""Charge of a ResourceClaim (DRA), its devices, charged to the claim itself, so that one shared by several pods counts once.
 
 Counted as the API server's own quota does (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
 1.36.3), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may ask for the same

@@ -1,4 +1,4 @@
-"""Quota documents: the spec of a GPUQuota, and the keys of a ResourceQuota that limit no GPU.
+"""Spec of a GPUQuota, and the keys of a ResourceQuota that limit no GPU.
 
 Of extended resources the API server counts only `requests.<resource>` (`pkg/quota/v1/evaluator/core/pods.go`, v1.36): any
 other key passes validation and limits nothing.

@@ -176,7 +176,8 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     if context.is_update and pod.body.node_name:
         return  # it is bound: what it asked for is history
     case = _Case(pod, options, context)
-    yield from _bad_annotations(case)
+    for bad in case.bad_annotations:
+        yield bad.finding(RULE_ID)
     if case.refusal is not None:
         yield case.refusal
     yield from _unsatisfiable(case)
@@ -185,11 +186,6 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     yield from _too_small(case)
     yield from _no_node(case)
     yield from _entitlement(case)
-
-
-def _bad_annotations(case: _Case) -> Iterator[Finding]:
-    for bad in case.bad_annotations:
-        yield Finding(rule=RULE_ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
 
 
 def _unsatisfiable(case: _Case) -> Iterator[Finding]:

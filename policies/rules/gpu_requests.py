@@ -344,13 +344,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield what is wrong with fraction annotations, by themselves and beside whole GPUs."""
     bad = list(fraction_problems(pod, context.resource_mapping))
     for problem in bad:
-        yield Finding(
-            rule=ID,
-            path=problem.path,
-            value=shortened(problem.value),
-            message=problem.message,
-            remedy=problem.remedy,
-        )
+        yield problem.finding(ID)
     fraction = context.resource_mapping.pod_fraction(pod)
     whole = [
         asked for asked in context.resource_mapping.requests(pod) if asked.resource.measure is Measure.DEVICES

@@ -69,7 +69,7 @@ def mutate(patch: PodPatch, options: ReadinessDelayOptions, context: Context) ->
         return
     load = expected_load_seconds(pod, options)
     if isinstance(load, BadAnnotation):
-        yield Finding(rule=ID, path=load.path, value=load.value, message=load.message, remedy=load.remedy)
+        yield load.finding(ID)
         return
     if load is None:
         return

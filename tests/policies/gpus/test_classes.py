@@ -199,7 +199,7 @@ def test_unknown_fields_and_wrong_types_are_refused(fields: dict[str, Any], want
         pytest.param(
             {"migProfiles": {"1g.90gb": {"sevenths": 1, "memoryGiB": 90, "perGPU": 1}}},
             "spec.migProfiles[1g.90gb].memoryGiB",
-            "must be from 1 to 80, the memory of the card",
+            "must be from 1 to 80",
             id="profile-larger-than-the-card",
         ),
         pytest.param(
@@ -258,7 +258,7 @@ def test_all_problems_at_once() -> None:
     "name", ["1g.10gb", "1g.10gb+me", "1c.1g.10gb", "1g.10gb+me.all", "1g.10gb-me", "1g.10gb+gfx"]
 )
 def test_profile_names(name: str) -> None:
-    assert problems("nvidia-a100-80gb", spec(migProfiles={name: A100})) == []
+    assert list(problems("nvidia-a100-80gb", spec(migProfiles={name: A100}))) == []
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def test_built_in_classes_cover_what_is_promised() -> None:
 
 @pytest.mark.parametrize("built_in", list(BUILT_IN), ids=lambda built_in: built_in.name)
 def test_built_in_class_is_sound(built_in: GPUClass) -> None:
-    assert problems(built_in.name, built_in) == []
+    assert list(problems(built_in.name, built_in)) == []
     assert BUILT_IN.matching_label("accelerator", built_in.name) == (built_in,)
     assert built_in.name.startswith(built_in.family)
 

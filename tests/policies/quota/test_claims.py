@@ -249,7 +249,8 @@ def test_claims_that_are_charged_with_their_pod(
             Unpinned.TOTAL_ONLY,
             [
                 "spec.spec.devices.requests: exceeds the quota, so no claim can be made from this template, "
-                "requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4; request fewer devices [gpu-quota]"
+                "requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4; "
+                "request fewer devices [gpu-quota]"
             ],
             id="never-fits",
         ),
