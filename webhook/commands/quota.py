@@ -210,7 +210,11 @@ def _cells(amount: Fraction, hard: Fraction) -> int:
 
 
 def _amounts(ledger: QuotaLedger, key: str) -> tuple[Fraction, Fraction, Fraction]:
-    return (ledger.used or {}).get(key, NOTHING), ledger.reservations.demand.get(key, NOTHING), ledger.hard[key]
+    return (
+        (ledger.used or {}).get(key, NOTHING),
+        ledger.reservations.demand.get(key, NOTHING),
+        ledger.hard[key],
+    )
 
 
 def _style(ledger: QuotaLedger, key: str) -> str:

@@ -319,7 +319,7 @@ APPLY = "apply deploy/ of this version again"
             ),
             "resource-quota-key",
             "ResourceQuota/gpus in team",
-            "write requests.nvidia.com/gpu",
+            "set requests.nvidia.com/gpu",
             id="a-quota-key-that-limits-nothing",
         ),
         pytest.param(
