@@ -185,7 +185,7 @@ SIDECARS = [
         pytest.param(
             TEAM,
             pod(gpu_container(name="a"), container("b", env=[ALL])),
-            ['spec.containers[1].env[0] (container "b") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs'],
+            ['spec.containers[1].env[0] (container "b") = "all": NVIDIA_VISIBLE_DEVICES must be'],
             id="variable",
         ),
         pytest.param(
@@ -196,14 +196,14 @@ SIDECARS = [
                     env=[{"name": ALL["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
                 )
             ),
-            ['spec.containers[0].env[0] (container "a"): NVIDIA_VISIBLE_DEVICES shows GPUs'],
+            ['spec.containers[0].env[0] (container "a"): NVIDIA_VISIBLE_DEVICES must be'],
             id="variable-from-elsewhere",
         ),
         pytest.param(
             TEAM,
             pod(MOUNTING, **DEVICES),
             [
-                'spec.volumes[0].hostPath.path = "/dev//nvidia0": container "main" mounts the node\'s own GPU devices'
+                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not hold GPU devices of the node (mounted by container "main")'
             ],
             id="devices-mounted",
         ),
@@ -211,14 +211,14 @@ SIDECARS = [
             TEAM,
             pod(gpu_container("5")),
             [
-                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows at most 4'
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": must be at most 4'
             ],
             id="more-than-a-container-may-have",
         ),
         pytest.param(
             TEAM,
             pod(*(gpu_container("3", name=name) for name in "abc")),
-            ["spec: the pod needs 9 nvidia.com/gpu at one time, and must be at most 8 per pod by policy"],
+            ["spec: the pod needs 9 nvidia.com/gpu at one time: must be at most 8 per pod by policy"],
             id="more-than-a-pod-may-have",
         ),
         pytest.param(
@@ -243,12 +243,15 @@ SIDECARS = [
             id="class-that-may-not-be-used",
         ),
         pytest.param(
-            LABELLED, pod(gpu_container("2")), ["allows at most 1 per pod; set 1"], id="policy-by-labels"
+            LABELLED,
+            pod(gpu_container("2")),
+            ["must be at most 1 per pod by policy; request 1"],
+            id="policy-by-labels",
         ),
         pytest.param(
             RESTRICTED,
             pod(gpu_container()),
-            ["nothing pins the pod to a GPU class", "set nodeSelector accelerator"],
+            ["must pin the pod to a GPU class", "set nodeSelector accelerator"],
             id="no-class",
         ),
         pytest.param(

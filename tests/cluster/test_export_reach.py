@@ -62,9 +62,9 @@ def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
     mounted, second = debug(plane, "debugged", container("peek", volumeMounts=mounts))
 
     assert (shown, mounted) == (403, 403)
-    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs'
+    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES must be'
     assert want in first["message"]
-    assert 'container "peek" mounts the node\'s own GPU devices' in second["message"]
+    assert 'must not hold GPU devices of the node (mounted by container "peek")' in second["message"]
 
 
 def test_ephemeral_containers_are_told_void_once(mutating: ControlPlane) -> None:
@@ -101,7 +101,7 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
     [
         pytest.param(
             {"limits": gpus("0.5")},
-            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": GPUs come whole',
+            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": must be a whole number of GPUs',
             id="half",
         ),
         pytest.param(
@@ -109,20 +109,20 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
             'limits[nvidia.com/gpu] (container "pytorch") = "0.5"',
             id="half-as-a-number",
         ),
-        pytest.param({"limits": gpus("500m")}, '"500m": GPUs come whole', id="500m"),
+        pytest.param({"limits": gpus("500m")}, '"500m": must be a whole number of GPUs', id="500m"),
         pytest.param({"limits": gpus("-1")}, '"-1": must not be negative', id="negative"),
-        pytest.param({"limits": gpus("many")}, '"many": this is no number', id="no-number"),
+        pytest.param({"limits": gpus("many")}, '"many": must be a quantity', id="no-number"),
         pytest.param(
-            {"limits": gpus("9223372036854775807")}, "this is more than Kubernetes can count", id="too-large"
+            {"limits": gpus("9223372036854775807")}, "must be at most 9223372036854775", id="too-large"
         ),
         pytest.param(
             {"limits": gpus("2"), "requests": gpus("1")},
             HERE
-            + 'requests[nvidia.com/gpu] (container "pytorch") = "1": request and limit of a GPU must be equal',
+            + 'requests[nvidia.com/gpu] (container "pytorch") = "1": must equal the limit: GPUs cannot be overcommitted',
             id="request-below-limit",
         ),
-        pytest.param({"requests": gpus("1")}, "this request has none", id="request-without-limit"),
-        pytest.param({"limits": None, "requests": gpus("1")}, "this request has none", id="limits-null"),
+        pytest.param({"requests": gpus("1")}, "must have an equal limit", id="request-without-limit"),
+        pytest.param({"limits": None, "requests": gpus("1")}, "must have an equal limit", id="limits-null"),
         pytest.param({"limits": gpus(5)}, '"5": must be at most 4 per container by policy', id="too-many"),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_template_is_refused_or_warned_of_as_the_policy_says(plane: ControlPla
         json.dumps({"spec": {"replicas": 0}}),
     )
 
-    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows'
+    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": must be at most 4'
     assert (refused.returncode, told in refused.stderr) == (1, True), refused.stderr
     assert "spec.template.spec: the pod needs 5 nvidia.com/gpu at one time" in warned.stderr
     assert (scaled.stderr, patched.stderr) == ("", "")
@@ -189,9 +189,9 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
     )
 
     for told in (
-        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs',
-        'spec.containers[0].securityContext.privileged (container "a") = "true": a privileged container sees',
-        "spec.tolerations[0]: this lets the pod onto GPU nodes, and it asks for no GPU",
+        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be',
+        'spec.containers[0].securityContext.privileged (container "a") = "true": should be false: a privileged container sees',
+        "spec.tolerations[0]: should not let the pod onto GPU nodes: it requests no GPU",
     ):
         assert told in done.stderr
 

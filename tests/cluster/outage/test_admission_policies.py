@@ -57,7 +57,7 @@ def test_pods_without_gpus_may_not_look_at_them(down: ControlPlane) -> None:
     status, answer = create(down.client(), pod(container("main", env=[ALL])))
 
     assert status == 403
-    assert 'env[0] (container "main") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs' in answer["message"]
+    assert 'env[0] (container "main") = "all": NVIDIA_VISIBLE_DEVICES must be' in answer["message"]
 
 
 def test_nor_may_an_ephemeral_container(down: ControlPlane) -> None:
