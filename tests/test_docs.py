@@ -32,6 +32,8 @@ from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.metrics import ConfigurationCollector
+from webhook.controller.metrics import ControllerMetrics, WatchCollector
+from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import EdgeMetrics
 from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
@@ -303,6 +305,10 @@ def test_every_metric_is_documented(tmp_path: Path) -> None:
     Metrics(registry)
     EdgeMetrics(registry)
     registry.register(ConfigurationCollector(ClusterSource(nowhere(tmp_path), lambda _state: None)))
+    QuotaMetrics(registry)
+    registry.register(LedgerCollector(dict))
+    ControllerMetrics(registry)
+    registry.register(WatchCollector(dict))
     names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
 
     assert first_column(ROOT / "docs" / "audit-log.md", "Metrics") - {"/metrics"} == names

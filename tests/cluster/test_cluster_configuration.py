@@ -333,6 +333,7 @@ def test_everything_wrong_with_a_pause_is_told_at_once(served: Served) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_last_good_ones_stay_while_the_api_server_is_away(served: Served) -> None:
     served.apply(policy("default", MAX_ONE))
     assert eventually(served.refuses_two_gpus)

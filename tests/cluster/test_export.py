@@ -9,32 +9,23 @@ from click.testing import CliRunner
 
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cluster.exported import (
+    ALL,
     EXEMPTED,
     LABELLED,
     RESTRICTED,
     TEAM,
+    VOID,
     WARNED,
     create,
-    mutations,
 )
 from tests.controlplane import ControlPlane, minor_version
 from tests.controlplane.webhook import ROOT
 from webhook.commands import main
 
-VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
-ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
-
 
 @pytest.fixture(scope="module")
 def plane(exported: ControlPlane) -> ControlPlane:
     return exported
-
-
-@pytest.fixture
-def mutating(plane: ControlPlane) -> ControlPlane:
-    if mutations(plane.client()) is None:
-        pytest.skip("this API server has no MutatingAdmissionPolicy")
-    return plane
 
 
 def test_every_expression_type_checks(plane: ControlPlane) -> None:

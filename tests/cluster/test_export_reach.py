@@ -9,33 +9,24 @@ import yaml
 
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cluster.exported import (
+    ALL,
     EXEMPTED,
     POLICY,
     TEAM,
+    VOID,
     WARNED,
     create,
     create_job,
     deployment,
-    mutations,
 )
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH
 from tests.controlplane.webhook import Webhook
 
-VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
-ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
-
 
 @pytest.fixture(scope="module")
 def plane(exported: ControlPlane) -> ControlPlane:
     return exported
-
-
-@pytest.fixture
-def mutating(plane: ControlPlane) -> ControlPlane:
-    if mutations(plane.client()) is None:
-        pytest.skip("this API server has no MutatingAdmissionPolicy")
-    return plane
 
 
 # ---- ephemeral containers

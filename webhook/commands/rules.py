@@ -85,11 +85,13 @@ def document(rule: Rule) -> dict[str, Any]:
 
 
 def phases(rule: Rule) -> list[str]:
-    """Return when the rule runs; what only mutates is also run on /validate and templates, to tell what is missing."""
+    """Return when the rule runs; a rule that only mutates also runs on /validate and templates, to report what is missing."""
     found = []
     if rule.mutate is not None or rule.check_before_mutation:
         found.append("mutate")
-    found += ["validate", "templates"]
+    found.append("validate")
+    if rule.mutate is not None or rule.check is not None:
+        found.append("templates")
     return [*found, "update"] if rule.on_update else found
 
 
@@ -99,7 +101,7 @@ def default_mode(rule: Rule) -> str:
 
 def description(rule: Rule) -> str:
     """Return the docstring of the rule's file, which is its contract."""
-    home = rule.mutate or rule.check or rule.options
+    home = rule.mutate or rule.check or rule.reserve or rule.options
     return cleandoc(sys.modules[home.__module__].__doc__ or rule.summary)
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from policies.policy import Labels, TemplateMode
-from policies.registry import RULES
 from policies.rule import Mode
 from webhook.configuration.loader import ConfigurationError, load_directory, load_with_origins
 
@@ -154,9 +153,6 @@ def test_other_and_hidden_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / ".hidden.yaml").write_text("[")
 
     assert [each.name for each in load_directory(tmp_path).policies.policies] == ["default"]
-
-
-RULE_IDS = ", ".join(rule.id for rule in RULES)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import Problem, decode
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
-from webhook.serving.advice import is_advised
+from webhook.serving.advice import ADVISED
 from webhook.workloads.kinds import has_pods, is_pod
 from webhook.workloads.places import PodPlace, pod_places, whole_pod
 
@@ -87,7 +87,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_known(self) -> bool:
         """Whether we know where this kind has its pods, or what else to look at in it."""
-        return self.is_pod or has_pods(self.group, self.kind) or is_advised(self.group, self.kind)
+        return self.is_pod or has_pods(self.group, self.kind) or (self.group, self.kind) in ADVISED
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.document.line_of((*self.at, *parts))
