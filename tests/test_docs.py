@@ -324,7 +324,7 @@ def metrics_of(source: Path) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
         resolved = [constants.get(node.id) if isinstance(node, ast.Name) else node for node in given]
         labels = next((node for node in resolved if isinstance(node, ast.List | ast.Tuple)), None)
         yield (
-            f"{name.value}{'_total' if kind == 'counter' else ''}",
+            f"{name.value!s}{'_total' if kind == 'counter' else ''}",
             kind,
             ast.literal_eval(call.args[1]),
             tuple(ast.literal_eval(labels)) if labels is not None else (),
