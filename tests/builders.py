@@ -82,11 +82,14 @@ RESOURCE_MAPPING = ResourceMapping(
 )
 
 
+NOW = datetime(2026, 11, 21, 10, 42, tzinfo=UTC)
+
+
 def context(phase: Phase = Phase.VALIDATE, **tweaks: Any) -> Context:
     """Return what a rule may look at besides the pod: a catalogue of four classes and a small resource mapping."""
     fields = {
         "namespace": "ml-training",
-        "now": datetime(2026, 11, 21, 12, tzinfo=UTC),
+        "now": NOW,
         "classes": CLASSES,
         "resource_mapping": RESOURCE_MAPPING,
         **tweaks,
