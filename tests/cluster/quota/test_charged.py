@@ -198,7 +198,7 @@ def test_a_label_of_a_family_is_charged_to_the_family_and_to_the_class_once_boun
     assert used(team, f"classes/{FAMILY}") == 3
     status, refused = create(team, gpu_pod("next", GPU, 2, nodeSelector={"accelerator": A100}))
     assert status == 403
-    assert "largest holders: Pod/trainer 3" in refused["message"]
+    assert "largest holders of classes/nvidia-a100: Pod/trainer 3" in refused["message"]
 
 
 def test_pods_of_a_time_sliced_pool_weigh_what_their_class_says(team: Namespace) -> None:
