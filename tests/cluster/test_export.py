@@ -194,7 +194,8 @@ SIDECARS = [
             TEAM,
             pod(MOUNTING, **DEVICES),
             [
-                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not hold GPU devices of the node (mounted by container "main")'
+                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not hold GPU devices of the node '
+                '(mounted by container "main")'
             ],
             id="devices-mounted",
         ),
@@ -275,7 +276,9 @@ SIDECARS = [
                     }
                 },
             ),
-            ["node affinity accelerator in (nvidia-t4, nvidia-l4) means nvidia-l4, which may not be used"],
+            [
+                "must not pin the pod to nvidia-l4 (node affinity accelerator in (nvidia-t4, nvidia-l4)): not allowed"
+            ],
             id="class-by-affinity",
         ),
     ],
@@ -299,7 +302,7 @@ def test_a_pod_that_is_placed_after_its_creation_is_looked_at_again(plane: Contr
     )
 
     assert (refused, placed) == (403, 200)
-    assert "means nvidia-h100-80gb, which may not be used" in answer["message"]
+    assert "must not pin the pod to nvidia-h100-80gb (nodeSelector" in answer["message"]
 
 
 def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
