@@ -36,7 +36,7 @@ SEED = 20261121
 THREADS = 6
 ADDED = frozenset({"gpu-isolation", "gpu-toleration"})
 COUNTED = ("by policy", "at most 100 percent")
-"""What is left to say about numbers once the API server has let a pod pass."""
+"""What remains to check of numbers after the API server's own validation."""
 
 RESOURCES = [*["nvidia.com/gpu"] * 4, "nvidia.com/mig-1g.10gb", "nvidia.com/gpucores", "amd.com/gpu"]
 RESOURCES += [

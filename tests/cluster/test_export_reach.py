@@ -53,12 +53,12 @@ def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
     mounted, second = debug(plane, "debugged", container("peek", volumeMounts=mounts))
 
     assert (shown, mounted) == (403, 403)
-    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES must be'
+    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset'
     assert want in first["message"]
-    assert 'must not hold GPU devices of the node (mounted by container "peek")' in second["message"]
+    assert '(mounted by container "peek"): nothing counts or reserves them' in second["message"]
 
 
-def test_ephemeral_containers_are_told_void_once(mutating: ControlPlane) -> None:
+def test_ephemeral_containers_get_void_once(mutating: ControlPlane) -> None:
     stored(mutating, "helped", pod(gpu_container()))
 
     first, _ = debug(mutating, "helped", container("one"))
@@ -92,7 +92,7 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
     [
         pytest.param(
             {"limits": gpus("0.5")},
-            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": must be a whole number of GPUs',
+            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": must be a whole number',
             id="half",
         ),
         pytest.param(
@@ -100,16 +100,19 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
             'limits[nvidia.com/gpu] (container "pytorch") = "0.5"',
             id="half-as-a-number",
         ),
-        pytest.param({"limits": gpus("500m")}, '"500m": must be a whole number of GPUs', id="500m"),
+        pytest.param({"limits": gpus("500m")}, '"500m": must be a whole number', id="500m"),
         pytest.param({"limits": gpus("-1")}, '"-1": must not be negative', id="negative"),
-        pytest.param({"limits": gpus("many")}, '"many": must be a quantity', id="no-number"),
         pytest.param(
-            {"limits": gpus("9223372036854775807")}, "must be at most 9223372036854775", id="too-large"
+            {"limits": gpus("many")}, '"many": must be a quantity that Kubernetes can count', id="no-number"
+        ),
+        pytest.param(
+            {"limits": gpus("9223372036854775807")},
+            "must be at most 9223372036854775: Kubernetes counts",
+            id="too-large",
         ),
         pytest.param(
             {"limits": gpus("2"), "requests": gpus("1")},
-            HERE
-            + 'requests[nvidia.com/gpu] (container "pytorch") = "1": must equal the limit: GPUs cannot be overcommitted',
+            HERE + 'requests[nvidia.com/gpu] (container "pytorch") = "1": must equal the limit',
             id="request-below-limit",
         ),
         pytest.param({"requests": gpus("1")}, "must have an equal limit", id="request-without-limit"),
@@ -180,7 +183,7 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
     )
 
     for told in (
-        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be',
+        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset',
         'spec.containers[0].securityContext.privileged (container "a") = "true": should be false: a privileged container sees',
         "spec.tolerations[0]: should not let the pod onto GPU nodes: it requests no GPU",
     ):
