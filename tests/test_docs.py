@@ -300,7 +300,12 @@ def nowhere(folder: Path) -> ApiClient:
     return ApiClient(load_access(str(folder / "kubeconfig")))
 
 
-METRIC_TYPES = {"counter": "counter", "gauge": "gauge", "histogram": "histogram", "gaugemetricfamily": "gauge"}
+METRIC_TYPES = {
+    "counter": "counter",
+    "gauge": "gauge",
+    "histogram": "histogram",
+    "gaugemetricfamily": "gauge",
+}
 METRICS = re.compile(r"(?<=<!-- metrics -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 
 
