@@ -31,7 +31,7 @@ from webhook.commands.rules import default_mode, options, told
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.configuration.metrics import ConfigurationCollector
+from webhook.configuration.source import ConfigurationCollector
 from webhook.server.metrics import EdgeMetrics
 from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog

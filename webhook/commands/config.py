@@ -31,15 +31,15 @@ from webhook.commands.parameters import Moment, moment
 from webhook.commands.parameters import now as current_time
 from webhook.commands.pause import pause, resume
 from webhook.commands.rules import told
+from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import (
+    Configuration,
     ConfigurationError,
     Origins,
     load_objects_with_origins,
     load_with_origins,
 )
-from webhook.configuration.reading import read_chosen
-from webhook.configuration.snapshot import Configuration
 from webhook.tools.check.offline import NAME_LABEL
 
 BAD_INPUT = 2

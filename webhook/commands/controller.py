@@ -17,11 +17,9 @@ from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import Leader
 from webhook.commands.certificate_options import CertificateOptions, certificate_options
-from webhook.configuration.cluster_source import ClusterSource
+from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.metrics import ConfigurationCollector
-from webhook.configuration.source import Source
-from webhook.configuration.sources import source_of
+from webhook.configuration.source import ConfigurationCollector, Source
 from webhook.controller.canary_loop import CanaryLoop, Period
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import start_reporting

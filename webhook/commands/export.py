@@ -13,9 +13,8 @@ from webhook.cluster.api import ApiClient
 from webhook.commands.output import counted
 from webhook.commands.parameters import Moment, moment
 from webhook.commands.parameters import now as current_time
-from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.configuration.reading import read_chosen
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.export.admission_policies import EXPRESSIBLE, AdmissionPolicies, ExportOptions, backstop
 from webhook.tools.export.objects import Object
 from webhook.tools.export.writing import as_json, as_yaml, header

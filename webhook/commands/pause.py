@@ -18,9 +18,8 @@ from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.output import Screen
 from webhook.commands.parameters import moment
-from webhook.configuration.choice import PAUSE
-from webhook.configuration.documents import GROUP, POLICY
-from webhook.configuration.records import RESOURCES, path_of, reader
+from webhook.configuration.cluster_source import RESOURCES, path_of, reader
+from webhook.configuration.documents import GROUP, PAUSE, POLICY
 
 LONGEST = timedelta(hours=24)
 PAUSED_BY, PAUSED_AT, PAUSE_REASON = (

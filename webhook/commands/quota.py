@@ -12,9 +12,8 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.quota_report import HolderOfQuota, QuotaReport, print_json, print_text
-from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.configuration.reading import read_chosen
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.controller.claims import ClaimReader, claims_resource
 from webhook.controller.nodes import NODES, node_reader
 from webhook.controller.pods import PODS, Labels, PodReader

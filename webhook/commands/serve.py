@@ -19,10 +19,9 @@ from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.controller import own_namespace
+from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.metrics import ConfigurationCollector
-from webhook.configuration.source import Source, told
-from webhook.configuration.sources import source_of
+from webhook.configuration.source import ConfigurationCollector, Source, told
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.memory_store import MemoryStore

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from policies.policy import Labels, Match, Policy, end_of, still_paused
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 
 Advice = tuple[str, str]
 """Path in the document and a sentence."""

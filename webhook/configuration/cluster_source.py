@@ -1,26 +1,51 @@
-"""The configuration in force, kept up to date with the documents that the API server has.
+"""Documents that the API server stores: as records, which of them are in force, and a source that follows them.
 
-A new version takes over as a whole; one with any error is refused as a whole, and the last good one stays (`choice`). It
-stays as well while the API server is away; `unconfirmed_seconds` says for how long it has not been heard. Until the documents
-were read for the first time the built-in ones hold.
+All documents are in force as they are stored, or, if anything is wrong with them, the last good ones: a new version takes over
+as a whole or not at all. What was in force last is remembered in memory; a process that has only just started finds it in the
+objects' status, where the controller wrote it, so all processes agree. A pause is taken from the newest documents in any case:
+break glass must not depend on somebody else's document.
 """
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from time import monotonic, time
+from typing import Any
 
 import msgspec
 
+from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Informer, WatchTimings
-from webhook.configuration.choice import Chosen, choose
-from webhook.configuration.documents import Document
-from webhook.configuration.loader import load_directory
-from webhook.configuration.records import RESOURCES, Record, reader
-from webhook.configuration.source import State
+from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.configuration.documents import (
+    CLASS,
+    GROUP,
+    PAUSE,
+    POLICY,
+    RESOURCE_MAPPING,
+    VERSION,
+    Document,
+    LocatedProblem,
+    is_pause,
+    with_pause,
+)
+from webhook.configuration.loader import (
+    Configuration,
+    ConfigurationError,
+    load_directory,
+    load_objects,
+    problems_of,
+)
+from webhook.configuration.source import ConfigurationSource, Source, State
 from webhook.serving.engine import Engine
+
+PREFIX = f"/apis/{GROUP}/{VERSION}"
+PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
+RESOURCES = {kind: Resource(PREFIX, plural) for kind, plural in PLURALS.items()}
+
 
 SETTLE_SECONDS = 0.3
 """Documents that are applied together arrive one after the other; half of them may be no configuration."""
@@ -31,6 +56,130 @@ START_SECONDS = 10.0
 """How long the first list is waited for before the built-in documents are better than no answer."""
 
 log = logging.getLogger("gpu_admission.configuration")
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """What we write back: how the document stands, and the spec of it that is in force."""
+
+    observed_generation: int = 0
+    accepted: dict[str, Any] | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A document as the API server has it."""
+
+    uid: str
+    generation: int
+    document: Document
+    status: Status = Status()
+    namespace: str = CLUSTER
+
+    @property
+    def accepted(self) -> Document | None:
+        """The document with the spec that was in force last, None if none was."""
+        spec = self.status.accepted
+        return None if spec is None else msgspec.structs.replace(self.document, spec=spec)
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    uid: str
+    generation: int = 0
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+    spec: dict[str, Any]
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_OBJECT = msgspec.json.Decoder(_Object)
+_STATUS = msgspec.json.Decoder(Status)
+
+
+def reader(kind: str) -> Callable[[msgspec.Raw], Record]:
+    """Return what makes a record of an object of that kind in JSON."""
+
+    def read(raw: msgspec.Raw) -> Record:
+        seen = _OBJECT.decode(raw)
+        document = Document(kind, seen.metadata.name, seen.spec)
+        return Record(seen.metadata.uid, seen.metadata.generation, document, _status(seen.status))
+
+    return read
+
+
+def _status(raw: msgspec.Raw) -> Status:
+    try:
+        return _STATUS.decode(raw)
+    except msgspec.MsgspecError:  # somebody else wrote it; the next report replaces it
+        return Status()
+
+
+def path_of(document: Document) -> str:
+    """Return where the API server has it."""
+    return f"{RESOURCES[document.kind].path()}/{document.name}"
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The documents in force and what they come to; `problems` are why the stored ones are not, if they are not."""
+
+    documents: tuple[Document, ...]
+    configuration: Configuration
+    problems: tuple[LocatedProblem, ...] = ()
+
+
+def choose(records: Sequence[Record], last_good: tuple[Document, ...] | None) -> Chosen:
+    """Return what is in force now that `records` are stored; `last_good` is None in a process that has just started."""
+    stored = tuple(record.document for record in records)
+    try:
+        return Chosen(stored, load_objects(stored))
+    except ConfigurationError as error:
+        problems = tuple(error.problems)
+    if last_good is None:
+        last_good = tuple(record.accepted for record in records if record.accepted is not None) or stored
+    good = _usable(last_good)
+    paused = tuple(_paused_as(document, stored) for document in good)
+    try:
+        return Chosen(paused, load_objects(paused), problems)
+    except ConfigurationError:  # the pause is what is wrong
+        return Chosen(good, load_objects(good), problems)
+
+
+def _usable(documents: Iterable[Document]) -> tuple[Document, ...]:
+    """Return the documents without those in which something is wrong, once others that are wrong are away."""
+    left = tuple(documents)
+    while bad := {problem.document for problem in problems_of(left)}:
+        left = tuple(document for document in left if document.title not in bad)
+    return left
+
+
+def _paused_as(document: Document, stored: Iterable[Document]) -> Document:
+    newest = next((each for each in stored if each.key == document.key), None)
+    if document.kind != POLICY or newest is None or not is_pause(newest.spec.get(PAUSE)):
+        return document
+    return msgspec.structs.replace(document, spec=with_pause(document.spec, newest.spec.get(PAUSE)))
+
+
+def read_chosen(api: ApiClient, *, lacking: tuple[type[errors.ApiError], ...] = (errors.NotFound,)) -> Chosen:
+    """Return what is in force in the cluster, as a process that starts now finds it.
+
+    A kind whose list ends in an error of `lacking` has no documents: it is not installed. Raises any other `errors.ApiError`.
+    """
+    records: list[Record] = []
+    for kind, resource in RESOURCES.items():
+        with contextlib.suppress(*lacking):
+            records += api.list(resource.path(), reader(kind)).items
+    return choose(records, None)
+
+
+def source_of(
+    directory: Path | None, api: ApiClient | None, changed: Callable[[State], object] = lambda _state: None
+) -> Source:
+    """Return the source, not started. Raises `ConfigurationError` if a directory cannot be used."""
+    if directory is None and api is not None:
+        return ClusterSource(api, changed)
+    return ConfigurationSource(directory, changed, labels_known=api is not None)
 
 
 class EvaluatedDocuments(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ are read.
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,14 +22,13 @@ from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from webhook.configuration.decoding import Problem, decode, nearest, parts_of
-from webhook.configuration.snapshot import digest
 from webhook.configuration.yaml_documents import Parts, YamlDocument
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
-SELECTOR = "namespaceSelector"
+SELECTOR, PAUSE = "namespaceSelector", "pausedUntil"
 KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
 T = TypeVar("T")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -295,9 +295,9 @@ def _check_policy(spec: dict[str, Any], problems: list[Problem]) -> None:
             at: Parts = ("spec", "match", "namespaces")
             problems.append(Problem(at, 'must name at least one; "*" is all of them'))
         _check_selector(match.namespace_selector, ("spec", "match"), problems)
-    until = _part(datetime, spec.get("pausedUntil"), ("spec", "pausedUntil"))
+    until = _part(datetime, spec.get(PAUSE), ("spec", PAUSE))
     if until is not None and until.tzinfo is None:
-        problems.append(Problem(("spec", "pausedUntil"), "needs a time zone, such as 2027-01-31T18:00:00Z"))
+        problems.append(Problem(("spec", PAUSE), "needs a time zone, such as 2027-01-31T18:00:00Z"))
     exemptions = spec.get("exemptions")
     for index, raw in enumerate(exemptions if isinstance(exemptions, list) else ()):
         exemption = _part(Exemption, raw, ("spec", "exemptions", index))
@@ -360,3 +360,20 @@ def quota_problems(
         if resource_mapping.resource(name) is None:
             message = "is no resource that asks for a GPU, so nothing would ever be counted for it"
             yield Problem(("spec", "hard", "resources", name), message), RESOURCE_MAPPING
+
+
+def is_pause(value: Any) -> bool:
+    """Whether it is what `pausedUntil` may be, none included."""
+    moment = decode(datetime, value, (), []) if isinstance(value, str) else None
+    return value is None or (moment is not None and moment.tzinfo is not None)
+
+
+def with_pause(spec: dict[str, Any], until: str | None) -> dict[str, Any]:
+    """Return the spec paused until then, or without any pause."""
+    rest = {key: value for key, value in spec.items() if key != PAUSE}
+    return rest if until is None else {**rest, PAUSE: until}
+
+
+def digest(*texts: str) -> str:
+    """Return the first 12 hex digits of the SHA-256 of the texts: enough to tell versions apart in a log."""
+    return sha256("\x00".join(texts).encode()).hexdigest()[:12]

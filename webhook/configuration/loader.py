@@ -5,7 +5,7 @@ GPUResourceMapping's patterns come before the built-in ones. GPUQuota documents 
 server has them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,6 +15,7 @@ import msgspec
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.policy import PolicySet
+from policies.quota.spec import QuotaSpec
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
     POLICY,
@@ -24,13 +25,26 @@ from webhook.configuration.documents import (
     LocatedProblem,
     Place,
     check_references,
+    digest,
     read_document,
 )
-from webhook.configuration.snapshot import Configuration, digest
 from webhook.configuration.yaml_documents import YamlError, load_documents
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 FILE_LIMIT = 4 * 1024 * 1024
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """Policies, classes and resource mapping that belong together; `version` is a digest of the documents they came from.
+
+    `quotas` are by namespace, and hold where no API server has them.
+    """
+
+    policies: PolicySet
+    classes: ClassCatalogue
+    resource_mapping: ResourceMapping
+    version: str
+    quotas: Mapping[str, QuotaSpec] = {}
 
 
 class ConfigurationError(Exception):
@@ -80,6 +94,15 @@ def load_objects(documents: Iterable[Document]) -> Configuration:
     Raises `ConfigurationError` with every problem of every document.
     """
     return load_objects_with_origins(documents)[0]
+
+
+def problems_of(documents: Iterable[Document]) -> tuple[LocatedProblem, ...]:
+    """Return everything that is wrong with the documents."""
+    try:
+        load_objects(documents)
+    except ConfigurationError as error:
+        return tuple(error.problems)
+    return ()
 
 
 def load_objects_with_origins(documents: Iterable[Document]) -> tuple[Configuration, Origins]:
@@ -132,7 +155,7 @@ def _selector_problems(own: Collected) -> Iterator[LocatedProblem]:
 def _built_in() -> Collected:
     """Return the documents that ship with the webhook; they cannot change while it runs."""
     collected = Collected()
-    folder = resources.files("webhook.configuration.builtin")
+    folder = resources.files("webhook.configuration") / "builtin"
     for name in ("gpuclasses.yaml", "resource-mapping.yaml"):
         _read(f"built-in {name}", (folder / name).read_text(encoding="utf-8"), collected)
     if collected.problems:

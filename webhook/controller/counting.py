@@ -18,7 +18,7 @@ from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedge
 from policies.quota.ledger.reconcile import Listing, Stored
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.controller.claims import ClaimReader, ClaimRecord, claims_resource
 from webhook.controller.nodes import NODES, NodeRecord, node_reader
 from webhook.controller.pods import PODS, Labels, PodReader, PodRecord

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import msgspec
 
+from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
-from webhook.configuration.cluster_source import ClusterSource, EvaluatedDocuments
+from webhook.configuration.cluster_source import ClusterSource, EvaluatedDocuments, Record, Status, path_of
 from webhook.configuration.documents import Document
-from webhook.configuration.records import Condition, Record, Status, path_of
 
 LOOK_SECONDS = 0.5
 FAILED_SECONDS = 10.0

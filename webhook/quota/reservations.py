@@ -24,7 +24,7 @@ from policies.quota.claims import (
 from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.rules.gpu_quota import GpuQuotaOptions, OnLedgerError
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.quota import messages as answers
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics

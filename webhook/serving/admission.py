@@ -13,7 +13,7 @@ from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.rule import Mode
 from policies.rules import gpu_quota
 from webhook.configuration.documents import GROUP
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.quota.reservations import (
     ChargeRequest,
     QuotaEnforcer,

@@ -6,7 +6,7 @@ from policies.finding import Finding
 from policies.quota.amounts import Vector
 from policies.quota.charge import Unpinned
 from policies.quota.claims import decode_claim_template, template_findings
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 
 
 def is_claim_template(group: str, kind: str) -> bool:

@@ -12,17 +12,19 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.policy import Labels
 from webhook.configuration.advice import policy_advice
-from webhook.configuration.choice import PAUSE, is_pause, problems_of, with_pause
 from webhook.configuration.documents import (
+    PAUSE,
     POLICY,
     QUOTA,
     Collected,
     Document,
     LocatedProblem,
     Place,
+    is_pause,
     read_document,
+    with_pause,
 )
-from webhook.configuration.loader import load_objects
+from webhook.configuration.loader import load_objects, problems_of
 from webhook.configuration.source import Source
 from webhook.serving.review import AdmissionRequest
 

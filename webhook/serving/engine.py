@@ -18,7 +18,7 @@ from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption, Labels
 from policies.rule import Context, Mode, Phase
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 
 MOST_FINDINGS = 100
 """Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""

@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.configuration.choice import choose, is_pause
-from webhook.configuration.documents import Document
+from webhook.configuration.cluster_source import Record, Status, choose
+from webhook.configuration.documents import Document, is_pause
 from webhook.configuration.loader import load_directory
-from webhook.configuration.records import Record, Status
 
 GOOD = {"rules": {"gpu-requests": {"maxPerPod": 1}}}
 BAD = {"rules": {"gpu-requests": {"maxPerPod": -1}}}

@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 
-from webhook.configuration.choice import choose
-from webhook.configuration.cluster_source import EvaluatedDocuments
+from policies.quota.ledger.quota_ledger import Condition
+from webhook.configuration.cluster_source import EvaluatedDocuments, Record, Status, choose, reader
 from webhook.configuration.documents import Document
-from webhook.configuration.records import Condition, Record, Status, reader
 from webhook.controller.document_status import statuses
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

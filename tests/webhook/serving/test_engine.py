@@ -13,7 +13,7 @@ from policies.pods.pod import Pod, Toleration
 from policies.policy import Binding, EffectivePolicy, Exemption, Labels
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.serving.engine import Decision, Engine, Outcome, Subject
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -13,10 +13,9 @@ from policies.pods.pod import Toleration
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import Document, LocatedProblem
-from webhook.configuration.loader import ConfigurationError, load_directory, load_with_origins
-from webhook.configuration.reading import read_chosen
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory, load_with_origins
 from webhook.tools.doctor.rights import Rights
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

@@ -9,7 +9,7 @@ from policies.pods.pod import Toleration
 from policies.policy import Binding
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.tools.export import entitlement, isolation, scope, shape, toleration
 from webhook.tools.export import unsupported as gaps
 from webhook.tools.export.objects import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from webhook.configuration.records import PLURALS
+from webhook.configuration.cluster_source import PLURALS
 from webhook.tools.doctor.check import Check, Finding, Told
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS
 from webhook.tools.doctor.cluster import ADMISSION, CONFIGURATION, Cluster, Names

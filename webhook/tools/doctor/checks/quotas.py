@@ -8,7 +8,7 @@ from policies.quota.ledger.quota_ledger import Condition
 from policies.quota.lint import resource_quota_findings
 from policies.quota.spec import QuotaSpec
 from webhook.configuration.documents import quota_problems
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
 from webhook.tools.doctor.check import Check, Finding, Severity, Told
 from webhook.tools.doctor.cluster import Cluster
