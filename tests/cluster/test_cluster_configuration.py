@@ -140,9 +140,9 @@ def test_a_bad_policy_is_refused_at_apply_with_everything_wrong(served: Served) 
     assert answer.returncode == 1
     for line in (
         "* spec.match.namespaceSelector.matchLabels.a b: is not a label key",
-        "* spec.pausedUntil: must be a moment with a time zone, such as 2027-01-31T18:00:00Z",
-        "* spec.exemptions[0].reason: must say why, for whoever finds this exemption next year",
-        '* spec.exemptions[0].rules[0]: "gpu-clas" is no rule; did you mean gpu-class?',
+        "* spec.pausedUntil: must be a time with its zone, such as 2027-01-31T18:00:00Z",
+        "* spec.exemptions[0].reason: must say why the exemption exists",
+        '* spec.exemptions[0].rules[0]: unknown rule "gpu-clas"; did you mean gpu-class?',
         '* spec.rules.gpu-class.default: "nvidia-a1000" is neither a class nor a family: did you mean "nvidia-a100"?',
         '* spec.rules.shared-memory.sizeLimit: "half"',
     ):
@@ -181,9 +181,9 @@ def test_what_is_worth_knowing_is_told(served: Served) -> None:
     )
 
     for line in (
-        "Warning: spec.exemptions[0].until: has passed: this exemption holds no more [configuration]",
+        "Warning: spec.exemptions[0].until: has passed: this exemption has ended [configuration]",
         "Warning: spec.match: second never governs: default comes first wherever it matches [configuration]",
-        'Warning: spec.match.namespaces[0]: "ml-*" fits no namespace that exists [configuration]',
+        'Warning: spec.match.namespaces[0]: "ml-*" matches no existing namespace [configuration]',
     ):
         assert line in answer.stderr
 
@@ -200,10 +200,10 @@ def test_a_quota_names_what_exists(served: Served) -> None:
 
     assert answer.returncode == 1
     assert (
-        "* spec.hard.classes.nvidia-a10o: is neither a class nor a family; did you mean nvidia-a10?"
+        "* spec.hard.classes.nvidia-a10o: must be a GPU class or family; did you mean nvidia-a10?"
         in answer.stderr
     )
-    assert "* spec.hard.resources[nvidia.com/gpus]: is no resource that asks for a GPU" in answer.stderr
+    assert "* spec.hard.resources[nvidia.com/gpus]: must be a GPU resource" in answer.stderr
     assert "nvidia.com/gpu]" not in answer.stderr
 
 

@@ -19,7 +19,7 @@ from webhook.cluster.leader import Leader
 from webhook.commands.certificate_options import CertificateOptions, certificate_options
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.source import ConfigurationCollector, Source
+from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
 from webhook.controller.canary_loop import CanaryLoop, Period
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import start_reporting
@@ -136,7 +136,7 @@ def own_namespace() -> str:
 
 def _made(
     api: ApiClient,
-    source: Source,
+    source: ConfigurationSource,
     leader: Leader,
     metrics: ControllerMetrics,
     recount_seconds: float,
@@ -155,7 +155,7 @@ def _made(
 
 
 def _follow(
-    source: Source, reloaded: threading.Event, running: Controller, stopping: threading.Event
+    source: ConfigurationSource, reloaded: threading.Event, running: Controller, stopping: threading.Event
 ) -> None:
     """Count by every new configuration that is in force."""
     while not stopping.is_set():

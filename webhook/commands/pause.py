@@ -18,7 +18,7 @@ from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.output import Screen
 from webhook.commands.parameters import moment
-from webhook.configuration.cluster_source import RESOURCES, path_of, reader
+from webhook.configuration.cluster_source import RESOURCES, path_of, record_decoder
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 
 LONGEST = timedelta(hours=24)
@@ -168,7 +168,7 @@ def _policies(
 
 
 def _found(raw: msgspec.Raw) -> Found:
-    record = reader(POLICY)(raw)
+    record = record_decoder(POLICY)(raw)
     document, match = record.document, record.document.spec.get("match")
     globs = match.get("namespaces", [EVERYTHING]) if isinstance(match, dict) else [EVERYTHING]
     until = document.spec.get(PAUSE)

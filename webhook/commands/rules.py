@@ -15,7 +15,7 @@ import msgspec
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from webhook.commands.output import Screen
-from webhook.configuration.decoding import nearest
+from webhook.configuration.documents import unknown_rule
 
 _LINE = re.compile(r"(\s*)((?:\S+\s{2,})?)(.*)")
 """Indentation, a label with the gap behind it, and the rest."""
@@ -35,7 +35,7 @@ TYPE_NAMES: dict[Any, str] = {
 def rules(rule_id: str | None, output: str) -> None:
     """Show all rules, or one RULE with its contract and its options."""
     if rule_id is not None and rule_id not in RULES_BY_ID:
-        raise click.UsageError(f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}')
+        raise click.UsageError(unknown_rule(rule_id))
     chosen = RULES if rule_id is None else (RULES_BY_ID[rule_id],)
     if output == "json":
         documents = [document(rule) for rule in chosen]

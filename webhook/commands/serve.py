@@ -21,7 +21,7 @@ from webhook.cluster.api import ApiClient
 from webhook.commands.controller import own_namespace
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.source import ConfigurationCollector, Source, told
+from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.memory_store import MemoryStore
@@ -222,7 +222,7 @@ def _api(cluster: _Cluster) -> ApiClient:
         raise StartupError(f"no cluster to work with: {error}") from None
 
 
-def _reservations(source: Source, api: ApiClient | None) -> QuotaEnforcer:
+def _reservations(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     metrics = QuotaMetrics(REGISTRY)
     if api is None:
         memory = MemoryStore(lambda: source.engine.configuration)
@@ -231,7 +231,7 @@ def _reservations(source: Source, api: ApiClient | None) -> QuotaEnforcer:
     return QuotaEnforcer(ReservationBatcher(ClusterStore(api), metrics), metrics)
 
 
-def _nodes(source: Source, api: ApiClient | None) -> Callable[[], NodeFacts | None]:
+def _nodes(source: ConfigurationSource, api: ApiClient | None) -> Callable[[], NodeFacts | None]:
     if api is None:
         return lambda: None
     watch = NodeWatch(api, lambda: source.engine.configuration.classes.label_keys)
@@ -251,15 +251,17 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
     return audit
 
 
-def _readiness(source: Source, secret: SecretCertificate | None = None) -> tuple[bool, dict[str, object]]:
+def _readiness(
+    source: ConfigurationSource, secret: SecretCertificate | None = None
+) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
-    A refused configuration is told, but the old one is good.
+    A rejected configuration is listed, but does not change readiness: the old one stays in force.
     """
     certificate = secret.state if secret else lifecycle.certificate()
     unready = secret.unready() if secret else []
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
-    detail: dict[str, object] = {"draining": lifecycle.draining(), "configuration": told(source)}
+    detail: dict[str, object] = {"draining": lifecycle.draining(), "configuration": readiness_details(source)}
     if certificate is not None:
         detail["certificate"] = {
             "notAfter": certificate.not_after.isoformat(),

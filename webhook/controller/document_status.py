@@ -15,7 +15,13 @@ import msgspec
 from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
-from webhook.configuration.cluster_source import ClusterSource, EvaluatedDocuments, Record, Status, path_of
+from webhook.configuration.cluster_source import (
+    ClusterSource,
+    DocumentStatus,
+    EvaluatedDocuments,
+    Record,
+    path_of,
+)
 from webhook.configuration.documents import Document
 
 LOOK_SECONDS = 0.5
@@ -49,7 +55,7 @@ class Reporter:
     def run(self, stopping: threading.Event) -> None:
         reported: EvaluatedDocuments | None = None
         while not stopping.wait(LOOK_SECONDS):
-            judged = self._source.judged
+            judged = self._source.evaluated
             if judged is None or judged is reported or not self._leader.leads:
                 continue
             try:
@@ -71,7 +77,7 @@ class Reporter:
                 log.info("%s is gone", record.document.title)
 
 
-def statuses(judged: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, Status]]:
+def statuses(judged: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
     """Yield every document with the status that it should have."""
     in_force = {document.key: document for document in judged.chosen.documents}
     for record in judged.records:
@@ -82,7 +88,7 @@ def statuses(judged: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record
         at = before.last_transition_time if before and kept else now.strftime("%Y-%m-%dT%H:%M:%SZ")
         yield (
             record,
-            Status(
+            DocumentStatus(
                 observed_generation=record.generation,
                 accepted=None if held is None else held.spec,
                 conditions=(msgspec.structs.replace(condition, last_transition_time=at),),

@@ -16,16 +16,16 @@ from webhook.configuration.documents import (
     PAUSE,
     POLICY,
     QUOTA,
-    Collected,
     Document,
+    DocumentLocation,
+    DocumentSet,
     LocatedProblem,
-    Place,
     is_pause,
     read_document,
     with_pause,
 )
 from webhook.configuration.loader import load_objects, problems_of
-from webhook.configuration.source import Source
+from webhook.configuration.source import ConfigurationSource
 from webhook.serving.review import AdmissionRequest
 
 ID = "configuration"
@@ -50,7 +50,9 @@ _OBJECT = msgspec.json.Decoder(_Object)
 class DocumentReviews:
     """Knows the documents of `source`; `namespaces` returns those that exist, None if nobody knows."""
 
-    def __init__(self, source: Source, namespaces: Callable[[], Mapping[str, Labels] | None]) -> None:
+    def __init__(
+        self, source: ConfigurationSource, namespaces: Callable[[], Mapping[str, Labels] | None]
+    ) -> None:
         self._source = source
         self._namespaces = namespaces
 
@@ -102,8 +104,8 @@ class DocumentReviews:
 
 
 def _problems_alone(document: Document) -> list[LocatedProblem]:
-    collected = Collected()
-    read_document(Place("", document.data), collected)
+    collected = DocumentSet()
+    read_document(DocumentLocation("", document.data), collected)
     return collected.problems
 
 

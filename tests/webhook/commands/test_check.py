@@ -128,7 +128,7 @@ def test_text() -> None:
         "4 objects: 1 refused, 2 would change, 0 ok, 1 skipped (not known to have pods:",
         "Service); 1 problem in the input",
     ]
-    assert result.stderr.splitlines() == ["error: stdin:38: apiVersion: is required"]
+    assert result.stderr.splitlines() == ["error: stdin:38: apiVersion: Required value"]
 
 
 def test_text_is_plain_and_narrow_when_piped() -> None:
@@ -310,7 +310,7 @@ def test_json_of_a_change_and_a_refusal() -> None:
         "value": "500m",
     }
     assert shown["problems"] == [
-        {"file": "stdin", "line": 21, "path": "apiVersion", "message": "is required"},
+        {"file": "stdin", "line": 21, "path": "apiVersion", "message": "Required value"},
     ]
     assert shown["summary"]["skippedKinds"] == {"Service": 1}
 
@@ -348,7 +348,7 @@ def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert [line.split(": must")[0].split(": is")[0] for line in result.stderr.splitlines()] == [
+    assert [line.split(": must")[0].split(": unknown")[0] for line in result.stderr.splitlines()] == [
         "error: policy.yaml:4: GPUPolicy/default spec.rules.gpu-requests.mode",
         "error: policy.yaml:4: GPUPolicy/default spec.x",
         "2 problems in the configuration; nothing was checked",

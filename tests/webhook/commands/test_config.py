@@ -333,7 +333,7 @@ def test_what_was_in_force_before_a_mistake_is_shown_with_the_mistake(tmp_path: 
     assert "\nin force: version " in result.stdout
     assert "valid" not in result.stdout
     assert result.stderr == (
-        "error: GPUPolicy/gold spec.priorty: is not known here; did you mean priority?\n"
+        "error: GPUPolicy/gold spec.priorty: unknown field; did you mean priority?\n"
         "1 problem; this is not in force; what is shown was the last that could be used\n"
     )
 

@@ -83,7 +83,7 @@ def test_an_unknown_rule() -> None:
     result = rules("gpu-tolerations")
 
     assert result.exit_code == 2
-    assert 'Error: "gpu-tolerations" is no rule; did you mean gpu-toleration?' in result.stderr
+    assert 'Error: unknown rule "gpu-tolerations"; did you mean gpu-toleration?' in result.stderr
 
 
 class Way(Enum):

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.configuration.cluster_source import Record, Status, choose
+from webhook.configuration.cluster_source import DocumentStatus, Record, choose
 from webhook.configuration.documents import Document, is_pause
 from webhook.configuration.loader import load_directory
 
@@ -19,7 +19,7 @@ def policy(name: str, spec: dict[str, Any]) -> Document:
 
 
 def record(document: Document, accepted: dict[str, Any] | None = None) -> Record:
-    return Record(document.title, 1, document, Status(accepted=accepted))
+    return Record(document.title, 1, document, DocumentStatus(accepted=accepted))
 
 
 def in_force(records: list[Record], last_good: tuple[Document, ...] | None = None) -> dict[str, Any]:

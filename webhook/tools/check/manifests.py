@@ -147,7 +147,7 @@ def _texts(source: str, recursive: bool, problems: list[ManifestProblem]) -> Ite
             content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
             yield "stdin" if file == STDIN else file, content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            problems.append(ManifestProblem(file, 0, "", "is not UTF-8 text"))
+            problems.append(ManifestProblem(file, 0, "", "must be UTF-8 text"))
         except OSError as error:
             problems.append(ManifestProblem(file, 0, "", error.strerror or "cannot be read"))
 

@@ -178,14 +178,14 @@ def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
     [
         pytest.param("- 1\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="list"),
         pytest.param("just text\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="text"),
-        pytest.param("a: 1\n", ["m.yaml:1: apiVersion: is required", "m.yaml:1: kind: is required"], id="nothing-known"),
+        pytest.param("a: 1\n", ["m.yaml:1: apiVersion: Required value", "m.yaml:1: kind: Required value"], id="nothing-known"),
         pytest.param(
             "apiVersion: v1\nkind: 5\n",
             ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"],
             id="kind",
         ),
         pytest.param('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: is empty"], id="empty-kind"),
-        pytest.param("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: is required"], id="null-kind"),
+        pytest.param("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: Required value"], id="null-kind"),
         pytest.param(
             "apiVersion: v1\nkind: Pod\nmetadata: [1]\n", ["m.yaml:3: metadata: must be a map, not a list"], id="metadata"
         ),
@@ -311,7 +311,7 @@ def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
     assert told(found, tmp_path) == [
         "missing.yaml: No such file or directory",
         "gone.yaml: No such file or directory",
-        "latin.yaml: is not UTF-8 text",
+        "latin.yaml: must be UTF-8 text",
         "https://example.com/pod.yaml: is a URL; fetch it yourself: curl -sSL URL | gpu-admission check -f -",
     ]
 
