@@ -272,9 +272,10 @@ class ClusterSource:
         waited = True
         while not self._stopping.is_set():
             if not all(informer.synced for informer in self._informers):
-                if waited and not self.waits:
+                waits = self.waits
+                if waited and not waits:
                     log.warning("documents could not be read yet: the built-in ones are in force")
-                waited = self.waits
+                waited = waits
                 self._stopping.wait(FIRST_POLL_SECONDS)
                 continue
             if self.evaluated is not None:

@@ -197,8 +197,7 @@ RULE_IDS = ", ".join(rule.id for rule in RULES)
                 "p.yaml:5: GPUPolicy/default spec.pausedUntil: must have a time zone, such as 2027-01-31T18:00:00Z",
                 'p.yaml:6: GPUPolicy/default spec.match.namespaces: must name at least one namespace; "*" matches all',
                 "p.yaml:8: GPUPolicy/default spec.exemptions[0].namespaces: must name at least one namespace",
-                "p.yaml:8: GPUPolicy/default spec.exemptions[0].reason: must say why, for whoever finds this exemption "
-                "next year",
+                "p.yaml:8: GPUPolicy/default spec.exemptions[0].reason: must say why the exemption exists",
                 'p.yaml:8: GPUPolicy/default spec.exemptions[0].rules[0]: unknown rule "gpu-clas"; did you mean gpu-class?',
             ],
             id="everything-about-a-policy",
