@@ -41,8 +41,12 @@ check: $(READY) ## check format, lint, types, import contracts and rendered mani
 	$(BIN)/python -m tests.deploy.manifests --check
 
 .PHONY: bench
-bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota
-	@$(BIN)/python -m tests.bench
+bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota; a part: make bench edge
+	@$(BIN)/python -m tests.bench $(filter $(PARTS),$(MAKECMDGOALS))
+
+PARTS := edge cluster quota
+.PHONY: $(PARTS)
+$(PARTS): bench ; @:
 
 .PHONY: model
 model: $(READY) ## check the quota protocol's model with spin, whole and without each of its rules

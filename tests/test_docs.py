@@ -32,7 +32,7 @@ from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.source import ConfigurationCollector
-from webhook.server.metrics import EdgeMetrics
+from webhook.server.dispatcher import EdgeMetrics
 from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog
 from webhook.serving.deadline import deadline_of

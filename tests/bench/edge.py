@@ -1,4 +1,4 @@
-"""Our two hooks against a view that does nothing, on the very same server: what of a request is ours to answer for."""
+"""Our two hooks against a view that does nothing on the very same server, and against the edge that was before this one."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 
 from tests.bench.admissions import FOLDER, NAMESPACE, Ours
+from tests.bench.before import EDGE_BEFORE, source_before
 from tests.bench.clients import Plan
-from tests.bench.figures import Figures, Target, figures, ratio
+from tests.bench.figures import Figures, Target, cpu_ratio, figures, ratio
 from tests.bench.measure import Sample, measure
 from tests.bench.noop_server import SERVER_NAME as NOOP_NAME
 from tests.bench.noop_server import NoopServer
@@ -17,17 +18,18 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import SERVER_NAME, Webhook
 
 CLIENTS = (1, 8, 32)
-LEAST_RATE, MOST_P99 = 0.7, 1.5
+LEAST_RATE, MOST_P99, MOST_CPU = 0.7, 1.5, 0.8
 STOCK = "no-op, stock gthread"
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """A server and the review it is sent; `against` names the subject that it is compared with."""
+    """A server and the review it is sent; `against` and `before` name the subjects that it is compared with."""
 
     name: str
     plan: Callable[[int], Plan]
     pid: int
     against: str | None = None
+    before: str | None = None
 
 
 class EdgeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,7 @@ class EdgeReport(msgspec.Struct, frozen=True, kw_only=True):
     figures: list[Figures]
     rate_ratios: dict[str, dict[int, float]]
     p99_ratios: dict[str, dict[int, float]]
+    cpu_ratios: dict[str, dict[int, float]]
     targets: list[Target]
 
 
@@ -49,7 +52,16 @@ def compare(*, rounds: int, requests: int, progress: Callable[[str], None]) -> E
             plane.kill(name)  # has said all that is needed, and would take CPU from the comparison
         noop = stack.enter_context(NoopServer(plane, host=20))
         stock = stack.enter_context(NoopServer(plane, host=21, stock=True))
-        subjects = _subjects(plane, webhook, noop, stock, reviews, requests)
+        source = stack.enter_context(source_before())
+        before = None
+        if source is None:
+            progress(
+                f"edge: commit {EDGE_BEFORE} is not here (a shallow clone?), so the edge before is left out"
+            )
+        else:
+            config = source / "tests" / "bench" / "policy"
+            before = stack.enter_context(Webhook(plane, config=config, host=22, source=source))
+        subjects = _subjects(plane, webhook, before, noop, stock, reviews, requests)
         samples = _samples(subjects, rounds, progress)
     return _report(subjects, samples, {path: len(review) for path, review in reviews.items()})
 
@@ -65,6 +77,7 @@ def _reviews(plane: ControlPlane, webhook: Webhook) -> dict[str, str]:
 def _subjects(
     plane: ControlPlane,
     webhook: Webhook,
+    before: Webhook | None,
     noop: NoopServer,
     stock: NoopServer,
     reviews: dict[str, str],
@@ -85,16 +98,21 @@ def _subjects(
     def of_noop(path: str, server: NoopServer) -> Callable[[int], Plan]:
         return plan(path, server.address, server.ca_file, NOOP_NAME)
 
-    def of_ours(path: str) -> Callable[[int], Plan]:
-        return plan(path, webhook.address, webhook.folder / "certs" / "ca.crt", SERVER_NAME)
+    def of_ours(path: str, server: Webhook) -> Callable[[int], Plan]:
+        return plan(path, server.address, server.folder / "certs" / "ca.crt", SERVER_NAME)
 
     ours = plane.pids[webhook.name]
+    old = {path: f"{path}, edge before" for path in (MUTATE, VALIDATE)} if before else {}
     first, second = "no-op, pod as it arrives", "no-op, final pod"
+    olds = (
+        [Subject(old[path], of_ours(path, before), plane.pids[before.name]) for path in old] if before else []
+    )
     return [
+        *olds,
         Subject(first, of_noop(MUTATE, noop), noop.pid),
-        Subject(MUTATE, of_ours(MUTATE), ours, against=first),
+        Subject(MUTATE, of_ours(MUTATE, webhook), ours, against=first, before=old.get(MUTATE)),
         Subject(second, of_noop(VALIDATE, noop), noop.pid),
-        Subject(VALIDATE, of_ours(VALIDATE), ours, against=second),
+        Subject(VALIDATE, of_ours(VALIDATE, webhook), ours, against=second, before=old.get(VALIDATE)),
         Subject(STOCK, of_noop(MUTATE, stock), stock.pid),
     ]
 
@@ -126,7 +144,21 @@ def _report(subjects: list[Subject], samples: Samples, review_bytes: dict[str, i
             pairs = {clients: ((subject.name, clients), (subject.against, clients)) for clients in CLIENTS}
             rates[subject.name] = {n: ratio(samples[a], samples[b]) for n, (a, b) in pairs.items()}
             p99s[subject.name] = {n: rows[a].p99_ms / rows[b].p99_ms for n, (a, b) in pairs.items()}
+    cpu = {
+        subject.name: {n: cpu_ratio(samples[subject.name, n], samples[subject.before, n]) for n in CLIENTS}
+        for subject in subjects
+        if subject.before is not None
+    }
     targets = [
+        Target(
+            what=f"{path}, {clients} clients: CPU ≤ {MOST_CPU} of the edge's before",
+            figure=figure,
+            met=figure <= MOST_CPU,
+        )
+        for path, by_clients in cpu.items()
+        for clients, figure in by_clients.items()
+    ]
+    targets += [
         target
         for path, by_clients in rates.items()
         for clients, rate in by_clients.items()
@@ -148,5 +180,6 @@ def _report(subjects: list[Subject], samples: Samples, review_bytes: dict[str, i
         figures=list(rows.values()),
         rate_ratios=rates,
         p99_ratios=p99s,
+        cpu_ratios=cpu,
         targets=targets,
     )

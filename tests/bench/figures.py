@@ -57,6 +57,12 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
     return ordered[max(rank, 1) - 1]
 
 
+def cpu_ratio(samples: Sequence[Sample], reference: Sequence[Sample]) -> float:
+    """Return the CPU as a share of the reference's, over all rounds: the kernel counts in steps of 10 ms."""
+    ours, theirs = (sum(sum(sample.cpu_seconds.values()) for sample in each) for each in (samples, reference))
+    return ours / theirs
+
+
 def ratio(samples: Sequence[Sample], reference: Sequence[Sample]) -> float:
     """Return the rate as a share of the reference's: the median over rounds, each against its neighbour in time."""
     return median(ours.rate / theirs.rate for ours, theirs in zip(samples, reference, strict=True))

@@ -10,7 +10,9 @@ from typing import Any
 
 from flask import Flask, request
 
-from webhook.server.application import run
+from webhook.server.dispatcher import Site
+from webhook.server.http import call_wsgi
+from webhook.server.server import run
 from webhook.server.settings import ServerSettings
 
 app = Flask(__name__, static_folder=None)
@@ -26,8 +28,12 @@ def allow() -> dict[str, Any]:
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
+    site = Site(
+        lambda request: call_wsgi(app, request),
+        at_once=lambda path: path in ("/mutate", "/validate"),  # as ours without a cluster
+        probes=frozenset(),
+    )
     run(
-        lambda: app,
+        lambda _serving, _draining: site,
         ServerSettings(**given | {name: Path(given[name]) for name in ("certificate", "key")}),
-        at_once=frozenset({b"/mutate", b"/validate"}),  # as ours without a cluster
     )

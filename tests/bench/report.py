@@ -13,9 +13,9 @@ def edge_lines(report: EdgeReport) -> Iterator[str]:
     sizes = ", ".join(f"{path} {size} bytes" for path, size in report.review_bytes.items())
     yield "EDGE: one server process, TLS connections kept alive, reviews of a GPU pod"
     yield f"({sizes}); rate and p99 as multiples of"
-    yield "what the no-op above has on the same server"
+    yield "what the no-op above has on the same server, CPU as one of what the edge before had"
     yield ""
-    yield f"{'clients':>7}  {'':<24} {'req/s':>6} {'p50 ms':>8} {'p99 ms':>8} {'CPU ms':>7} {'rate':>6} {'p99':>6}"
+    yield f"{'clients':>7}  {'':<24} {'req/s':>6} {'p50 ms':>8} {'p99 ms':>8} {'CPU ms':>7} {'rate':>6} {'p99':>6} {'CPU':>6}"
     for clients in edge.CLIENTS:
         for row in report.figures:
             if row.clients == clients:
@@ -32,7 +32,10 @@ def _edge_line(report: EdgeReport, row: Figures) -> str:
         f"{row.clients:>7}  {row.subject:<24} {row.per_second:>6.0f} {row.p50_ms:>8.2f} {row.p99_ms:>8.2f} "
         f"{row.total_cpu_ms:>7.2f}"
     )
-    return line if rate is None or p99 is None else f"{line} {rate:>5.2f}× {p99:>5.2f}×"
+    if rate is None or p99 is None:
+        return line
+    cpu = report.cpu_ratios.get(row.subject, {}).get(row.clients)
+    return f"{line} {rate:>5.2f}× {p99:>5.2f}×" + ("" if cpu is None else f" {cpu:>5.2f}×")
 
 
 def cluster_lines(report: ClusterReport) -> Iterator[str]:

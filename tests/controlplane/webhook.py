@@ -54,7 +54,7 @@ class Webhook:
     """One `serve` process for `plane`, between `start` and `stop`, or for the length of a `with` block.
 
     `config` is its directory of documents, `arguments` go to `gpu-admission serve`. It ends with the plane at the latest.
-    Processes behind one Service share a folder of `certificates`.
+    Processes behind one Service share a folder of `certificates`. `source` is the tree that it runs.
     """
 
     def __init__(
@@ -65,8 +65,10 @@ class Webhook:
         host: int = 10,
         arguments: tuple[str | Path, ...] = (),
         certificates: Path | None = None,
+        source: Path = ROOT,
     ) -> None:
         self._plane = plane
+        self._source = source
         self._config = config
         self._arguments = arguments
         self.name = f"webhook-{host}"
@@ -91,7 +93,7 @@ class Webhook:
         self._plane.processes.start(
             self.name,
             [
-                *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "serve"),
+                *("env", f"PYTHONPATH={self._source}", sys.executable, "-m", "webhook", "serve"),
                 *("--host", self.address, "--port", "443"),
                 *("--metrics-host", self.address, "--metrics-port", "9443", "--drain-seconds", "0"),
                 *("--self-signed", self.certificates),

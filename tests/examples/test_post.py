@@ -24,7 +24,7 @@ def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     ]
     with log.open("w") as output, subprocess.Popen(command, cwd=ROOT, stderr=output) as process:
         deadline = time.monotonic() + 30
-        while "Booting worker" not in log.read_text():
+        while URL_OF not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         [line] = [line for line in log.read_text().splitlines() if line.startswith(URL_OF)]

@@ -24,8 +24,8 @@ from webhook.controller.canary_loop import CanaryLoop, Period
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import start_reporting
 from webhook.controller.metrics import ControllerMetrics, QuotaCollector
-from webhook.listening import CannotListenError, listen
-from webhook.monitoring import Monitoring
+from webhook.server.monitoring import listen, start_monitoring
+from webhook.server.settings import StartupError
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LEASE = "gpu-admission-controller"
@@ -109,18 +109,17 @@ def controller(
     REGISTRY.register(QuotaCollector(running.rows, running.mirrors))
     try:
         listener = listen(host, port)
-    except CannotListenError as error:
+    except StartupError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
-    monitoring = Monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
-    monitoring.start()
+    start_monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
     threading.Thread(
         target=_follow, args=(source, reloaded, running, stopping), name="reconfigure", daemon=True
     ).start()
     if canary_namespace:
         canary = CanaryLoop(api, Period(canary_namespace, canary_seconds), lambda: leader.leads, REGISTRY)
         threading.Thread(target=canary.run, args=(stopping,), name="canary", daemon=True).start()
-    log.info("started as %s; metrics on port %d", leader.identity, monitoring.port)
+    log.info("started as %s; metrics on port %d", leader.identity, listener.getsockname()[1])
     running.run(stopping)
     source.stop()
     log.info("stopped")

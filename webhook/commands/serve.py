@@ -3,13 +3,12 @@
 import atexit
 import logging
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import click
-from flask import Flask
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
@@ -27,10 +26,10 @@ from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.reservations import QuotaEnforcer
-from webhook.server import lifecycle
-from webhook.server.application import run
-from webhook.server.lifecycle import StartupError
-from webhook.server.settings import ServerSettings, SettingsError
+from webhook.server.dispatcher import Site
+from webhook.server.server import run
+from webhook.server.settings import ServerSettings, SettingsError, StartupError
+from webhook.server.tls import CertificateState, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.app import create_app
 from webhook.serving.audit import AuditLog
@@ -42,7 +41,7 @@ from webhook.serving.node_watch import NodeWatch
 
 NO_AUDIT = "none"
 
-PROBES = frozenset({b"/healthz", b"/readyz"})
+PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
 
 
@@ -144,29 +143,12 @@ def serve(
         )
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    without_waiting = WithoutWaiting(in_cluster=cluster is not None)
     run(
-        lambda: build(config, audit_log, cluster, secret, without_waiting),
+        lambda serving, draining: build(
+            config, audit_log, cluster, secret, serving=serving, draining=draining
+        ),
         settings,
-        registry=REGISTRY,
-        at_once=without_waiting,
-        probes=PROBES,
     )
-
-
-class WithoutWaiting(Container[bytes]):
-    """Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest.
-
-    With a cluster, quotas are asked over the network, and labels of namespaces if policies ask for them.
-    """
-
-    def __init__(self, *, in_cluster: bool) -> None:
-        self._endpoints = {"/mutate"} if in_cluster else {"/mutate", "/validate"}
-        self.asks_labels: Callable[[], bool] = lambda: False
-
-    def __contains__(self, path: object) -> bool:
-        named = isinstance(path, bytes) and endpoint_of(path.decode("latin-1")) in self._endpoints
-        return named and not self.asks_labels()
 
 
 class _Cluster(NamedTuple):
@@ -180,9 +162,11 @@ def build(
     audit_target: str,
     cluster: _Cluster | None = None,
     secret: SecretCertificate | None = None,
-    without_waiting: WithoutWaiting | None = None,
-) -> Flask:
-    """Return the app with everything behind it started. Called in the process that serves, since threads do not fork."""
+    *,
+    serving: ServingCertificate,
+    draining: Callable[[], bool],
+) -> Site:
+    """Return the site with everything behind it started. Called in the process that serves, since threads do not fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
@@ -197,12 +181,10 @@ def build(
     if namespaces:
         namespaces.start()
     if secret is None or api is None:
-        metrics.watch_certificate(lifecycle.certificate)
+        metrics.watch_certificate(lambda: serving.state)
     else:
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
-    if without_waiting and namespaces:
-        without_waiting.asks_labels = lambda: source.engine.configuration.policies.has_selectors
     admission = Admission(
         lambda: source.engine,
         _audit(audit_target, metrics),
@@ -212,7 +194,24 @@ def build(
         reviewed=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
         labels_of=namespaces.labels_of if namespaces else None,
     )
-    return create_app(admission, metrics, lambda: _readiness(source, secret))
+    served = secret or serving
+    app = create_app(
+        admission,
+        metrics,
+        lambda: _readiness(source, served.state, secret.unready() if secret else [], draining=draining()),
+    )
+    # Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. With a cluster, quotas are asked
+    # over the network, and labels of namespaces if policies ask for them.
+    computing = {"/mutate"} if api else {"/mutate", "/validate"}
+
+    def waits() -> bool:
+        return namespaces is not None and source.engine.configuration.policies.has_selectors
+
+    return Site(
+        answer=app,
+        at_once=lambda path: endpoint_of(path) in computing and not waits(),
+        probes=PROBES,
+    )
 
 
 def _api(cluster: _Cluster) -> ApiClient:
@@ -252,16 +251,14 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
 
 
 def _readiness(
-    source: ConfigurationSource, secret: SecretCertificate | None = None
+    source: ConfigurationSource, certificate: CertificateState | None, unready: list[str], *, draining: bool
 ) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
     A rejected configuration is listed, but does not change readiness: the old one stays in force.
     """
-    certificate = secret.state if secret else lifecycle.certificate()
-    unready = secret.unready() if secret else []
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
-    detail: dict[str, object] = {"draining": lifecycle.draining(), "configuration": readiness_details(source)}
+    detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}
     if certificate is not None:
         detail["certificate"] = {
             "notAfter": certificate.not_after.isoformat(),
@@ -270,7 +267,7 @@ def _readiness(
         }
     if unready:
         detail["unready"] = unready
-    return not (lifecycle.draining() or expired or unready or source.waits), detail
+    return not (draining or expired or unready or source.waits), detail
 
 
 def _secret(

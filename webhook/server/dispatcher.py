@@ -1,93 +1,116 @@
-"""
-Who answers a request, and how many may wait for that.
+"""Who answers a request, and how many may wait for that.
 
-Three kinds, told apart by the path. Requests that cannot wait for anything but the processor are answered by
-the poller's own thread: to hand one to another thread and take it back costs more than many an answer (100 to
-185 µs, measured). All others go to threads. Probes are answered like the first kind, in turn with it, and are
-never shed: an overloaded server that fails its liveness probe would be killed for it, and its load would
-bring down the next.
+Small requests that wait for nothing but the processor are answered by the poller's own thread: to hand one to another
+thread and take it back costs more than many an answer (100 to 185 µs, measured). All others go to threads. Probes are
+answered like the first kind, in turn with it, and are never shed: an overloaded server that fails its liveness probe would
+be killed for it, and its load would bring down the next.
 
-At most `max_concurrent` requests are held at once, worked on or waiting; one more is shed. Those that a
-connection holds back while it sends or takes bytes are none of them: they cost a socket, not a thread.
+At most `max_concurrent` requests are held at once, worked on or waiting; one more is shed. Those that a connection holds
+back while it sends or takes bytes are none of them: they cost a socket, not a thread.
 """
 
 import contextlib
+import logging
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from webhook.server.connection import Connection
-from webhook.server.metrics import EdgeMetrics
+from webhook.server.http import FAILED, Handler, Request
+from webhook.server.settings import Limits
 
-# For how long the poller answers before it looks at its sockets again: new requests are shed in time, and a
-# probe waits no longer than this and one request.
+# For how long the poller answers before it looks at its sockets again: new requests are shed in time, and a probe waits no
+# longer than this and one request.
 _SLICE_SECONDS = 0.01
+# A review of so many bytes takes some milliseconds, for which the others would wait.
+_SMALL_BYTES = 64 * 1024
 
-_Request = tuple[Connection, bytes, bytes]
-Answer = Callable[[Connection, bytes, bytes], bytes]
-"""Makes the answer to head and body of a request, and decides whether the connection closes after it."""
+logger = logging.getLogger(__name__)
+
+
+class Site(NamedTuple):
+    """What is served.
+
+    `answer` is called on the poller's thread for `probes` and for small requests to paths that are `at_once`, which wait for
+    nothing but the processor; for all others it is called on threads.
+    """
+
+    answer: Handler
+    at_once: Callable[[str], bool]
+    probes: frozenset[str]
+
+
+class EdgeMetrics:
+    """What the edge itself has to report."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.open = gauge("gpu_admission_connections", "Open TLS connections.")
+        self.cut = counter(
+            "gpu_admission_connections_cut",
+            "Connections closed on a client: for the deadline that it missed, or to make room.",
+            ["reason"],
+        )
+        self.sent_away = counter(
+            "gpu_admission_connections_sent_away",
+            "Idle connections closed at the end of a drain, with an answer that makes a request under way be repeated.",
+        )
+        self.held = gauge("gpu_admission_requests_held", "Requests that are worked on or wait for it.")
+        self.shed = counter(
+            "gpu_admission_requests_shed",
+            "Requests answered 503 with Retry-After, because --max-concurrent were held already.",
+        )
 
 
 class Dispatcher:
-    """
-    Holds requests between their last byte in and their first byte out.
+    """Holds requests between their last byte in and their first byte out.
 
-    All methods belong to the poller's thread. `wake` is called from the threads when there is something to take back.
+    All methods belong to the poller's thread. `wake` is called from the threads when there is something to take back. While
+    `closing`, every answer asks its client to go elsewhere.
     """
 
-    def __init__(
-        self,
-        answer: Answer,
-        wake: Callable[[], object],
-        metrics: EdgeMetrics,
-        *,
-        max_concurrent: int,
-        at_once: Container[bytes],
-        probes: frozenset[bytes],
-    ) -> None:
-        self._answer = answer
-        self._wake = wake
-        self._metrics = metrics
-        self._max_concurrent = max_concurrent
-        self._paths_at_once, self._paths_of_probes = at_once, probes
-        self._at_once: deque[_Request] = deque()
-        self._probes: deque[_Request] = deque()
-        self._for_threads: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+    def __init__(self, site: Site, limits: Limits, metrics: EdgeMetrics, wake: Callable[[], object]) -> None:
+        self.closing = False
+        self._site, self._limits, self._metrics, self._wake = site, limits, metrics, wake
+        self._at_once: deque[tuple[Connection, Request]] = deque()
+        self._probes: deque[tuple[Connection, Request]] = deque()
+        self._for_threads: queue.SimpleQueue[tuple[Connection, Request]] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._held = 0
         metrics.held.set_function(lambda: self._held)
+        for number in range(limits.threads):
+            threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
 
     @property
     def busy(self) -> bool:
         """Whether the poller's thread itself has requests to answer."""
         return bool(self._probes or self._at_once)
 
-    def start(self, threads: int) -> None:
-        for number in range(threads):
-            threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
-
-    def take(self, connection: Connection, head: bytes, body: bytes) -> bool:
+    def take(self, connection: Connection, request: Request) -> bool:
         """Have the request answered, sooner or later; False if there are too many already."""
-        path = _path(head)
-        if path in self._paths_of_probes:
-            self._probes.append((connection, head, body))
-        elif self._held >= self._max_concurrent:
+        if request.path in self._site.probes:
+            self._probes.append((connection, request))
+        elif self._held >= self._limits.max_concurrent:
             self._metrics.shed.inc()
             return False
-        elif path in self._paths_at_once:
-            self._at_once.append((connection, head, body))
+        elif request.body_size <= _SMALL_BYTES and self._site.at_once(request.path):
+            self._at_once.append((connection, request))
         else:
-            self._for_threads.put((connection, head, body))
+            self._for_threads.put((connection, request))
         self._held += 1
         return True
 
     def answered(self) -> Iterator[Connection]:
         """Give back the connections whose answers are in `outgoing`, and go on with what is answered at once."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                yield self._given_back(self._done.get_nowait())
+        while not self._done.empty():
+            self._held -= 1
+            yield self._done.get()
         end = time.monotonic() + _SLICE_SECONDS
         while self.busy and time.monotonic() < end:
             for waiting in (
@@ -95,26 +118,27 @@ class Dispatcher:
                 self._at_once,
             ):  # in turn: a flood of neither keeps the other waiting
                 if waiting:
-                    connection, head, body = waiting.popleft()
-                    connection.outgoing = memoryview(self._answer(connection, head, body))
-                    yield self._given_back(connection)
-
-    def _given_back(self, connection: Connection) -> Connection:
-        self._held -= 1
-        return connection
+                    connection, request = waiting.popleft()
+                    self._answer(connection, request)
+                    self._held -= 1
+                    yield connection
 
     def _work(self) -> None:
         """Be one of the threads."""
         while True:
-            connection, head, body = self._for_threads.get()
-            connection.outgoing = memoryview(self._answer(connection, head, body))
-            with contextlib.suppress(OSError):  # told again to the poller when it goes on
+            connection, request = self._for_threads.get()
+            self._answer(connection, request)
+            with contextlib.suppress(OSError):  # the poller meets it again
                 connection.send()
             self._done.put(connection)
             self._wake()
 
-
-def _path(head: bytes) -> bytes:
-    """Return the path in a request line, `POST /mutate?timeout=5s HTTP/1.1`; gunicorn's parser judges the line as a whole."""
-    parts = head.split(b" ", 2)
-    return parts[1].partition(b"?")[0] if len(parts) > 1 else b""
+    def _answer(self, connection: Connection, request: Request) -> None:
+        try:
+            response = self._site.answer(request)
+        except (Exception, SystemExit):  # nothing that a request does may end a thread
+            logger.exception("Error handling request %s %s", request.method, request.path)
+            response, connection.closing = FAILED, True
+        connection.closing |= self.closing or not request.keep_alive
+        content = response.encode(close=connection.closing, body=request.method != "HEAD")
+        connection.outgoing = memoryview(content)

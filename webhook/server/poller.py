@@ -1,35 +1,27 @@
-"""
-All client connections, moved on by one thread that none of them can make wait.
+"""All client connections, moved on by one thread that none of them can make wait.
 
-The poller alone touches sockets while a client can delay it: it accepts, goes on with handshakes, collects
-requests and delivers answers, all without blocking. Deadlines are for a whole handshake, request or answer,
-so feeding it in drips does not extend one. Connections and buffered bytes are bounded; when either runs out,
-the oldest that has delivered nothing goes first.
+The poller alone touches sockets while a client can delay it: it accepts, goes on with handshakes, collects requests and
+delivers answers, all without blocking. Deadlines are for a whole handshake, request or answer, so feeding it in drips does
+not extend one. Connections and buffered bytes are bounded; when either runs out, the oldest that has delivered nothing
+goes first.
 """
 
+import contextlib
 import errno
 import functools
 import logging
 import os
 import selectors
 import socket
+import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from webhook.server.connection import Connection, Stage
-from webhook.server.dispatcher import Dispatcher
-from webhook.server.metrics import EdgeMetrics
-from webhook.server.response import (
-    BODY_TOO_LONG,
-    CONTINUE,
-    HEAD_TOO_LONG,
-    STOPPING,
-    TOO_MANY_BYTES,
-    TOO_MANY_REQUESTS,
-    Refusal,
-)
-from webhook.server.settings import ServerSettings
+from webhook.server import http
+from webhook.server.connection import Connection, ConnectionState
+from webhook.server.dispatcher import Dispatcher, EdgeMetrics, Site
+from webhook.server.settings import Limits
 
 SWEEP_SECONDS = 0.5
 """The longest time between two looks at the deadlines."""
@@ -38,78 +30,99 @@ _ACCEPTS_PER_TURN = 64
 _LINGER_SECONDS = 2.0
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _WAKE_BYTES = 4096
-_SHED_TOLD_SECONDS = 60.0
+_UNFINISHED = {ConnectionState.REQUEST, ConnectionState.RESPONSE}
+_TIMED = {ConnectionState.HANDSHAKE, *_UNFINISHED}
+_SHED_LOG_SECONDS = 60.0
+
+logger = logging.getLogger(__name__)
 
 
 class Poller:
-    """Connections of the listening sockets, whose whole requests go to `dispatcher`."""
+    """Connections of listening sockets, whose whole requests are answered by `site`.
+
+    `tls` gives the context of each new connection; without it they are plain. `on_sweep` is called with every look at the
+    deadlines.
+    """
 
     def __init__(
         self,
-        settings: ServerSettings,
-        certificate: Any,
-        dispatcher: Dispatcher,
+        site: Site,
+        limits: Limits,
         metrics: EdgeMetrics,
-        log: logging.Logger,
+        *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        on_sweep: Callable[[], object] = lambda: None,
     ) -> None:
         self.connections: set[Connection] = set()
-        self._settings = settings
-        self._certificate = certificate
-        self._dispatcher = dispatcher
-        self._metrics = metrics
-        self._log = log
+        self._limits, self._metrics, self._tls, self._on_sweep = limits, metrics, tls, on_sweep
+        self._dispatcher = Dispatcher(site, limits, metrics, self.wake)
         self._selector = selectors.DefaultSelector()
         self._listeners: list[socket.socket] = []
         self._buffered = 0
-        self._idle_seconds = settings.keepalive_seconds
+        self._idle_seconds = limits.keepalive_seconds
         self._leaving = False
-        self._shed_told = -_SHED_TOLD_SECONDS
+        self._next_sweep = self._next_shed_log = 0.0
+        waking, self.wakeup = os.pipe()
+        """A byte written to `wakeup` ends a wait, from any thread or signal handler."""
+        os.set_blocking(waking, False)
+        os.set_blocking(self.wakeup, False)
+        self._selector.register(waking, selectors.EVENT_READ, lambda: os.read(waking, _WAKE_BYTES))
 
-    def listen(self, listeners: Iterable[Any], wake: int) -> None:
-        """Take connections from the sockets from now on; what is written to the pipe that ends in `wake` ends a wait."""
-        self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, _WAKE_BYTES))
+    def wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # so full that it wakes up anyway
+            os.write(self.wakeup, b"\0")
+
+    def listen(self, listeners: Iterable[Any]) -> None:
+        """Take connections from the sockets from now on."""
         for listener in listeners:
             listener.setblocking(False)
             self._listeners.append(listener)
             self._selector.register(listener, selectors.EVENT_READ, functools.partial(self._accept, listener))
 
-    def stop_listening(self, *, take_waiting: bool) -> None:
-        """Take what the kernel has connected already, then no more."""
+    def drain(self) -> None:
+        """Ask the client with every answer from now on to go elsewhere."""
+        self._dispatcher.closing = True
+
+    def leave(self, seconds: float, *, take_waiting: bool) -> None:
+        """Take what the kernel has connected already, then no more; send away whoever asks nothing for so long."""
         for listener in self._listeners:
             while take_waiting and self._accept(listener):
                 pass
             self._selector.unregister(listener)
             listener.close()
         self._listeners.clear()
-
-    def leave(self, seconds: float) -> None:
-        """Send away whoever asks nothing for so long, in a way that loses no request (`_send_away`)."""
         self._leaving = True
         self._idle_seconds = seconds
         end = time.monotonic() + seconds
         for connection in self.connections:
-            if connection.stage is Stage.IDLE:
+            if connection.state is ConnectionState.IDLE:
                 connection.deadline = min(connection.deadline, end)
 
-    def turn(self, timeout: float) -> None:
+    def turn(self, timeout: float = SWEEP_SECONDS) -> None:
         """Do what can be done now, or wait for it for at most so many seconds."""
         for key, _ in self._selector.select(0 if self._dispatcher.busy else timeout):
-            key.data()
-            if self._buffered > self._settings.buffer_limit:
+            if isinstance(key.data, Connection):
+                self._move_on(key.data, self._advance)
+            else:
+                key.data()
+            if self._buffered > self._limits.buffer_limit:
                 self._make_room()
         for connection in self._dispatcher.answered():
-            self._resume(connection)
+            connection.served += 1
+            self._move_on(connection, self._deliver)
+        if (now := time.monotonic()) >= self._next_sweep:
+            self._next_sweep = now + SWEEP_SECONDS
+            self._cut_overdue(now)
+            self._on_sweep()
 
-    def cut_overdue(self, now: float) -> None:
+    def _cut_overdue(self, now: float) -> None:
         for connection in [each for each in self.connections if each.deadline < now]:
-            if connection.stage is Stage.ANSWERING:
-                continue
-            if connection.stage is Stage.IDLE and self._leaving:
+            if connection.state is ConnectionState.IDLE and self._leaving:
                 self._send_away(connection)
-                continue
-            if connection.stage in (Stage.HANDSHAKE, Stage.REQUEST, Stage.RESPONSE):
-                self._metrics.cut.labels(f"{connection.stage.value} deadline").inc()
-            self._close(connection)
+            elif connection.state is not ConnectionState.ANSWERING:
+                if connection.state in _TIMED:
+                    self._metrics.cut.labels(f"{connection.state.value} deadline").inc()
+                self._close(connection)
 
     # Connections
 
@@ -117,180 +130,145 @@ class Poller:
         """Take new connections, so many a turn; whether there may be more."""
         for _ in range(_ACCEPTS_PER_TURN):
             try:
-                client_socket, client = listener.accept()
+                accepted, _ = listener.accept()
             except BlockingIOError:
                 return False
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     self._make_place()
                 return False
-            if len(self.connections) >= self._settings.connections:
+            if len(self.connections) >= self._limits.connections:
                 self._make_place()
             try:
-                # Not blocking before TLS: the wrapper may already read, to find out whether the
-                # client has gone.
-                client_socket.setblocking(False)
-                tls_socket = self._certificate.context().wrap_socket(
-                    client_socket, server_side=True, do_handshake_on_connect=False
-                )
+                accepted.setblocking(False)  # before TLS, which may already read: has the client gone?
+                if self._tls:
+                    context = self._tls()
+                    accepted = context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
             except (OSError, ValueError):
-                client_socket.close()
+                accepted.close()
                 continue
-            now = time.monotonic()
-            connection = Connection(tls_socket, client, listener.getsockname(), now=now)
-            connection.on_ready = functools.partial(self._advance, connection)
-            connection.deadline = now + self._settings.handshake_seconds
+            connection = Connection(accepted, now=time.monotonic())
+            connection.deadline += self._limits.handshake_seconds
             self.connections.add(connection)
             self._metrics.open.set(len(self.connections))
-            self._watch(connection, selectors.EVENT_READ)
+            self._move_on(connection, self._advance)
         return True
 
     def _watch(self, connection: Connection, events: int) -> None:
         """Wait for `events` of its socket, 0 for none."""
         if events == connection.events:
             return
-        if not connection.events:
-            self._selector.register(connection.socket, events, connection.on_ready)
-        elif not events:
+        if connection.events:
             self._selector.unregister(connection.socket)
-        else:
-            self._selector.modify(connection.socket, events, connection.on_ready)
+        if events:
+            self._selector.register(connection.socket, events, connection)
         connection.events = events
 
-    def _advance(self, connection: Connection) -> None:
-        """Its socket is ready: do what its stage waits for."""
+    def _move_on(self, connection: Connection, step: Callable[[Connection], object]) -> None:
         try:
-            match connection.stage:
-                case Stage.HANDSHAKE:
-                    self._shake_hands(connection)
-                case Stage.IDLE | Stage.REQUEST:
-                    self._receive(connection)
-                case Stage.RESPONSE:
-                    self._deliver(connection)
-                case Stage.LINGER:
-                    if not connection.linger():
-                        self._close(connection)
-                case Stage.ANSWERING:
-                    # Rare: the client sends more, or leaves. To stop watching only then saves two
-                    # system calls a request.
-                    self._watch(connection, 0)
-                case Stage.CLOSED:
-                    pass  # by another event of the same turn
-        except OSError as error:
-            self._log.debug(
-                "connection of %s lost in stage %s: %s", connection.client, connection.stage.value, error
-            )
-            self._close(connection)
-
-    def _shake_hands(self, connection: Connection) -> None:
-        if events := connection.handshake():
-            self._watch(connection, events)
-            return
-        self._await_request(connection)
-
-    def _await_request(self, connection: Connection) -> None:
-        connection.stage = Stage.IDLE
-        connection.deadline = time.monotonic() + self._idle_seconds
-        self._watch(connection, selectors.EVENT_READ)
-
-    def _receive(self, connection: Connection) -> None:
-        if not connection.receive():
-            self._close(connection)
-            return
-        if connection.received:
-            self._collect(connection)
-
-    def _collect(self, connection: Connection) -> None:
-        """Look at what has come of a request, and pass it on when it is whole."""
-        if connection.stage is Stage.IDLE:
-            connection.stage = Stage.REQUEST
-            connection.since = time.monotonic()
-            connection.deadline = connection.since + self._settings.request_seconds
-        self._count(connection, len(connection.received))
-        if self._buffered > self._settings.buffer_limit:
-            self._make_room()
-            if connection.stage is not Stage.REQUEST:
-                return
-        ready, head = connection.ready(), connection.head
-        if head is None:
-            if ready:
-                self._refuse(connection, HEAD_TOO_LONG)
-        elif head.body is not None and head.body > self._settings.body_limit:
-            self._refuse(connection, BODY_TOO_LONG)
-        elif ready:
-            self._pass_on(connection, *connection.take_request(head))
-            return
-        elif head.expects_continue and not connection.continued:
-            connection.continued = True
-            connection.socket.send(CONTINUE)
-        if connection.stage is Stage.REQUEST:
-            self._watch(connection, selectors.EVENT_READ)
-
-    def _pass_on(self, connection: Connection, head: bytes, body: bytes) -> None:
-        if self._dispatcher.take(connection, head, body):
-            connection.stage = Stage.ANSWERING
-            return
-        # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find
-        # another one when it asks again.
-        self._refuse(connection, TOO_MANY_REQUESTS)
-        if (now := time.monotonic()) - self._shed_told >= _SHED_TOLD_SECONDS:
-            self._shed_told = now
-            self._log.warning(
-                "shedding: %d requests at once are held already (--max-concurrent)",
-                self._settings.max_concurrent,
-            )
-
-    def _resume(self, connection: Connection) -> None:
-        """Take a connection back that has its answer."""
-        connection.served += 1
-        try:
-            self._deliver(connection)
+            step(connection)
+        except http.RefusedError as refused:
+            self._refuse(connection, refused.response)
         except OSError:
             self._close(connection)
 
-    def _refuse(self, connection: Connection, refusal: Refusal) -> None:
+    def _advance(self, connection: Connection) -> None:
+        """Its socket is ready: do what its state waits for."""
+        match connection.state:
+            case ConnectionState.HANDSHAKE:
+                if events := connection.handshake():
+                    self._watch(connection, events)
+                else:
+                    self._enter(connection, ConnectionState.IDLE, self._idle_seconds)
+            case ConnectionState.IDLE | ConnectionState.REQUEST:
+                if not connection.receive():
+                    self._close(connection)
+                elif connection.received:
+                    self._collect(connection)
+            case ConnectionState.RESPONSE:
+                self._deliver(connection)
+            case ConnectionState.LINGER:
+                if not connection.linger():
+                    self._close(connection)
+            case ConnectionState.ANSWERING | ConnectionState.CLOSED:
+                # Rare: the client sends more, or leaves. To stop watching only then saves two system calls a request.
+                self._watch(connection, 0)
+
+    def _enter(self, connection: Connection, state: ConnectionState, seconds: float) -> None:
+        """Let the client take so many seconds for what `state` waits for."""
+        connection.state = state
+        connection.deadline = time.monotonic() + seconds
+        writes = state is ConnectionState.RESPONSE
+        self._watch(connection, selectors.EVENT_WRITE if writes else selectors.EVENT_READ)
+
+    def _collect(self, connection: Connection) -> None:
+        """Look at what has come of a request, and pass it on when it is whole."""
+        if connection.state is ConnectionState.IDLE:
+            connection.since = time.monotonic()
+            self._enter(connection, ConnectionState.REQUEST, self._limits.request_seconds)
+        self._count(connection, len(connection.received))
+        if self._buffered > self._limits.buffer_limit:
+            self._make_room()
+            if connection.state is not ConnectionState.REQUEST:
+                return
+        whole, request = connection.is_whole(), connection.request
+        if request is not None:
+            if request.body_size > self._limits.body_limit:
+                raise http.RefusedError(http.BODY_TOO_LONG)
+            if whole:
+                connection.take_body(request)
+                self._pass_on(connection, request)
+                return
+            if request.expects_continue:
+                request.expects_continue = False
+                connection.socket.send(http.CONTINUE)
+
+    def _pass_on(self, connection: Connection, request: http.Request) -> None:
+        if self._dispatcher.take(connection, request):
+            connection.state = ConnectionState.ANSWERING
+            return
+        if (now := time.monotonic()) >= self._next_shed_log:
+            self._next_shed_log = now + _SHED_LOG_SECONDS
+            held = self._limits.max_concurrent
+            logger.warning("shedding: %d requests at once are held already (--max-concurrent)", held)
+        # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find
+        # another one when it asks again.
+        raise http.RefusedError(http.TOO_MANY_REQUESTS)
+
+    def _refuse(self, connection: Connection, response: http.Response) -> None:
         """Answer and close, whatever is left of the request."""
         connection.received.clear()
         connection.closing = True
-        connection.outgoing = memoryview(refusal.content())
-        self._deliver(connection)
+        connection.outgoing = memoryview(response.encode(close=True))
+        self._move_on(connection, self._deliver)
 
     def _deliver(self, connection: Connection) -> None:
         if not connection.send():
-            if connection.stage is not Stage.RESPONSE:
-                connection.stage = Stage.RESPONSE
-                connection.deadline = time.monotonic() + self._settings.response_seconds
             self._count(connection, len(connection.outgoing) + len(connection.received))
-            self._watch(connection, selectors.EVENT_WRITE)
+            if connection.state is not ConnectionState.RESPONSE:
+                self._enter(connection, ConnectionState.RESPONSE, self._limits.response_seconds)
             return
         self._count(connection, len(connection.received))
         if connection.closing:
             connection.say_goodbye()
-            connection.stage = Stage.LINGER
-            connection.deadline = time.monotonic() + _LINGER_SECONDS
-            self._watch(connection, selectors.EVENT_READ)
-        elif connection.received:
-            connection.stage = Stage.IDLE
+            self._enter(connection, ConnectionState.LINGER, _LINGER_SECONDS)
+            return
+        self._enter(connection, ConnectionState.IDLE, self._idle_seconds)
+        if connection.received:
             self._collect(connection)
-        else:
-            self._await_request(connection)
 
     def _send_away(self, connection: Connection) -> None:
-        """
-        Close an idle connection of which the client may be making use this very moment.
+        """Close an idle connection of which the client may be making use this very moment.
 
         A request that crosses our end of the stream is lost: kube-apiserver does not repeat it. One that crosses an
         answer takes it for its own, and repeats. Where none is under way, net/http throws the answer away and notes
         "Unsolicited response received on idle HTTP channel".
         """
         self._metrics.sent_away.inc()
-        try:
-            self._refuse(connection, STOPPING)
-        except OSError:
-            self._close(connection)
+        self._refuse(connection, http.STOPPING)
 
     def _close(self, connection: Connection) -> None:
-        if connection.stage is Stage.CLOSED:
+        if connection.state is ConnectionState.CLOSED:
             return
         self._watch(connection, 0)
         self._count(connection, 0)
@@ -306,22 +284,19 @@ class Poller:
 
     def _make_place(self) -> None:
         """Close the least loss: the oldest connection that never asked anything, else the longest idle."""
-        waiting = [each for each in self.connections if each.stage is not Stage.ANSWERING]
+        waiting = [each for each in self.connections if each.state is not ConnectionState.ANSWERING]
         if waiting:
             self._metrics.cut.labels("too many connections").inc()
             self._close(min(waiting, key=lambda each: (each.served > 0, each.since)))
 
     def _make_room(self) -> None:
         """Give up the oldest requests that do not come to an end, in or out, until the rest fits."""
-        unfinished = [each for each in self.connections if each.stage in (Stage.REQUEST, Stage.RESPONSE)]
+        unfinished = [each for each in self.connections if each.state in _UNFINISHED]
         for connection in sorted(unfinished, key=lambda each: each.since):
-            if self._buffered <= self._settings.buffer_limit:
+            if self._buffered <= self._limits.buffer_limit:
                 return
             self._metrics.cut.labels("too many bytes").inc()
-            if connection.stage is Stage.RESPONSE:
+            if connection.state is ConnectionState.RESPONSE:
                 self._close(connection)
-                continue
-            try:
-                self._refuse(connection, TOO_MANY_BYTES)
-            except OSError:
-                self._close(connection)
+            else:
+                self._refuse(connection, http.TOO_MANY_BYTES)

@@ -1,8 +1,4 @@
-"""
-What the edge needs to know before it starts.
-
-Frozen and validated as a whole: SettingsError carries every problem at once, each naming its field.
-"""
+"""What the edge needs to know before it starts, and why it cannot."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -10,28 +6,22 @@ from pathlib import Path
 
 MEBIBYTE = 1024 * 1024
 
-# kube-apiserver keeps an idle connection for 90 s (net/http IdleConnTimeout) and does not repeat a
-# POST that meets a closed one, so ours must live longer.
+# kube-apiserver keeps an idle connection for 90 s (net/http IdleConnTimeout) and does not repeat a POST that meets a closed
+# one, so ours must live longer.
 API_SERVER_IDLE_SECONDS = 90
 
 _LAST_PORT = 65535
-_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-_LEAST = {
-    "threads": 1,
-    "max_concurrent": 1,
-    "connections": 1,
-    "body_limit": 1,
-    "buffer_limit": 1,
-    "handshake_seconds": 0.1,
-    "request_seconds": 0.1,
-    "response_seconds": 0.1,
-    "drain_seconds": 0,
-    "graceful_seconds": 0.1,
-}
+_LEAST = dict.fromkeys(("threads", "max_concurrent", "connections", "body_limit", "buffer_limit"), 1.0)
+_LEAST |= dict.fromkeys(("handshake_seconds", "request_seconds", "response_seconds", "graceful_seconds"), 0.1)
+_LEAST |= {"drain_seconds": 0}
+
+
+class StartupError(Exception):
+    """The server cannot start, for a reason its operator can act on: one line and exit code 2."""
 
 
 class SettingsError(ValueError):
-    """Settings that cannot work; `problems` holds one sentence for each."""
+    """Settings that cannot work; `problems` holds one sentence for each, which names its field."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -39,20 +29,9 @@ class SettingsError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
-    """
-    All times in seconds, all sizes in bytes.
+class Limits:
+    """What connections may cost. All times in seconds, all sizes in bytes."""
 
-    There is no number of worker processes: counters and the ledger's queue live in one process, and
-    replicas scale.
-    """
-
-    certificate: Path
-    key: Path
-    host: str = "0.0.0.0"  # noqa: S104 - the API server reaches a pod on its pod address
-    port: int = 8443
-    metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus likewise
-    metrics_port: int = 9443
     threads: int = 32
     # Requests held at once, worked on or waiting. Eight turns of all threads: as long as none takes more than a quarter
     # of a second, the last is done within 2 s, the shortest time that kube-apiserver gives a call to us.
@@ -64,9 +43,23 @@ class ServerSettings:
     handshake_seconds: float = 10  # net/http gives up after as long
     request_seconds: float = 10  # from the first byte of a request to its last
     response_seconds: float = 10  # for the client to take the answer off our hands
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings(Limits):
+    """Where to serve, with which certificate, and how to stop. Raises SettingsError.
+
+    There is no number of worker processes: counters and the ledger's queue live in one process, and replicas scale.
+    """
+
+    certificate: Path
+    key: Path
+    host: str = "0.0.0.0"  # noqa: S104 - the API server reaches a pod on its pod address
+    port: int = 8443
+    metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus likewise
+    metrics_port: int = 9443
     drain_seconds: float = 15  # serving on after SIGTERM, until every endpoint list has forgotten us
     graceful_seconds: float = 15  # for requests in flight when draining ends
-    log_level: str = "info"
 
     def __post_init__(self) -> None:
         if problems := list(self._problems()):
@@ -75,7 +68,7 @@ class ServerSettings:
     def _problems(self) -> Iterator[str]:
         for name, least in _LEAST.items():
             if (value := getattr(self, name)) < least:
-                yield f"{name}: {value} must be at least {least}"
+                yield f"{name}: {value} must be at least {least:g}"
         for name in ("port", "metrics_port"):
             if not 0 <= (port := getattr(self, name)) <= _LAST_PORT:
                 yield f"{name}: {port} is not a port (1 to {_LAST_PORT}; 0 picks a free one)"
@@ -90,5 +83,3 @@ class ServerSettings:
             yield f"connections: {self.connections} leaves some of {self.threads} threads without work"
         if self.buffer_limit < self.body_limit:
             yield f"buffer_limit: {self.buffer_limit} must not be less than body_limit, {self.body_limit}"
-        if self.log_level not in _LOG_LEVELS:
-            yield f"log_level: {self.log_level!r} is none of {', '.join(_LOG_LEVELS)}"

@@ -1,40 +1,35 @@
-"""
-The certificate that new connections are given, read again whenever its files change.
+"""The certificate that new connections are given, read again whenever its files change.
 
-Works for files that are rewritten, replaced, or swapped behind symlinks as kubelet does with a Secret
-volume. A pair that does not load or match changes nothing: the pair in use stays, the reason is logged
-once and kept in `state`.
+Works for files that are rewritten, replaced, or swapped behind symlinks as kubelet does with a Secret volume. A pair that
+does not load or match changes nothing: the pair in use stays, the reason is logged once and kept in `state`.
 """
 
 import dataclasses
 import datetime as dt
 import logging
 import ssl
-import threading
 import time
 from pathlib import Path
 
 from cryptography import x509
 
-logger = logging.getLogger(__name__)
+from webhook.server.settings import StartupError
 
-# A pair may be swapped for another between our two reads; the third time in a row it is not chance.
-_ATTEMPTS = 3
+logger = logging.getLogger(__name__)
 
 _Fingerprint = tuple[tuple[int, ...], ...]
 
 
-class CertificateError(Exception):
+class CertificateError(StartupError):
     """No usable pair of certificate and key; the message names the file."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateState:
-    """
-    What is being served.
+    """What is being served.
 
-    `loaded_at` is in seconds since the epoch, `not_after` in UTC. `last_error` says why the files'
-    present content is not what is served (None: it is), `failures` counts such contents since the start.
+    `loaded_at` is in seconds since the epoch, `not_after` in UTC. `last_error` says why the files' present content is not
+    what is served (None: it is), `failures` counts such contents since the start.
     """
 
     loaded_at: float
@@ -44,52 +39,36 @@ class CertificateState:
 
 
 class ServingCertificate:
-    """
-    One pair of PEM files and the TLS context made of them.
+    """One pair of PEM files and the TLS context made of them.
 
-    Raises CertificateError when the pair does not load at the start; later failures only show in `state`.
+    Raises CertificateError when the pair does not load at the start; later failures only show in `state`, which any thread
+    may read. `context` belongs to one thread.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        self._certificate = certificate
-        self._key = key
-        self._lock = threading.Lock()
+        self._certificate, self._key = certificate, key
         self._seen = self._fingerprint()
         self._context, not_after = self._load()
         self.state = CertificateState(loaded_at=time.time(), not_after=not_after, last_error=None, failures=0)
 
     def context(self) -> ssl.SSLContext:
         """Context for the next connection, new if the files have changed since the last call."""
-        with self._lock:
-            for _ in range(_ATTEMPTS):
-                try:
-                    seen = self._fingerprint()
-                except CertificateError as error:
-                    self._refuse(error, ())
-                    break
-                if seen == self._seen:
-                    break
-                self._replace(seen)
-            return self._context
-
-    def _replace(self, seen: _Fingerprint) -> None:
+        seen: _Fingerprint = ()
         try:
-            self._context, not_after = self._load()
+            seen = self._fingerprint()
+            if seen != self._seen:
+                self._context, not_after = self._load()
+                self.state = dataclasses.replace(
+                    self.state, loaded_at=time.time(), not_after=not_after, last_error=None
+                )
+                logger.info("serving a new certificate from %s, valid until %s", self._certificate, not_after)
         except CertificateError as error:
-            self._refuse(error, seen)
-            return
+            if seen != self._seen:
+                failures = self.state.failures + 1
+                self.state = dataclasses.replace(self.state, last_error=str(error), failures=failures)
+                logger.error("keeping the certificate valid until %s: %s", self.state.not_after, error)  # noqa: TRY400 - no traceback
         self._seen = seen
-        self.state = CertificateState(
-            loaded_at=time.time(), not_after=not_after, last_error=None, failures=self.state.failures
-        )
-        logger.info("serving a new certificate from %s, valid until %s", self._certificate, not_after)
-
-    def _refuse(self, error: CertificateError, seen: _Fingerprint) -> None:
-        if seen == self._seen:
-            return
-        self._seen = seen
-        self.state = dataclasses.replace(self.state, last_error=str(error), failures=self.state.failures + 1)
-        logger.error("keeping the certificate valid until %s: %s", self.state.not_after, error)
+        return self._context
 
     def _fingerprint(self) -> _Fingerprint:
         """Change of either file, seen through symlinks: a write moves the times, a swap the inode."""

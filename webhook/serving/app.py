@@ -30,8 +30,8 @@ class Readiness(Protocol):
     def __call__(self) -> tuple[bool, dict[str, object]]: ...
 
 
-def create_app(admission: Admission, metrics: Metrics, readiness: Readiness) -> Flask:
-    """Return the WSGI app around `admission`."""
+def create_app(admission: Admission, metrics: Metrics, readiness: Readiness) -> AdmissionEndpoints:
+    """Return what answers every request: the endpoints around `admission`, and Flask for the pages."""
     app = Flask("gpu_admission", static_folder=None)
 
     @app.get("/healthz")
@@ -44,5 +44,4 @@ def create_app(admission: Admission, metrics: Metrics, readiness: Readiness) -> 
         body = msgspec.json.encode({"ready": ready, **detail}) + b"\n"
         return Response(body, status=200 if ready else 503, mimetype="application/json")
 
-    app.wsgi_app = AdmissionEndpoints(app.wsgi_app, admission, metrics)  # type: ignore[method-assign] # Flask's way to wrap an app
-    return app
+    return AdmissionEndpoints(app, admission, metrics)

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.builders import JSON, gpu_container, pod
+from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.memory_store import MemoryStore
@@ -332,6 +333,6 @@ def test_over_http_the_api_servers_timeout_is_kept(serve: Callable[..., Served])
             },
         }
     )
-    answer = app.test_client().post("/validate?timeout=5s", data=body, content_type="application/json")
-    assert answer.get_json()["response"]["allowed"] is True
+    answer = AppClient(app).post("/validate?timeout=5s", data=body)
+    assert answer.json["response"]["allowed"] is True
     assert served.held() == ["one"]

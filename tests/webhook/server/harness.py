@@ -105,9 +105,11 @@ class Server:
         self.port = self.metrics_port = 0
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.wait_for("Booting worker")
-        with self.client() as client:  # accepted once the worker serves
-            assert client.post("/body").status == 200
+        try:
+            self.wait_for("serving https://")
+        except BaseException:
+            self.end()
+            raise
 
     def client(self) -> Client:
         return Client(self.port, self.ca)

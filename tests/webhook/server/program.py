@@ -4,17 +4,31 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+from wsgiref.types import StartResponse, WSGIEnvironment
 
-from webhook.server import lifecycle
-from webhook.server.application import run
-from webhook.server.settings import ServerSettings
+from webhook.server.dispatcher import Site
+from webhook.server.http import Request, Response, call_wsgi
+from webhook.server.server import run
+from webhook.server.settings import ServerSettings, StartupError
+from webhook.server.tls import ServingCertificate
 
 
-def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+def make_site(serving: ServingCertificate, draining: Callable[[], bool]) -> Site:
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        return respond(environ, start_response, serving, draining=draining())
+
+    def answer(request: Request) -> Response:
+        return call_wsgi(application, request)
+
+    return Site(answer, at_once=lambda path: path == "/at-once", probes=frozenset({"/healthz"}))
+
+
+def respond(
+    environ: WSGIEnvironment, start_response: StartResponse, serving: ServingCertificate, *, draining: bool
+) -> Iterable[bytes]:
     path, argument = environ["PATH_INFO"], environ["QUERY_STRING"]
     match path:
         case "/body":
@@ -26,12 +40,11 @@ def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iter
         case "/healthz":
             answer = {}
         case "/state":
-            state = lifecycle.certificate()
             answer = {
-                "draining": lifecycle.draining(),
+                "draining": draining,
                 "scheme": environ["wsgi.url_scheme"],
-                "last_error": state.last_error if state else None,
-                "failures": state.failures if state else None,
+                "last_error": serving.state.last_error,
+                "failures": serving.state.failures,
             }
         case "/large":
             start_response("200 OK", [("Content-Length", argument)])
@@ -51,23 +64,11 @@ def _half() -> Iterator[bytes]:
     raise LookupError("the other half")
 
 
-def refuses_to_start() -> WSGIApplication:
-    raise lifecycle.StartupError("policies.yaml: spec.rules: unknown rule")
-
-
-def report_draining() -> None:
-    sys.stderr.write("on_drain was called\n")
-    raise LookupError("a callback that fails must not keep the server from draining")
+def refuse_to_start(_serving: ServingCertificate, _draining: Callable[[], bool]) -> Site:
+    raise StartupError("policies.yaml: spec.rules: unknown rule")
 
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    factory = refuses_to_start if given.pop("refuse", False) else lambda: application
-    settings = ServerSettings(**given | {name: Path(given[name]) for name in ("certificate", "key")})
-    run(
-        factory,
-        settings,
-        on_drain=report_draining,
-        at_once=frozenset({b"/at-once"}),
-        probes=frozenset({b"/healthz"}),
-    )
+    factory = refuse_to_start if given.pop("refuse", False) else make_site
+    run(factory, ServerSettings(**given | {name: Path(given[name]) for name in ("certificate", "key")}))

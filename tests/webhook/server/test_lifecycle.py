@@ -74,7 +74,7 @@ def test_draining_is_announced_while_new_connections_are_still_served(directory:
     with serving(directory, drain_seconds=2) as server, server.client() as before:
         assert before.post("/state").json()["draining"] is False
         server.process.send_signal(signal.SIGTERM)
-        server.wait_for("on_drain was called")
+        server.wait_for("draining for")
         with server.client() as new:
             answer = new.post("/state")
         assert answer.json()["draining"] is True
@@ -95,7 +95,7 @@ def test_second_sigterm_changes_nothing(directory: Path) -> None:
         load.stop()
         assert time.monotonic() - began > 2
         assert load.lost == 0
-        assert len([line for line in server.lines if "on_drain was called" in line]) == 1
+        assert len([line for line in server.lines if "draining for" in line]) == 1
 
 
 def test_request_that_crosses_the_end_of_an_idle_connection_is_told_to_be_repeated(directory: Path) -> None:
@@ -157,7 +157,7 @@ def test_interrupt_stops_at_once(directory: Path, number: int) -> None:
 def test_interrupt_ends_draining(directory: Path) -> None:
     with serving(directory, drain_seconds=60) as server:
         server.process.send_signal(signal.SIGTERM)
-        server.wait_for("on_drain was called")
+        server.wait_for("draining for")
         began = time.monotonic()
         assert server.stop(signal.SIGINT) == 0
         assert time.monotonic() - began < 20  # of the 60 that draining would have taken
@@ -193,14 +193,26 @@ def test_worker_does_not_outlive_its_master(directory: Path) -> None:
 
 
 def test_slow_scrapers_do_not_pile_up(directory: Path) -> None:
-    with serving(directory) as server:
-        slow = [socket.create_connection(("127.0.0.1", server.metrics_port)) for _ in range(30)]
+    with serving(directory) as server, contextlib.ExitStack() as slow:
+        for _ in range(30):
+            slow.enter_context(socket.create_connection(("127.0.0.1", server.metrics_port)))
         time.sleep(0.5)
         assert server.worker().num_threads() < 32 + 8 + 5
-        for each in slow:
-            each.close()
-        time.sleep(0.5)
         assert "gpu_admission_connections" in server.scrape()
+
+
+def test_line_that_says_serving_comes_when_it_is_true(directory: Path) -> None:
+    """Whoever waits for it connects, and may end the process, at once: the handlers of the signals must be there."""
+    for _ in range(5):
+        with serving(directory) as server:
+            server.plain_socket().close()
+            assert server.stop() == 0
+
+
+def test_line_that_says_serving_waits_for_the_site(directory: Path) -> None:
+    code, said = start_in_vain(directory, refuse=True)
+    assert code == 2
+    assert "serving https://" not in said
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,6 @@ def settings(**given: Any) -> ServerSettings:
             {"buffer_limit": 100}, "buffer_limit: 100 must not be less than body_limit, 8388608", id="buffer"
         ),
         pytest.param({"drain_seconds": -1}, "drain_seconds: -1 must be at least 0", id="drain"),
-        pytest.param(
-            {"log_level": "loud"},
-            "log_level: 'loud' is none of debug, info, warning, error, critical",
-            id="log-level",
-        ),
     ],
 )
 def test_impossible_setting_is_refused(given: dict[str, Any], want: str) -> None:
@@ -43,7 +38,7 @@ def test_impossible_setting_is_refused(given: dict[str, Any], want: str) -> None
     assert refused.value.problems == [want]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(SettingsError) as refused:
         settings(threads=0, port=-1, request_seconds=0)
     assert len(refused.value.problems) == 3

@@ -1,18 +1,16 @@
-"""Send hostile bodies through the WSGI app and report what became of them, as JSON on stdout.
+"""Send hostile bodies through the app and report what became of them, as JSON on stdout.
 
 `python -m tests.webhook.serving.hostile_program COUNT SEED`, a process of its own: its memory is that of the app and of one body.
 """
 
 import base64
 import gc
-import io
 import json
 import logging
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,15 @@ from typing import Any
 import jsonpatch
 import msgspec
 import psutil
-from flask import Flask
 from prometheus_client import CollectorRegistry
 
+from tests.webhook.app_client import AppClient
 from tests.webhook.serving.hostile_bodies import Body, bodies
 from webhook.configuration.loader import load_directory
 from webhook.serving import review
 from webhook.serving.admission import Admission
 from webhook.serving.app import create_app
 from webhook.serving.audit import AuditLog
-from webhook.serving.endpoints import BODY_LIMIT
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 
@@ -64,7 +61,8 @@ class Trial:
         engine = Engine(load_directory(config))
         audit = AuditLog.to("/dev/null", metrics.audit_lost.inc)
         audit.start()
-        self.app: Flask = create_app(Admission(lambda: engine, audit, metrics), metrics, lambda: (True, {}))
+        app = create_app(Admission(lambda: engine, audit, metrics), metrics, lambda: (True, {}))
+        self.client = AppClient(app)
         self.outcomes: Counter[str] = Counter()
         self.broken: list[str] = []
         self.slowest = 0.0
@@ -93,30 +91,13 @@ class Trial:
             self.complain(f"{type(error).__name__} {error}"[:500], body.data)
 
     def post(self, path: str, data: bytes) -> tuple[int, str, bytes]:
-        told: dict[str, Any] = {}
-
-        def start_response(status: str, headers: Iterable[tuple[str, str]], _info: Any = None) -> Any:
-            told.update(status=int(status[:3]), **{name.lower(): value for name, value in headers})
-
-        environ = {
-            "REQUEST_METHOD": "POST",
-            "PATH_INFO": path,
-            "SERVER_NAME": "localhost",
-            "SERVER_PORT": "443",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "wsgi.url_scheme": "https",
-            "wsgi.input": io.BytesIO(data),
-            "wsgi.errors": sys.stderr,
-            "CONTENT_TYPE": "application/json",
-            "CONTENT_LENGTH": str(len(data)),
-        }
-        answer = b"".join(self.app(environ, start_response))
-        return told["status"], told["content-type"], answer
+        answer = self.client.post(path, data)
+        return answer.status_code, answer.mimetype, answer.data
 
     def outcome(self, body: Body, status: int, content_type: str, answer: bytes) -> str:
         """Check the answer against the wire contract (facts of AdmissionReview v1) and return what kind it is."""
         if status != 200:
-            assert status == (413 if len(body.data) > BODY_LIMIT else 400), f"status {status}"
+            assert status == 400, f"status {status}"
             assert content_type.startswith("text/plain"), content_type
             assert not body.sound, f"a sound review was not answered: {answer[:200]!r}"
             return "no review"
