@@ -15,7 +15,15 @@ from functools import cached_property
 
 import msgspec
 
+from policies.pods.names import (
+    is_class_name,
+    is_dns_subdomain,
+    is_label_value,
+    is_qualified_name,
+    is_resource_name,
+)
 from policies.pods.pod import Toleration
+from policies.pods.tolerations import toleration_problems
 
 Problem = tuple[str, str]
 """Path in the document, such as `spec.migProfiles[1g.10gb].weight`, and what is wrong there."""
@@ -23,16 +31,11 @@ Problem = tuple[str, str]
 SEVENTHS = 7
 """MIG divides the compute of a card in sevenths (an A30 has four of them), whatever it does to the memory."""
 
-_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_QUALIFIED_PART = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 _MIG_PROFILE = re.compile(
     r"(?:(?P<compute>[1-7])c\.)?(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb([+-][a-z]+(\.[a-z]+)*)?"
 )
 _SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
-_LABEL_LENGTH = 63
-_PREFIX_LENGTH = 253
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_LONGEST_NAME = 63
 
 
 class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -179,7 +182,7 @@ class ClassCatalogue:
 
     def nearest(self, word: str) -> str | None:
         """Return the class or family that was probably meant by a word which names none."""
-        word = word.strip().lower()[:_LABEL_LENGTH]
+        word = word.strip().lower()[:_LONGEST_NAME]
         named = self._named_by_label.get(word)
         if named is not None:
             return named
@@ -223,7 +226,7 @@ def problems(name: str, spec: GPUClassSpec) -> list[Problem]:
         *(
             problem
             for index, toleration in enumerate(spec.tolerations)
-            for problem in toleration_problems(f"spec.tolerations[{index}]", toleration)
+            for problem in toleration_problems(toleration, f"spec.tolerations[{index}]")
         ),
         *_label_problems(spec),
         *(
@@ -240,31 +243,12 @@ def problems(name: str, spec: GPUClassSpec) -> list[Problem]:
     ]
 
 
-def toleration_problems(path: str, toleration: Toleration) -> Iterator[Problem]:
-    """Yield what the API server would refuse about a toleration of a pod."""
-    operator = toleration.operator or "Equal"
-    if operator not in {"Exists", "Equal"}:
-        yield f"{path}.operator", f'"{operator}" is neither Exists nor Equal'
-    if not toleration.key and operator != "Exists":
-        yield f"{path}.key", "is missing; only operator Exists can do without a key"
-    if toleration.key and not is_qualified(toleration.key):
-        yield f"{path}.key", f'"{toleration.key}" is not a taint key'
-    if operator == "Exists" and toleration.value:
-        yield f"{path}.value", "must be left out with operator Exists"
-    if toleration.value and not is_label_value(toleration.value):
-        yield f"{path}.value", f'"{toleration.value}" is not a taint value'
-    if toleration.effect and toleration.effect not in _EFFECTS:
-        yield f"{path}.effect", f'"{toleration.effect}" is none of {", ".join(_EFFECTS)}'
-    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
-        yield f"{path}.tolerationSeconds", "is allowed only with effect NoExecute"
-
-
 def _name_problems(path: str, name: str) -> Iterator[Problem]:
     # 63 characters, because the name is also the value of a node label.
-    if not _NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
+    if not is_class_name(name):
         yield (
             path,
-            f'"{name}" is not a name: at most {_LABEL_LENGTH} of a-z, 0-9, "-" and ".", such as nvidia-t4',
+            f'"{name}" is not a name: at most {_LONGEST_NAME} of a-z, 0-9, "-" and ".", such as nvidia-t4',
         )
 
 
@@ -274,7 +258,7 @@ def _memory_problems(spec: GPUClassSpec) -> Iterator[Problem]:
 
 
 def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
-    if "/" not in resource or not is_qualified(resource):
+    if not is_resource_name(resource):
         yield path, f'"{resource}" is not an extended resource, such as nvidia.com/gpu'
 
 
@@ -282,7 +266,7 @@ def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, label in enumerate(spec.node_labels):
         path = f"spec.nodeLabels[{index}]"
-        if not is_qualified(label.key):
+        if not is_qualified_name(label.key):
             yield f"{path}.key", f'"{label.key}" is not a label key'
         if label.key in seen:
             yield f"{path}.key", f'"{label.key}" stands there twice; put all its values into one entry'
@@ -331,15 +315,10 @@ def _equivalent_problems(path: str, resource: str, share: str) -> Iterator[Probl
 def _device_class_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     for index, name in enumerate(spec.device_classes):
         path = f"spec.deviceClasses[{index}]"
-        if not is_device_class(name):
+        if not is_dns_subdomain(name):
             yield path, f'"{name}" is not the name of a DeviceClass, such as h100.example.com'
         elif name in spec.device_classes[:index]:
             yield path, f'"{name}" stands there twice'
-
-
-def is_device_class(name: str) -> bool:
-    """Whether a DeviceClass could have that name: a DNS subdomain (apimachinery, `NameIsDNSSubdomain`)."""
-    return len(name) <= _PREFIX_LENGTH and _SUBDOMAIN.fullmatch(name) is not None
 
 
 def _share_problems(path: str, share: str) -> Iterator[Problem]:
@@ -347,17 +326,3 @@ def _share_problems(path: str, share: str) -> Iterator[Problem]:
         parse_share(share)
     except ValueError as error:
         yield path, str(error)
-
-
-def is_qualified(key: str) -> bool:
-    """Whether it is a qualified name: [DNS prefix/]name (apimachinery, `validation.IsQualifiedName`)."""
-    prefix, slash, name = key.rpartition("/")
-    if slash and (
-        len(prefix) > _PREFIX_LENGTH or not all(_NAME.fullmatch(part) for part in prefix.split("."))
-    ):
-        return False
-    return len(name) <= _LABEL_LENGTH and _QUALIFIED_PART.fullmatch(name) is not None
-
-
-def is_label_value(value: str) -> bool:
-    return len(value) <= _LABEL_LENGTH and _QUALIFIED_PART.fullmatch(value) is not None

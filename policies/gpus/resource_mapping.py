@@ -11,9 +11,10 @@ from hashlib import sha256
 
 import msgspec
 
-from policies.gpus.classes import is_device_class
+from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Container, ContainerPlace, Pod, QuantityText
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity
+from policies.pods.requests import NOTHING, pod_requests
 
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource names that the API server turns into DRA claims; native to it, so it checks nothing about them."""
@@ -105,7 +106,7 @@ class ResourceMappingSpec(
 
 def _device_class_problems(path: str, device_class: DeviceClassPattern) -> Iterator[tuple[str, str]]:
     # A * stands for one or more characters, so a name must still be one with a letter in its place.
-    if device_class.pattern.count("*") > 1 or not is_device_class(device_class.pattern.replace("*", "x")):
+    if device_class.pattern.count("*") > 1 or not is_dns_subdomain(device_class.pattern.replace("*", "x")):
         yield (
             f"{path}.pattern",
             "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
@@ -216,6 +217,20 @@ class ResourceMapping:
             or bool(pod.body.resource_claims)
             or self.pod_fraction(pod) is not None
         )
+
+
+def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> dict[GPUResource, Quantity]:
+    """Return how much of every GPU resource the pod needs, positive amounts only. Raises QuantityError."""
+    found = ((resource_mapping.resource(name), quantity) for name, quantity in pod_requests(pod).items())
+    return {resource: quantity for resource, quantity in found if resource is not None and quantity > NOTHING}
+
+
+def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
+    """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
+    requests = gpu_requests(pod, resource_mapping)
+    return sum(
+        quantity.value for resource, quantity in requests.items() if resource.measure is Measure.DEVICES
+    )
 
 
 def _filling(pattern: str, name: str) -> str | None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, gpu_requests
 from policies.models.estimate import (
     GIB,
     Estimate,
@@ -33,8 +33,6 @@ from policies.pods.annotations import (
 )
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
-from policies.pods.requests import gpu_requests
-from policies.rule import Context
 
 T = TypeVar("T")
 
@@ -85,7 +83,7 @@ def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     return f"ask for {' or '.join(ways)}" if ways else "ask the platform team for larger cards"
 
 
-def model_need(pod: Pod, context: Context) -> ModelNeed | tuple[BadAnnotation, ...] | None:
+def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple[BadAnnotation, ...] | None:
     """Return what the declared model needs of what the pod asks for, or everything that is wrong with its annotations.
 
     None where no model is declared, or where the pod asks for something whose memory is not known from its class: shares,
@@ -95,7 +93,7 @@ def model_need(pod: Pod, context: Context) -> ModelNeed | tuple[BadAnnotation, .
     if shape is None or isinstance(shape, tuple):
         return shape
     try:
-        requests = gpu_requests(pod, context.resource_mapping)
+        requests = gpu_requests(pod, resource_mapping)
     except QuantityError:
         return None  # gpu-requests refuses the pod for it
     if len(requests) != 1:

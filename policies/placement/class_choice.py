@@ -11,11 +11,11 @@ from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, advice
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
-from policies.rule import Context
 
 RULE_ID = "gpu-class"
-ANNOTATION_PATH = f"metadata.annotations[{GPU_CLASS}]"
+ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 
 
@@ -48,16 +48,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a choice depends on: the pod, and what the policy says of classes. `label_key` is what pods are pinned by."""
 
     pod: Pod
-    context: Context
+    catalogue: ClassCatalogue
+    namespace: str
     allowed: tuple[str, ...]
     default: str | None
     label_key: str
     resources: tuple[GPUResource, ...]
     """What the pod's containers ask for, each once, by name."""
-
-    @property
-    def catalogue(self) -> ClassCatalogue:
-        return self.context.classes
 
     @property
     def is_restricted(self) -> bool:
@@ -116,7 +113,7 @@ def _named(question: Question, name: str) -> Choice | Finding:
         )
     permitted = question.allowed_of(named)
     if not permitted:
-        message = f"may not be used in namespace {question.context.namespace}"
+        message = f"may not be used in namespace {question.namespace}"
         return _refusal(name, message, question.allowed_words)
     return Choice(
         classes=permitted,
@@ -140,7 +137,7 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
     if not fitting:
         return Finding(
             rule=RULE_ID,
-            path=f"metadata.annotations[{MODEL_PARAMS}]",
+            path=annotation_path(MODEL_PARAMS),
             value=question.pod.annotations[MODEL_PARAMS],
             message=f"{need.words}, which no class that the pod could use has",
             remedy=advice(need, usable),

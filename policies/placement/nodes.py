@@ -9,7 +9,8 @@ from functools import cached_property
 
 import msgspec
 
-from policies.placement.pinning import required_terms
+from policies.placement.pinning import is_empty_term, required_terms
+from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 
 Labels = tuple[tuple[str, str], ...]
@@ -20,8 +21,6 @@ Offer = Mapping[str, frozenset[str] | None]
 
 Demand = tuple[str, str, frozenset[str]]
 """Key, operator and values, as a node selector requirement has them."""
-
-NONE: frozenset[str] = frozenset()
 
 MOST_DEMANDS = 500
 """Of one pod's affinity that are looked at: more than any real pod has, and a pod decides how many there are."""
@@ -54,10 +53,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             (each, "In", frozenset((value,))) for each, value in (pod.body.node_selector or {}).items()
         ]
         demands = self._known([*selected, *([(key, "In", frozenset(values))] if values else ())])
-        alternatives = [self._known(_demands(term)) for term in terms if not _is_empty(term)]
+        alternatives = [self._known(_demands(term)) for term in terms if not is_empty_term(term)]
         return any(
-            all(_meets(offer, demand) for demand in demands)
-            and (not terms or any(all(_meets(offer, each) for each in term) for term in alternatives))
+            _meets_all(offer, demands)
+            and (not terms or any(_meets_all(offer, term) for term in alternatives))
             for offer in self._offers
         )
 
@@ -80,20 +79,5 @@ def _demands(term: NodeSelectorTerm) -> Iterator[Demand]:
         yield each.key, each.operator, frozenset(each.values or ())
 
 
-def _is_empty(term: NodeSelectorTerm) -> bool:
-    # "A null or empty node selector term matches no objects" (k8s.io/api core/v1 NodeSelectorTerm). Fields are not known here.
-    return not term.match_expressions and not term.match_fields
-
-
-def _meets(offer: Offer, demand: Demand) -> bool:
-    key, operator, wanted = demand
-    offered = offer.get(key, NONE)
-    if offered is None:
-        return True
-    if operator == "In":
-        return not offered.isdisjoint(wanted)
-    if operator == "NotIn":
-        return not offered or not offered <= wanted
-    if operator == "DoesNotExist":
-        return not offered
-    return bool(offered)  # Exists; Gt and Lt are for numbers, which no class has as a label
+def _meets_all(offer: Offer, demands: Iterable[Demand]) -> bool:
+    return all(meets(offer.get(key, ABSENT), operator, values) for key, operator, values in demands)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
-from policies.pods.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod
+from policies.pods.label_selector import meets
+from policies.pods.pod import NodeSelectorTerm, Pod
 
 
 class Pinning(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
 def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
     """Whether the pod already demands that the label `key` has one of the values."""
     selected = (pod.body.node_selector or {}).get(key)
-    terms = [term for term in required_terms(pod) if not _is_empty(term)]
+    terms = [term for term in required_terms(pod) if not is_empty_term(term)]
     return selected in values or (bool(terms) and all(_demands(term, key, values) for term in terms))
 
 
@@ -73,18 +74,15 @@ def _demands(term: NodeSelectorTerm, key: str, values: Sequence[str]) -> bool:
 
 def _accepts(term: NodeSelectorTerm, key: str, value: str) -> bool:
     requirements = term.match_expressions or ()
-    return not _is_empty(term) and all(_meets(value, each) for each in requirements if each.key == key)
+    return not is_empty_term(term) and all(
+        meets(frozenset((value,)), each.operator, frozenset(each.values or ()))
+        for each in requirements
+        if each.key == key
+    )
 
 
-def _meets(value: str, requirement: NodeSelectorRequirement) -> bool:
-    if requirement.operator == "In":
-        return value in (requirement.values or ())
-    if requirement.operator == "NotIn":
-        return value not in (requirement.values or ())
-    return requirement.operator == "Exists"  # Gt and Lt are for numbers, which no class has as a label
-
-
-def _is_empty(term: NodeSelectorTerm) -> bool:
+def is_empty_term(term: NodeSelectorTerm) -> bool:
+    """Whether the term matches no node."""
     # "A null or empty node selector term matches no objects" (k8s.io/api core/v1 NodeSelectorTerm).
     return not term.match_expressions and not term.match_fields
 
@@ -105,7 +103,7 @@ def _of_terms(
     union: frozenset[str] = frozenset()
     because: list[str] = []
     for term in terms:
-        if _is_empty(term):
+        if is_empty_term(term):
             continue
         narrowed, words = _of_term(term, catalogue)
         if narrowed is None:

@@ -6,6 +6,7 @@ that needs the value turns into its finding.
 
 import msgspec
 
+from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
 DOMAIN = "gpu-admission.dev/"
@@ -40,7 +41,7 @@ class BadAnnotation(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        return f"metadata.annotations[{self.key}]"
+        return annotation_path(self.key)
 
 
 def load_seconds(pod: Pod) -> int | BadAnnotation | None:

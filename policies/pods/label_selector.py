@@ -1,11 +1,11 @@
-"""Label selectors as Kubernetes has them: all of `matchLabels` and all of `matchExpressions` must hold."""
+"""Selectors of labels: `LabelSelector` as in our documents, and what one requirement means, of a node affinity too."""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
 
 import msgspec
 
-from policies.gpus.classes import is_label_value, is_qualified
+from policies.pods.names import is_label_value, is_qualified_name
 
 
 class Operator(Enum):
@@ -15,21 +15,45 @@ class Operator(Enum):
     DOES_NOT_EXIST = "DoesNotExist"
 
 
+ABSENT: frozenset[str] = frozenset()
+
+
+def meets(offered: frozenset[str] | None, operator: str, values: frozenset[str]) -> bool:
+    """Whether a label can meet a requirement (`Requirement.Matches`, k8s.io/apimachinery `pkg/labels`).
+
+    offered: the values of which the label has one; `ABSENT` where the object lacks it, None where it may have any.
+    operator: of a label selector, or of a node affinity (`Gt`, `Lt`).
+    """
+    if offered is None:
+        return True
+    if operator == "In":
+        return not offered.isdisjoint(values)
+    if operator == "NotIn":
+        return not offered or not offered <= values  # also where there is no such label
+    if operator in {"Gt", "Lt"}:
+        return any(_compares(each, operator, value) for each in offered for value in values)
+    return bool(offered) is (operator == "Exists")
+
+
+def _compares(label: str, operator: str, value: str) -> bool:
+    try:
+        difference = int(label) - int(value)
+    except ValueError:
+        return False
+    return difference > 0 if operator == "Gt" else difference < 0
+
+
 class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        if self.operator is Operator.IN:
-            return value in self.values
-        if self.operator is Operator.NOT_IN:
-            return value not in self.values  # also where there is no such label
-        return (value is not None) is (self.operator is Operator.EXISTS)
+        offered = frozenset((labels[self.key],)) if self.key in labels else ABSENT
+        return meets(offered, self.operator.value, frozenset(self.values))
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        if not is_qualified(self.key):
+        if not is_qualified_name(self.key):
             yield "key", f'"{self.key}" is not a label key'
         has_values = self.operator in {Operator.IN, Operator.NOT_IN}
         if has_values and not self.values:
@@ -37,7 +61,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if not has_values and self.values:
             yield "values", f"must be left out with operator {self.operator.value}"
         for index, value in enumerate(self.values):
-            if value and not is_label_value(value):
+            if not is_label_value(value):
                 yield f"values[{index}]", f'"{value}" is not a label value'
 
 
@@ -57,9 +81,9 @@ class LabelSelector(
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the selector, sentence) for everything that the API server would refuse in one."""
         for key, value in self.match_labels.items():
-            if not is_qualified(key):
+            if not is_qualified_name(key):
                 yield f"matchLabels[{key}]", "is not a label key"
-            if value and not is_label_value(value):
+            if not is_label_value(value):
                 yield f"matchLabels[{key}]", f'"{value}" is not a label value'
         for index, requirement in enumerate(self.match_expressions):
             for field, sentence in requirement.problems():

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.field_paths import json_pointer
 from policies.pods.pod import (
     EMPTY_SPEC,
     Affinity,
@@ -30,6 +31,7 @@ from policies.pods.pod import (
     Volume,
     VolumeMount,
 )
+from policies.pods.tolerations import describe_toleration
 
 T = TypeVar("T")
 ResourceMap = Literal["limits", "requests"]
@@ -49,11 +51,6 @@ class Change(msgspec.Struct, frozen=True):
 
     what: str
     operations: tuple[Operation, ...]
-
-
-def pointer(*parts: str | int) -> str:
-    """Return the JSON pointer of the parts, escaped as RFC 6901 says (`nvidia.com/gpu` → `nvidia.com~1gpu`)."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 class PodPatch:
@@ -114,11 +111,15 @@ class PodPatch:
                 )
             )
         elif node_affinity is not None:
-            operations = (Operation("add", pointer(*base), required),)
+            operations = (Operation("add", json_pointer(*base), required),)
         elif spec.affinity is not None:
-            operations = (Operation("add", pointer("spec", "affinity", "nodeAffinity"), {key: required}),)
+            operations = (
+                Operation("add", json_pointer("spec", "affinity", "nodeAffinity"), {key: required}),
+            )
         else:
-            operations = (Operation("add", pointer("spec", "affinity"), {"nodeAffinity": {key: required}}),)
+            operations = (
+                Operation("add", json_pointer("spec", "affinity"), {"nodeAffinity": {key: required}}),
+            )
         values = ",".join(requirement.values or ())
         self._record(f"node affinity {requirement.key} {requirement.operator} {values}".rstrip(), operations)
         self._set_spec(replace(spec, affinity=affinity))
@@ -133,7 +134,7 @@ class PodPatch:
         existing = self.pod.body.init_containers
         operations: tuple[Operation, ...]
         if existing and index < len(existing):
-            operations = (Operation("add", pointer("spec", "initContainers", index), container),)
+            operations = (Operation("add", json_pointer("spec", "initContainers", index), container),)
         else:
             operations = _append(existing, container, "spec", "initContainers")
         self._record(f"initContainer {container.name}", operations)
@@ -164,7 +165,7 @@ class PodPatch:
         existing = (resources.limits if kind == "limits" else resources.requests) if resources else None
         operations: tuple[Operation, ...]
         if resources is None:
-            operations = (Operation("add", pointer(*base, "resources"), {kind: {name: quantity}}),)
+            operations = (Operation("add", json_pointer(*base, "resources"), {kind: {name: quantity}}),)
         else:
             operations = _put(existing, name, quantity, *base, "resources", kind)
         self._record(f"{place.container.name}: {kind} {name}={quantity}", operations)
@@ -192,7 +193,7 @@ class PodPatch:
         probe = place.container.readiness_probe
         if probe is None:
             raise ValueError(f"{place.path} has no readinessProbe")
-        path = pointer(*_container_parts(place), "readinessProbe", "initialDelaySeconds")
+        path = json_pointer(*_container_parts(place), "readinessProbe", "initialDelaySeconds")
         self._record(
             f"{place.container.name}: readinessProbe.initialDelaySeconds={seconds}",
             (Operation("add", path, seconds),),  # RFC 6902 `add` replaces a member that exists
@@ -202,7 +203,7 @@ class PodPatch:
 
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
         place = self._as_it_is(place)
-        path = pointer(*_container_parts(place), "startupProbe")
+        path = json_pointer(*_container_parts(place), "startupProbe")
         seconds = (probe.period_seconds or 10) * (probe.failure_threshold or 3)
         self._record(
             f"{place.container.name}: startupProbe for {seconds} s", (Operation("add", path, probe),)
@@ -235,14 +236,6 @@ class PodPatch:
             )
 
 
-def describe_toleration(toleration: Toleration) -> str:
-    """Return it as kubectl would: `dedicated=ml-workloads:NoSchedule`, `nvidia.com/gpu:NoSchedule`."""
-    text = toleration.key or "*"
-    if toleration.value:
-        text += f"={toleration.value}"
-    return f"{text}:{toleration.effect}" if toleration.effect else text
-
-
 def _container_parts(place: ContainerPlace) -> tuple[str | int, ...]:
     return ("spec", place.list_name, place.index)
 
@@ -254,11 +247,11 @@ def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
 def _append(existing: tuple[Any, ...] | None, item: Any, *parts: str | int) -> tuple[Operation, ...]:
     # `add …/-` fails where the list is missing or null , so there the list itself is added.
     if existing is None:
-        return (Operation("add", pointer(*parts), [item]),)
-    return (Operation("add", pointer(*parts, "-"), item),)
+        return (Operation("add", json_pointer(*parts), [item]),)
+    return (Operation("add", json_pointer(*parts, "-"), item),)
 
 
 def _put(existing: dict[str, Any] | None, key: str, value: Any, *parts: str | int) -> tuple[Operation, ...]:
     if existing is None:
-        return (Operation("add", pointer(*parts), {key: value}),)
-    return (Operation("add", pointer(*parts, key), value),)
+        return (Operation("add", json_pointer(*parts), {key: value}),)
+    return (Operation("add", json_pointer(*parts, key), value),)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
 from typing import TypeVar
 
-from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import Quantity, parse_quantity
 
@@ -55,20 +54,6 @@ def at_one_time(
         else:
             highest = _maximum(highest, _sum((sidecars, needs), nothing), nothing)
     return _sum((_maximum(running, highest, nothing), overhead), nothing)
-
-
-def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> dict[GPUResource, Quantity]:
-    """Return how much of every GPU resource the pod needs, positive amounts only. Raises QuantityError."""
-    found = ((resource_mapping.resource(name), quantity) for name, quantity in pod_requests(pod).items())
-    return {resource: quantity for resource, quantity in found if resource is not None and quantity > NOTHING}
-
-
-def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
-    """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
-    requests = gpu_requests(pod, resource_mapping)
-    return sum(
-        quantity.value for resource, quantity in requests.items() if resource.measure is Measure.DEVICES
-    )
 
 
 def _container_requests(container: Container) -> Demand:

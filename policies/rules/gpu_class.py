@@ -13,7 +13,6 @@ Warns:   of constraints that no class meets, of a class too small for the model,
 What the user pinned is never overridden: an estimate and a default only speak where nothing else does.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -36,15 +35,14 @@ from policies.placement.class_choice import (
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.field_paths import annotation_path
+from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
-_LABEL_NAME = r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
 SHOWN = 3
 """Names told in one message."""
-
-_LABEL_KEY = re.compile(rf"([a-z0-9]([-.a-z0-9]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
 
 
 class Options(RuleOptions, frozen=True):
@@ -56,7 +54,7 @@ class Options(RuleOptions, frozen=True):
     """Globs likewise: classes whose nodes are made on demand, so that none being there is no reason to warn."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        if not _LABEL_KEY.fullmatch(self.label_key):
+        if not is_qualified_name(self.label_key):
             yield "labelKey", f'"{self.label_key}" is not a label key'
         if self.default is not None and not self.default:
             yield "default", "is empty: write null for no default"
@@ -113,14 +111,15 @@ class _Case:
         resources = {request.resource for request in context.resource_mapping.requests(pod)}
         self.question = Question(
             pod=pod,
-            context=context,
+            catalogue=context.classes,
+            namespace=context.namespace,
             allowed=options.allowed,
             default=options.default,
             label_key=options.label_key,
             resources=tuple(sorted(resources, key=lambda resource: resource.name)),
         )
         self.pinned: Pinning | None = pinning(pod, context.classes)
-        need = model_need(pod, context)
+        need = model_need(pod, context.resource_mapping)
         self.need = need if isinstance(need, ModelNeed) else None
         self.bad_annotations = need if isinstance(need, tuple) else ()
         chosen = choose(self.question, self.need, is_pinned=self.pinned is not None)
@@ -293,7 +292,7 @@ def _too_small(case: _Case) -> Iterator[Finding]:
         yield Finding(
             rule=RULE_ID,
             severity=Severity.WARNING,
-            path=f"metadata.annotations[{MODEL_PARAMS}]",
+            path=annotation_path(MODEL_PARAMS),
             value=case.pod.annotations[MODEL_PARAMS],
             message=f"{need.words}, more than {largest.name} has",
             remedy=advice(need, classes),

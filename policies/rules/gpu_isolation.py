@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from policies.finding import Finding, Severity
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, Pod, Toleration
+from policies.pods.tolerations import overlaps
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules import gpu_toleration
 
@@ -135,7 +136,7 @@ def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
     """Return the index of the first toleration that lets the pod onto GPU nodes."""
     taints = gpu_taints(context)
     for index, toleration in enumerate(pod.body.tolerations or ()):
-        if any(admits(toleration, taint) for taint in taints):
+        if any(overlaps(toleration, taint) for taint in taints):
             return index
     return None
 
@@ -149,19 +150,6 @@ def gpu_taints(context: Context) -> list[Toleration]:
     for gpu_class in context.classes:
         taints += gpu_class.tolerations
     return taints
-
-
-def admits(toleration: Toleration, taint: Toleration) -> bool:
-    """Whether the toleration tolerates some taint that the other one is written for."""
-    if toleration.effect and taint.effect and toleration.effect != taint.effect:
-        return False
-    if not toleration.key:
-        return toleration.operator == "Exists"
-    if toleration.key != taint.key:
-        return False
-    if "Exists" in {toleration.operator, taint.operator}:
-        return True
-    return (toleration.value or "") == (taint.value or "")
 
 
 RULE = Rule(

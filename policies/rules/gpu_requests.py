@@ -19,12 +19,12 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.gpus.fraction_annotations import fraction_problems
-from policies.gpus.resource_mapping import GPUResource, Measure
+from policies.gpus.resource_mapping import GPUResource, Measure, gpu_requests
 from policies.placement.availability import Availability
+from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod, QuantityText
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, parse_quantity
-from policies.pods.requests import gpu_requests
 from policies.rule import Context, Phase, Rule, RuleOptions
 
 ID = "gpu-requests"
@@ -354,7 +354,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield Finding(
             rule=ID,
             severity=Severity.WARNING,
-            path=f"metadata.annotations[{key.key}]",
+            path=annotation_path(key.key),
             value=shortened(text),
             message=f"this asks for a part of one GPU, and container {names} for whole ones: schedulers that know the "
             "annotation refuse such pods, the others ignore it",

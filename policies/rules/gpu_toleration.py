@@ -7,10 +7,10 @@ Adds:  the policy's tolerations and those of the class, each unless one that is 
 from collections.abc import Iterator
 
 from policies.finding import Finding
-from policies.gpus.classes import toleration_problems
 from policies.placement.pinning import pinning
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
+from policies.pods.tolerations import covers, toleration_problems
 from policies.rule import Context, Rule, RuleOptions
 
 NVIDIA_GPU = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
@@ -22,17 +22,7 @@ class Options(RuleOptions, frozen=True):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         for index, toleration in enumerate(self.tolerations):
-            path = f"tolerations[{index}]"
-            found = toleration_problems(path, toleration)
-            if toleration.key:
-                yield from found
-            else:
-                # The API server takes one with operator Exists; nobody should inject it.
-                yield (
-                    f"{path}.key",
-                    "is missing: a toleration without a key would tolerate every taint there is",
-                )
-                yield from (problem for problem in found if problem[0] != f"{path}.key")
+            yield from toleration_problems(toleration, f"tolerations[{index}]", key_is_required=True)
 
 
 def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
@@ -48,21 +38,6 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
         if not any(covers(existing, toleration) for existing in patch.pod.body.tolerations or ()):
             patch.add_toleration(toleration)
     yield from ()
-
-
-def covers(existing: Toleration, wanted: Toleration) -> bool:
-    """Whether every taint that `wanted` tolerates is tolerated by `existing`, for as long."""
-    if existing.effect and existing.effect != wanted.effect:
-        return False
-    if existing.toleration_seconds is not None and existing.toleration_seconds != wanted.toleration_seconds:
-        return False
-    if not existing.key:
-        return existing.operator == "Exists"
-    if existing.key != wanted.key:
-        return False
-    if existing.operator == "Exists":
-        return True
-    return wanted.operator != "Exists" and (existing.value or "") == (wanted.value or "")
 
 
 RULE = Rule(

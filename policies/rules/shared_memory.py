@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from policies.finding import Finding, Severity
+from policies.gpus.resource_mapping import whole_gpus
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, Resources, Volume, VolumeMount
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity
-from policies.pods.requests import whole_gpus
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "shared-memory"

@@ -9,9 +9,9 @@ import click
 import msgspec
 
 from policies.finding import Finding
+from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
 from webhook.commands.output import Screen, counted
-from webhook.configuration.decoding import parts_of
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import EvaluatedFinding, Outcome
 from webhook.serving.review import plain_operations
@@ -238,7 +238,7 @@ def _pod_document(manifest: Manifest, pod: PodAnswer) -> dict[str, Any]:
 
 
 def _line_in(manifest: Manifest, finding: Finding) -> int:
-    return manifest.line_of(parts_of(finding.path))
+    return manifest.line_of(path_parts(finding.path))
 
 
 def place(manifest: Manifest, judged: EvaluatedFinding | None = None) -> str:

@@ -4,7 +4,6 @@ msgspec itself stops at the first error. This walks structs, lists and maps, and
 those of Kubernetes' field errors where it has one.
 """
 
-import re
 import types
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +13,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from webhook.configuration.yaml_documents import Parts
+from policies.pods.field_paths import Parts, field_path
 
 T = TypeVar("T")
 
@@ -27,7 +26,6 @@ _KINDS: dict[type, str] = {
     float: "a number",
 }
 REQUIRED = "Required value"
-_PART = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -38,26 +36,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        return dotted(self.parts)
-
-
-def dotted(parts: Parts) -> str:
-    """Return the path as text: `spec.rules.gpu-class.allowed[0]`, `hard[nvidia.com/gpu]`."""
-    text = ""
-    for part in parts:
-        if isinstance(part, int) or "." in part or "/" in part:
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
-
-
-def parts_of(path: str) -> Parts:
-    """Return the parts of a path that `dotted` wrote."""
-    return tuple(
-        int(bracketed) if bracketed.isdecimal() else bracketed or plain
-        for bracketed, plain in _PART.findall(path)
-    )
+        return field_path(self.parts)
 
 
 def decode(kind: type[T], data: Any, at: Parts, problems: list[Problem], *, strict: bool = True) -> T | None:

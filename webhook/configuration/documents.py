@@ -3,7 +3,6 @@
 `read_document` fills a `DocumentSet`; `check_references` checks what documents say about one another, once all have been read.
 """
 
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from hashlib import sha256
@@ -14,14 +13,16 @@ import msgspec
 from policies.gpus import classes
 from policies.gpus.classes import ClassCatalogue, GPUClass, GPUClassSpec
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
+from policies.pods.field_paths import Parts, path_parts
 from policies.pods.label_selector import LabelSelector
+from policies.pods.names import is_dns_label, is_dns_subdomain
 from policies.policy import Exemption, Match, Policy, PolicySpec, TemplateMode
 from policies.quota import spec as quota
 from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
-from webhook.configuration.decoding import REQUIRED, Problem, decode, parts_of, suggestion, unsupported
-from webhook.configuration.yaml_documents import Parts, YamlDocument
+from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
+from webhook.configuration.yaml_documents import YamlDocument
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
@@ -30,8 +31,6 @@ POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMa
 SELECTOR, PAUSE = "namespaceSelector", "pausedUntil"
 KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
 T = TypeVar("T")
-NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -179,7 +178,7 @@ def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
         problems.append(Problem(("kind",), unsupported(kind, list(KINDS))))
         return None
     envelope = decode(_Document, data, (), problems)
-    if envelope is not None and not NAME.fullmatch(envelope.metadata.name):
+    if envelope is not None and not is_dns_subdomain(envelope.metadata.name):
         problems.append(Problem(("metadata", "name"), "must consist of lower case letters, digits, - and ."))
         return None
     if envelope is not None and not _is_well_placed(envelope, problems):
@@ -198,7 +197,7 @@ def _is_well_placed(envelope: _Document, problems: list[Problem]) -> bool:
     else:
         if metadata.namespace is None:
             problems.append(Problem(("metadata", "namespace"), REQUIRED))
-        elif not NAMESPACE.fullmatch(metadata.namespace):
+        elif not is_dns_label(metadata.namespace):
             problems.append(
                 Problem(
                     ("metadata", "namespace"), "must consist of at most 63 lower case letters, digits and -"
@@ -230,7 +229,7 @@ def _read_class(
     if spec is None:
         return
     name = document.metadata.name
-    problems.extend(Problem(parts_of(path), text) for path, text in classes.problems(name, spec))
+    problems.extend(Problem(path_parts(path), text) for path, text in classes.problems(name, spec))
     collected.classes[name] = GPUClass.of(name, spec)
 
 
@@ -240,7 +239,7 @@ def _read_resource_mapping(
     spec = decode(ResourceMappingSpec, document.spec, ("spec",), problems)
     if spec is None:
         return
-    problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
+    problems.extend(Problem(("spec", *path_parts(path)), text) for path, text in spec.problems())
     collected.resource_mappings[document.metadata.name] = spec
 
 
@@ -250,7 +249,7 @@ def _read_quota(
     spec = decode(QuotaSpec, document.spec, ("spec",), problems)
     if spec is None:
         return
-    problems.extend(Problem(("spec", *parts_of(path)), text) for path, text in spec.problems())
+    problems.extend(Problem(("spec", *path_parts(path)), text) for path, text in spec.problems())
     collected.quotas[document.metadata.namespace or ""] = spec
 
 
@@ -293,7 +292,7 @@ def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleO
             continue
         options = decode(rule.options, data, at, problems)
         if options is not None:
-            found = [Problem((*at, *parts_of(path)), text) for path, text in options.problems()]
+            found = [Problem((*at, *path_parts(path)), text) for path, text in options.problems()]
             problems.extend(found)
             if not found:
                 rules[rule_id] = options
@@ -341,7 +340,7 @@ def unknown_rule(rule_id: str) -> str:
 def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Problem]) -> None:
     if selector is not None:
         where = (*at, SELECTOR)
-        problems.extend(Problem((*where, *parts_of(path)), text) for path, text in selector.problems())
+        problems.extend(Problem((*where, *path_parts(path)), text) for path, text in selector.problems())
 
 
 def check_references(
@@ -351,7 +350,7 @@ def check_references(
     if CLASS not in collected.unreadable:
         for place, at, options in map(msgspec.structs.astuple, collected.references):
             collected.problems.extend(
-                place.problem(Problem((*at, *parts_of(path)), message))
+                place.problem(Problem((*at, *path_parts(path)), message))
                 for path, message in options.class_problems(catalogue)
             )
     for namespace, spec in collected.quotas.items():

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import yaml
 
+from policies.pods.field_paths import Parts
+
 ALIAS_LIMIT = 4 * 1024 * 1024
 """Characters and values that aliases may add to a document; the API server takes at most 3 MiB of an object."""
 
 DEPTH_LIMIT = 200
 """Values inside values; no schema of the API comes near it."""
-
-Parts = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(?:0[bB][01]+|0[oO]?[0-7]+|0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)")

@@ -14,7 +14,8 @@ from importlib.metadata import version
 import msgspec
 
 from policies.pods.annotations import CANARY, CANARY_ANSWER
-from policies.pods.patch import Operation, pointer
+from policies.pods.field_paths import json_pointer
+from policies.pods.patch import Operation
 from policies.pods.pod import Pod
 from policies.rule import Mode
 from webhook.serving.engine import Decision
@@ -109,6 +110,6 @@ def add_canary_trace(
     response = msgspec.structs.replace(response, warnings=(mark.text(), *(response.warnings or ())))
     if patched or not patch or not response.allowed:
         return response
-    proof = Operation("add", pointer("metadata", "annotations", CANARY_ANSWER), nonce)
+    proof = Operation("add", json_pointer("metadata", "annotations", CANARY_ANSWER), nonce)
     operations = encode_operations([*decision.operations, proof])
     return msgspec.structs.replace(response, patch=operations, patch_type="JSONPatch")

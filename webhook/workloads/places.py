@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from policies.pods.field_paths import Parts, field_path, path_parts
 from policies.pods.pod import Pod, decode_pod
-from webhook.configuration.decoding import Problem, dotted, parts_of
-from webhook.configuration.yaml_documents import Parts
+from webhook.configuration.decoding import Problem
 from webhook.workloads.kinds import WORKLOADS, ContainerResources, Form, Spec, Template, Whole
 
 MOST_PLACES = 200
@@ -36,7 +36,7 @@ class PodPlace(msgspec.Struct, frozen=True):
         return self.at
 
     def located(self, path: str) -> str:
-        return dotted(self.parts(parts_of(path)))
+        return field_path(self.parts(path_parts(path)))
 
     def replaced(self, whole: dict[str, Any], pod: dict[str, Any]) -> Any:
         """Return the object with this pod in the place of what it was."""
@@ -149,7 +149,7 @@ def _spec(form: Spec, whole: dict[str, Any], at: Parts, data: dict[str, Any]) ->
     spec = dict(data)
     origins: dict[Parts, Parts] = {("spec",): at}
     if form.defaults:
-        outer = parts_of(form.defaults)
+        outer = path_parts(form.defaults)
         for key in _DEFAULTS:
             value = _value(whole, (*outer, key))
             if spec.get(key) is None and value is not None:
@@ -173,7 +173,7 @@ def _members(form: Spec, data: dict[str, Any]) -> Iterator[tuple[Parts, Any]]:
     for name in form.container:
         yield (name,), data.get(name)
     for path in form.containers:
-        parts = parts_of(path)
+        parts = path_parts(path)
         listed = _value(data, parts)
         yield from (
             ((*parts, index), item) for index, item in enumerate(listed if isinstance(listed, list) else ())

@@ -9,8 +9,11 @@ from policies.gpus.resource_mapping import (
     Measure,
     ResourceMapping,
     ResourceMappingSpec,
+    gpu_requests,
+    whole_gpus,
 )
-from tests.builders import JSON, pod, view
+from tests.builders import JSON, container, pod, view
+from tests.builders import RESOURCE_MAPPING as BUILT_IN
 
 PATTERNS = (
     DeviceClassPattern(pattern="gpu.nvidia.com", resource="nvidia.com/gpu"),
@@ -99,3 +102,27 @@ def test_the_digest_tells_vocabularies_apart() -> None:
 
     assert RESOURCE_MAPPING.digest == ResourceMapping((ResourceMappingSpec(device_classes=PATTERNS),)).digest
     assert RESOURCE_MAPPING.digest != other.digest
+
+
+def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
+    document = pod(
+        container(resources={"limits": {"nvidia.com/gpu": 0, "amd.com/gpu": 1, "example.com/dongle": 1}}),
+    )
+
+    requests = gpu_requests(view(document), BUILT_IN)
+
+    assert {resource.name: str(quantity) for resource, quantity in requests.items()} == {"amd.com/gpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "want"),
+    [
+        pytest.param({"nvidia.com/gpu": "4"}, 4, id="whole-cards"),
+        pytest.param({"nvidia.com/mig-1g.10gb": "4"}, 0, id="slices-are-no-cards"),
+        pytest.param({"nvidia.com/gpu.shared": "1"}, 0, id="shares-are-no-cards"),
+        pytest.param({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"}, 2, id="memory-beside-cards"),
+        pytest.param({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, 2, id="two-vendors"),
+    ],
+)
+def test_whole_gpus(limits: dict[str, str], want: int) -> None:
+    assert whole_gpus(view(pod(container(resources={"limits": limits}))), BUILT_IN) == want

@@ -5,7 +5,7 @@ import pytest
 from policies.models.estimate import ModelShape, Phase, Precision
 from policies.models.memory import ModelNeed, advice, model_need, model_shape
 from policies.pods.annotations import BadAnnotation
-from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
+from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
 
 PREFIX = "gpu-admission.dev/model-"
 
@@ -142,7 +142,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     ],
 )
 def test_need(document: JSON, words: str, fits: list[str]) -> None:
-    need = model_need(view(document), context())
+    need = model_need(view(document), RESOURCE_MAPPING)
 
     assert isinstance(need, ModelNeed)
     assert need.words == words
@@ -170,7 +170,7 @@ def test_need(document: JSON, words: str, fits: list[str]) -> None:
     ],
 )
 def test_need_that_nobody_can_tell(document: JSON) -> None:
-    assert model_need(view(document), context()) is None
+    assert model_need(view(document), RESOURCE_MAPPING) is None
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_need_that_nobody_can_tell(document: JSON) -> None:
     ],
 )
 def test_advice(params: str, sizes: tuple[int, ...], want: str) -> None:
-    need = model_need(view(declaring(gpu_container(), params=params)), context())
+    need = model_need(view(declaring(gpu_container(), params=params)), RESOURCE_MAPPING)
 
     assert isinstance(need, ModelNeed)
     assert advice(need, [gpu_class(f"of-{size}", "some", size) for size in sizes]) == want

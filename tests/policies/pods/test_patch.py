@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policies.pods.patch import PodPatch, describe_toleration, pointer
+from policies.pods.patch import PodPatch
 from policies.pods.pod import (
     Container,
     ContainerPlace,
@@ -428,38 +428,6 @@ def test_fork_leaves_the_draft_alone() -> None:
     assert len(fork.changes) == 1
     assert patch.changes == []
     assert patch.pod == view(document)
-
-
-@pytest.mark.parametrize(
-    ("parts", "want"),
-    [
-        pytest.param(("spec", "tolerations", "-"), "/spec/tolerations/-", id="plain"),
-        pytest.param(("limits", "nvidia.com/gpu"), "/limits/nvidia.com~1gpu", id="slash"),
-        pytest.param(("a~b", "c~1d"), "/a~0b/c~01d", id="tilde-first-then-slash"),
-        pytest.param(("containers", 0), "/containers/0", id="index"),
-        pytest.param((), "", id="whole-document"),
-    ],
-)
-def test_pointer(parts: tuple[str | int, ...], want: str) -> None:
-    assert pointer(*parts) == want
-
-
-@pytest.mark.parametrize(
-    ("toleration", "want"),
-    [
-        pytest.param(
-            Toleration(key="dedicated", value="ml", effect="NoSchedule"),
-            "dedicated=ml:NoSchedule",
-            id="value",
-        ),
-        pytest.param(
-            Toleration(key="nvidia.com/gpu", operator="Exists"), "nvidia.com/gpu", id="every-effect"
-        ),
-        pytest.param(Toleration(operator="Exists", effect="NoExecute"), "*:NoExecute", id="every-key"),
-    ],
-)
-def test_describe_toleration(toleration: Toleration, want: str) -> None:
-    assert describe_toleration(toleration) == want
 
 
 def test_two_verbs_with_a_place_that_was_looked_up_once() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from policies.pods.quantity import QuantityError
-from policies.pods.requests import gpu_requests, pod_requests, whole_gpus
-from tests.builders import JSON, RESOURCE_MAPPING, container, gpu_container, pod, view
+from policies.pods.requests import pod_requests
+from tests.builders import JSON, container, gpu_container, pod, view
 
 
 def sidecar(quantity: Any, name: str) -> JSON:
@@ -99,27 +99,3 @@ def test_pod_requests(document: JSON, want: dict[str, str]) -> None:
 def test_what_is_no_quantity_is_never_counted_as_nothing() -> None:
     with pytest.raises(QuantityError, match='"many"'):
         pod_requests(view(pod(gpu_container("many"))))
-
-
-def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
-    document = pod(
-        container(resources={"limits": {"nvidia.com/gpu": 0, "amd.com/gpu": 1, "example.com/dongle": 1}}),
-    )
-
-    requests = gpu_requests(view(document), RESOURCE_MAPPING)
-
-    assert {resource.name: str(quantity) for resource, quantity in requests.items()} == {"amd.com/gpu": "1"}
-
-
-@pytest.mark.parametrize(
-    ("limits", "want"),
-    [
-        pytest.param({"nvidia.com/gpu": "4"}, 4, id="whole-cards"),
-        pytest.param({"nvidia.com/mig-1g.10gb": "4"}, 0, id="slices-are-no-cards"),
-        pytest.param({"nvidia.com/gpu.shared": "1"}, 0, id="shares-are-no-cards"),
-        pytest.param({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"}, 2, id="memory-beside-cards"),
-        pytest.param({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, 2, id="two-vendors"),
-    ],
-)
-def test_whole_gpus(limits: dict[str, str], want: int) -> None:
-    assert whole_gpus(view(pod(container(resources={"limits": limits}))), RESOURCE_MAPPING) == want

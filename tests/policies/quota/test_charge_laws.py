@@ -6,9 +6,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, gpu_requests
 from policies.pods.quantity import NANO, QuantityError
-from policies.pods.requests import gpu_requests
 from policies.quota import amounts as vector
 from policies.quota.amounts import CLASSES as BY_CLASS
 from policies.quota.amounts import GPUS, RESOURCES, Vector

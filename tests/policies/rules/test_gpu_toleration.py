@@ -6,7 +6,7 @@ import pytest
 
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
-from policies.rules.gpu_toleration import NVIDIA_GPU, Options, covers, mutate
+from policies.rules.gpu_toleration import NVIDIA_GPU, Options, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
 
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -79,44 +79,6 @@ def test_tolerations(document: JSON, options: Options, want: list[JSON] | None) 
 
     assert once["spec"].get("tolerations") == want
     assert run(once, options) == once  # reinvocation changes nothing
-
-
-@pytest.mark.parametrize(
-    ("existing", "want"),
-    [
-        pytest.param(Toleration(key="a", operator="Exists", effect="NoSchedule"), True, id="same"),
-        pytest.param(Toleration(key="a", operator="Exists"), True, id="every-effect"),
-        pytest.param(Toleration(operator="Exists"), True, id="every-taint"),
-        pytest.param(
-            Toleration(operator="Exists", effect="NoExecute"), False, id="every-key-of-another-effect"
-        ),
-        pytest.param(Toleration(key="a", operator="Exists", effect="NoExecute"), False, id="another-effect"),
-        pytest.param(Toleration(key="b", operator="Exists"), False, id="another-key"),
-        pytest.param(Toleration(key="a", value="x", effect="NoSchedule"), False, id="one-value-only"),
-        pytest.param(Toleration(value=""), False, id="no-key-and-no-exists"),
-        pytest.param(
-            Toleration(key="a", operator="Exists", toleration_seconds=60), False, id="for-a-while-only"
-        ),
-    ],
-)
-def test_covers_exists(existing: Toleration, want: bool) -> None:
-    assert covers(existing, Toleration(key="a", operator="Exists", effect="NoSchedule")) is want
-
-
-@pytest.mark.parametrize(
-    ("existing", "want"),
-    [
-        pytest.param(
-            Toleration(key="a", value="x", effect="NoSchedule"), True, id="operator-equal-is-the-default"
-        ),
-        pytest.param(Toleration(key="a", operator="Equal", value="x"), True, id="every-effect"),
-        pytest.param(Toleration(key="a", operator="Exists"), True, id="every-value"),
-        pytest.param(Toleration(key="a", operator="Equal", value="y"), False, id="another-value"),
-        pytest.param(Toleration(key="a", effect="NoSchedule"), False, id="empty-value"),
-    ],
-)
-def test_covers_equal(existing: Toleration, want: bool) -> None:
-    assert covers(existing, Toleration(key="a", operator="Equal", value="x", effect="NoSchedule")) is want
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from webhook.configuration.decoding import Problem, decode, dotted, parts_of, suggestion, unsupported
-from webhook.configuration.yaml_documents import Parts
+from webhook.configuration.decoding import Problem, decode, suggestion, unsupported
 
 
 class Colour(Enum):
@@ -161,22 +160,6 @@ def test_problems_start_at_the_given_path() -> None:
     decode(Outer, {"share": "x"}, ("spec", "rules", "gpu-class"), found)
 
     assert [problem.path for problem in found] == ["spec.rules.gpu-class.share"]
-
-
-@pytest.mark.parametrize(
-    ("parts", "text"),
-    [
-        pytest.param((), "", id="nothing"),
-        pytest.param(("spec", "rules", "gpu-class", "allowed", 0), "spec.rules.gpu-class.allowed[0]", id="index"),
-        pytest.param(("limits", "nvidia.com/gpu"), "limits[nvidia.com/gpu]", id="resource-name"),
-        pytest.param(("items", 3, "metadata", "labels", "a.b"), "items[3].metadata.labels[a.b]", id="label"),
-        pytest.param(("migProfiles", "1g.10gb", "perGPU"), "migProfiles[1g.10gb].perGPU", id="profile"),
-        pytest.param((0, 1), "[0][1]", id="indices-only"),
-    ],
-)  # fmt: skip
-def test_paths_as_people_write_them(parts: Parts, text: str) -> None:
-    assert dotted(parts) == text
-    assert parts_of(text) == parts
 
 
 def test_suggestion() -> None:

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.pods.field_paths import path_parts
 from tests.builders import JSON, gpu_container
-from webhook.configuration.decoding import Problem, parts_of
+from webhook.configuration.decoding import Problem
 from webhook.workloads.kinds import WORKLOADS, Whole
 from webhook.workloads.places import MOST_PLACES, PodPlace, pod_places, workload_pods
 
@@ -294,4 +295,4 @@ def test_what_changes_in_a_pod_made_of_several_parts_is_put_where_each_is() -> N
 def test_what_is_nowhere_in_the_object_is_told_of_the_whole() -> None:
     (place,) = found("trainer.kubeflow.org", "TrainJob", at("spec.trainer.resourcesPerNode", {}))
 
-    assert place.parts(parts_of("spec.nodeSelector")) == parts_of("spec.trainer.resourcesPerNode")
+    assert place.parts(path_parts("spec.nodeSelector")) == path_parts("spec.trainer.resourcesPerNode")

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
+from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
-from webhook.configuration.decoding import Problem, decode, dotted
-from webhook.configuration.yaml_documents import Parts, YamlDocument, YamlError, load_documents
+from webhook.configuration.decoding import Problem, decode
+from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 from webhook.serving import claim_templates, resource_quotas
 from webhook.workloads.kinds import has_pods, is_pod
 from webhook.workloads.places import PodPlace, pod_places, whole_pod
@@ -59,7 +60,7 @@ class ManifestPod(msgspec.Struct, frozen=True):
     @property
     def path(self) -> str:
         """Where it is in the object: `spec.template` for a Deployment, nothing for a Pod."""
-        return dotted(self.place.at)
+        return field_path(self.place.at)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,7 +260,7 @@ class _Reader:
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
         whole = (*at, *parts)
         line = self._document.line_of(whole)
-        self._found.problems.append(ManifestProblem(self._file, line, dotted(whole), message))
+        self._found.problems.append(ManifestProblem(self._file, line, field_path(whole), message))
 
 
 def as_stored(value: Any, field: str = "") -> Any:

@@ -9,6 +9,7 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import ANY, RULE_ID, is_covered
 from policies.pods.annotations import GPU_CLASS
+from policies.pods.field_paths import annotation_path
 from policies.rules.gpu_class import Options
 from webhook.tools.export import pinning
 from webhook.tools.export.cel import (
@@ -65,7 +66,7 @@ def pieces(resource_mapping: ResourceMapping, options: Options, catalogue: Class
 
 
 def _about_annotation(message: str, words: str) -> str:
-    path = text(f"metadata.annotations[{GPU_CLASS}]")
+    path = text(annotation_path(GPU_CLASS))
     return sentence(path, message, RULE_ID, value=shown_value("n"), remedy=text(words))
 
 

@@ -7,7 +7,7 @@ import msgspec
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
-from policies.rules.gpu_toleration import covers
+from policies.pods.tolerations import covers
 from webhook.tools.export import pinning
 from webhook.tools.export.cel import NOT_A_MIRROR_POD, POD, may_ask, pod_asks, text, texts
 from webhook.tools.export.objects import PODS, Injection

@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.pods.pod import Toleration
+from policies.pods.label_selector import LabelSelector
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import Result, result_of
 from webhook.tools.doctor.checks.configurations import excluded_by_name
-from webhook.tools.doctor.checks.neighbours import selects
-from webhook.tools.doctor.checks.nodes import told, tolerates
+from webhook.tools.doctor.checks.nodes import told
 from webhook.tools.doctor.registry import CHECKS
 from webhook.tools.doctor.wanted import wanted
 
@@ -379,37 +378,6 @@ def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -
     assert "has the taint ml:NoSchedule" in found[0].message
 
 
-@pytest.mark.parametrize(
-    ("toleration", "taint", "want"),
-    [
-        pytest.param(
-            {"key": "a", "operator": "Exists"},
-            {"key": "a", "value": "b", "effect": "NoSchedule"},
-            True,
-            id="exists",
-        ),
-        pytest.param(
-            {"key": "a", "value": "b"}, {"key": "a", "value": "b", "effect": "NoSchedule"}, True, id="equal"
-        ),
-        pytest.param(
-            {"key": "a", "value": "c"},
-            {"key": "a", "value": "b", "effect": "NoSchedule"},
-            False,
-            id="another-value",
-        ),
-        pytest.param(
-            {"key": "a", "operator": "Exists", "effect": "NoExecute"},
-            {"key": "a", "effect": "NoSchedule"},
-            False,
-            id="another-effect",
-        ),
-        pytest.param({"operator": "Exists"}, {"key": "a", "effect": "NoSchedule"}, True, id="everything"),
-    ],
-)
-def test_tolerates(toleration: dict[str, str], taint: dict[str, str], want: bool) -> None:
-    assert tolerates(msgspec.convert(toleration, Toleration), msgspec.convert(taint, Toleration)) is want
-
-
 NAME = "kubernetes.io/metadata.name"
 
 
@@ -451,7 +419,7 @@ NAME = "kubernetes.io/metadata.name"
 def test_selectors(
     selector: dict[str, Any], labels: dict[str, str], selected: bool, excluded: frozenset[str] | None
 ) -> None:
-    assert selects(selector, labels) is selected
+    assert msgspec.convert(selector, LabelSelector).matches(labels) is selected
     assert excluded_by_name(selector) == excluded
 
 

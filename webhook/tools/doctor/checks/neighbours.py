@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import decode_pod
 from webhook.tools.doctor.check import Check, Finding, Severity, Told
 from webhook.tools.doctor.checks.configurations import APPLY, READS, excluded_by_name, place
@@ -55,7 +56,7 @@ def _unseen(cluster: Cluster) -> Iterator[Told]:
     if entry is None:
         return
     resource_mapping = cluster.resource_mapping
-    selector = entry.get("namespaceSelector") or {}
+    selector = msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector)
     meant = (
         wanted(cluster.names.namespace).configurations[MUTATING][PODS_ENTRY].get("namespaceSelector") or {}
     )
@@ -68,7 +69,7 @@ def _unseen(cluster: Cluster) -> Iterator[Told]:
 
     for namespace in cluster.items("/api/v1/namespaces"):
         name, labels = namespace["metadata"]["name"], namespace["metadata"].get("labels") or {}
-        if name in expected or selects(selector, labels):
+        if name in expected or selector.matches(labels):
             continue
         pods = cluster.listed(f"/api/v1/namespaces/{name}/pods", gpu_pod)
         if pods:
@@ -80,22 +81,6 @@ def _unseen(cluster: Cluster) -> Iterator[Told]:
                 remedy=f"take {name} out of the selector (webhooks.excludedNamespaces of the chart), unless it is the GPU stack; "
                 f"or {APPLY}",
             )
-
-
-def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a label selector, as JSON, takes an object with these labels."""
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(_meets(labels, each) for each in selector.get("matchExpressions") or ())
-
-
-def _meets(labels: Mapping[str, str], expression: Mapping[str, Any]) -> bool:
-    key, values = expression["key"], expression.get("values") or ()
-    if expression["operator"] == "In":
-        return labels.get(key) in values
-    if expression["operator"] == "NotIn":
-        return labels.get(key) not in values
-    return (key in labels) is (expression["operator"] == "Exists")
 
 
 CHECKS = (

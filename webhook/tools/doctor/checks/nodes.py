@@ -12,6 +12,7 @@ from policies.placement.nodes import NodeFacts, NodePool
 from policies.placement.pinning import classes_of_label
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
+from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Phase
 from policies.rules import gpu_class, gpu_toleration
@@ -84,7 +85,7 @@ def _taints(cluster: Cluster) -> Iterator[Told]:
         offered = tolerations.of_node(classes_of_node(node.labels, classes))
         for taint in _lasting(node):
             if taint.effect in KEEPS_AWAY and not any(tolerates(each, taint) for each in offered):
-                refused[_shown(taint)].append(node.name)
+                refused[describe_toleration(taint)].append(node.name)
     for taint_text, names in sorted(refused.items()):
         key = taint_text.partition("=")[0].partition(":")[0]
         yield Finding(
@@ -100,7 +101,7 @@ def _taints(cluster: Cluster) -> Iterator[Told]:
     ]
     taints = [taint for node in cluster.nodes for taint in node.taints]
     for owner, each in owners:
-        idle = [_shown(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
+        idle = [describe_toleration(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
         if idle and not _is_made_on_demand(cluster, owner):
             yield Finding(
                 id="toleration-without-taint",
@@ -109,22 +110,6 @@ def _taints(cluster: Cluster) -> Iterator[Told]:
                 message=f"tolerates {', '.join(idle)}, a taint that no node has",
                 remedy="correct its spelling, taint the nodes that were meant, or take it out",
             )
-
-
-def tolerates(toleration: Toleration, taint: Toleration) -> bool:
-    """Whether a pod with the toleration may run in spite of the taint (k8s.io/api core/v1 Toleration)."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and (toleration.value or "") == (taint.value or "")
-
-
-def _shown(taint: Toleration) -> str:
-    value = f"={taint.value}" if taint.value else ""
-    return f"{taint.key}{value}" + (f":{taint.effect}" if taint.effect else "")
 
 
 def _labels(cluster: Cluster) -> Iterator[Told]:

@@ -1,0 +1,42 @@
+"""Field paths as Kubernetes prints them (`field.Path` of k8s.io/apimachinery), and JSON pointers.
+
+`spec.containers[0].resources.limits[nvidia.com/gpu]`: indices, and keys with a dot or a slash, stand in brackets without quotes.
+"""
+
+import re
+
+Parts = tuple[str | int, ...]
+"""A path as keys and indices."""
+
+ANNOTATIONS = "metadata.annotations"
+
+_PART = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
+
+
+def field_path(parts: Parts) -> str:
+    """Return the path of the parts: `spec.rules.gpu-class.allowed[0]`, `hard[nvidia.com/gpu]`."""
+    text = ""
+    for part in parts:
+        if isinstance(part, int) or "." in part or "/" in part:
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def path_parts(path: str) -> Parts:
+    """Return the parts of a path in the form that `field_path` writes."""
+    return tuple(
+        int(bracketed) if bracketed.isdecimal() else bracketed or plain
+        for bracketed, plain in _PART.findall(path)
+    )
+
+
+def annotation_path(key: str) -> str:
+    """Return the path of an annotation: `metadata.annotations[gpu-admission.dev/gpu-class]`."""
+    return f"{ANNOTATIONS}[{key}]"
+
+
+def json_pointer(*parts: str | int) -> str:
+    """Return the JSON pointer of the parts, escaped as RFC 6901 says (`nvidia.com/gpu` → `nvidia.com~1gpu`)."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

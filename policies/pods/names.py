@@ -1,0 +1,52 @@
+"""The grammar of Kubernetes names and labels (k8s.io/apimachinery `pkg/util/validation`, v0.36.3)."""
+
+import re
+
+_LABEL_LENGTH = 63
+_SUBDOMAIN_LENGTH = 253
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(rf"{_DNS_LABEL.pattern}(\.{_DNS_LABEL.pattern})*")
+_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+
+
+def is_dns_label(name: str) -> bool:
+    """Whether a Namespace or a Service could have that name (`IsDNS1123Label`)."""
+    return len(name) <= _LABEL_LENGTH and _DNS_LABEL.fullmatch(name) is not None
+
+
+def is_dns_subdomain(name: str) -> bool:
+    """Whether most objects could have that name: a Secret, a claim, a DeviceClass (`IsDNS1123Subdomain`)."""
+    return len(name) <= _SUBDOMAIN_LENGTH and _DNS_SUBDOMAIN.fullmatch(name) is not None
+
+
+def is_class_name(name: str) -> bool:
+    """Whether a GPUClass or a family could have that name: the name of an object that is also the value of a node label."""
+    return len(name) <= _LABEL_LENGTH and is_dns_subdomain(name)
+
+
+def is_qualified_name(key: str) -> bool:
+    """Whether it is `[DNS subdomain/]name`, as the key of a label, taint or annotation is (`IsQualifiedName`)."""
+    prefix, slash, name = key.rpartition("/")
+    return (not slash or is_dns_subdomain(prefix)) and bool(name) and is_label_value(name)
+
+
+def is_resource_name(name: str) -> bool:
+    """Whether an extended resource could have that name: a qualified name with a prefix."""
+    return "/" in name and is_qualified_name(name)
+
+
+def is_label_value(value: str) -> bool:
+    """Whether a label could have that value; an empty one is valid (`IsValidLabelValue`)."""
+    return not value or (len(value) <= _LABEL_LENGTH and _QUALIFIED_NAME.fullmatch(value) is not None)
+
+
+def is_variable_name(name: str) -> bool:
+    """Whether a shell can read an environment variable of that name (`IsCIdentifier`)."""
+    return _VARIABLE_NAME.fullmatch(name) is not None
+
+
+def is_data_key(key: str) -> bool:
+    """Whether a Secret or a ConfigMap could have that key (`IsConfigMapKey`)."""
+    return len(key) <= _SUBDOMAIN_LENGTH and _DATA_KEY.fullmatch(key) is not None and key not in {".", ".."}

@@ -1,0 +1,75 @@
+"""Tolerations and taints: what a toleration tolerates, when one covers another, and which are valid.
+
+A taint is a `Toleration` without an operator: key, value and effect.
+"""
+
+from collections.abc import Iterator
+
+from policies.pods.names import is_label_value, is_qualified_name
+from policies.pods.pod import Toleration
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def tolerates(toleration: Toleration, taint: Toleration) -> bool:
+    """Whether a pod with the toleration may run in spite of the taint (`ToleratesTaint`, k8s.io/api core/v1)."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    return _tolerates_key_and_value(toleration, taint)
+
+
+def covers(existing: Toleration, wanted: Toleration) -> bool:
+    """Whether `existing` tolerates every taint that `wanted` tolerates, and for as long."""
+    if existing.toleration_seconds is not None and existing.toleration_seconds != wanted.toleration_seconds:
+        return False
+    return tolerates(existing, wanted) and (wanted.operator != "Exists" or existing.operator == "Exists")
+
+
+def overlaps(one: Toleration, other: Toleration) -> bool:
+    """Whether some taint that `other` names is tolerated by `one`; an effect left out on either side is any effect."""
+    if one.effect and other.effect and one.effect != other.effect:
+        return False
+    has_any_value = other.operator == "Exists" and bool(one.key) and one.key == other.key
+    return has_any_value or _tolerates_key_and_value(one, other)
+
+
+def _tolerates_key_and_value(toleration: Toleration, taint: Toleration) -> bool:
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and (toleration.value or "") == (taint.value or "")
+
+
+def toleration_problems(
+    toleration: Toleration, path: str, *, key_is_required: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield (path, sentence) for everything that the API server would refuse about a toleration of a pod.
+
+    key_is_required: refuse also what the API server takes, a toleration of every taint there is.
+    """
+    operator = toleration.operator or "Equal"
+    if operator not in {"Exists", "Equal"}:
+        yield f"{path}.operator", f'"{operator}" must be Exists or Equal'
+    if not toleration.key and key_is_required:
+        yield f"{path}.key", "is required: a toleration without a key tolerates every taint"
+    elif not toleration.key and operator != "Exists":
+        yield f"{path}.key", "is required unless operator is Exists"
+    elif toleration.key and not is_qualified_name(toleration.key):
+        yield f"{path}.key", f'"{toleration.key}" is not a valid taint key'
+    if operator == "Exists" and toleration.value:
+        yield f"{path}.value", "must be empty when operator is Exists"
+    if toleration.value and not is_label_value(toleration.value):
+        yield f"{path}.value", f'"{toleration.value}" is not a valid taint value'
+    if toleration.effect and toleration.effect not in _EFFECTS:
+        yield f"{path}.effect", f'"{toleration.effect}" must be one of {", ".join(_EFFECTS)}'
+    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+        yield f"{path}.tolerationSeconds", "is allowed only with effect NoExecute"
+
+
+def describe_toleration(toleration: Toleration) -> str:
+    """Return a toleration or a taint as kubectl prints it: `dedicated=ml-workloads:NoSchedule`, `nvidia.com/gpu:NoSchedule`."""
+    text = toleration.key or "*"
+    if toleration.value:
+        text += f"={toleration.value}"
+    return f"{text}:{toleration.effect}" if toleration.effect else text
