@@ -149,11 +149,9 @@ def test_names_cannot_steer_the_terminal() -> None:
     ("templates", "want"),
     [
         pytest.param(
-            "warn", "the Deployment itself is let in with a warning; its pods are refused", id="warn"
+            "warn", "the Deployment itself is admitted with a warning; its pods are denied", id="warn"
         ),
-        pytest.param(
-            "enforce", "the Deployment itself is refused (policy: templates: enforce)", id="enforce"
-        ),
+        pytest.param("enforce", "the Deployment itself is denied (policy: templates: enforce)", id="enforce"),
     ],
 )
 def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, want: str) -> None:
@@ -360,8 +358,10 @@ def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
     [
         pytest.param([], "Missing option '-f' / '--filename'", id="nothing-to-check"),
         pytest.param(["-f", "-", "-o", "xml"], "'xml' is not one of", id="unknown-output"),
-        pytest.param(["-f", "-", "--now", "soon"], '"soon" is no time', id="no-time"),
-        pytest.param(["-f", "-", "--now", "2027-01-01T00:00:00"], "has no time zone", id="time-without-zone"),
+        pytest.param(["-f", "-", "--now", "soon"], '"soon" is not a valid time', id="no-time"),
+        pytest.param(
+            ["-f", "-", "--now", "2027-01-01T00:00:00"], "must have a time zone", id="time-without-zone"
+        ),
         pytest.param(["-f", "-", "pod.yaml"], "unexpected extra argument", id="stray-argument"),
     ],
 )
