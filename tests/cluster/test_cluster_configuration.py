@@ -312,11 +312,11 @@ def test_resume_ends_a_pause(served: Served) -> None:
 
     done = run_pause(served.plane, command="resume")
 
-    assert done.stdout == f"policy default holds again; it was paused until {stored['spec']['pausedUntil']}\n"
+    assert done.stdout == f"policy default resumed; it was paused until {stored['spec']['pausedUntil']}\n"
     assert eventually(served.refuses_two_gpus)
     stored = served.client.get(f"/apis/{API_VERSION}/gpupolicies/default")[1]
     assert "gpu-admission.dev/paused-by" not in stored["metadata"].get("annotations", {})
-    assert run_pause(served.plane, command="resume").stdout == "nothing is paused\n"
+    assert run_pause(served.plane, command="resume").stdout == "no policy is paused\n"
 
 
 def test_everything_wrong_with_a_pause_is_told_at_once(served: Served) -> None:
@@ -327,8 +327,8 @@ def test_everything_wrong_with_a_pause_is_told_at_once(served: Served) -> None:
     assert done.exit_code == 2
     assert done.stderr.splitlines() == [
         'error: --for: "25h" is not more than nothing and at most 24h; pause again if it takes longer',
-        "error: --reason is missing: say why, for whoever finds the pause",
-        "error: there is no GPUPolicy defualt; there are default",
+        "error: --reason: Required value: why the policy is paused",
+        'error: GPUPolicy not found: "defualt": must be one of default',
     ]
 
 

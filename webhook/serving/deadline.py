@@ -12,7 +12,7 @@ DEFAULT_SECONDS = 10.0
 LONGEST_SECONDS = 30.0
 """Maximum of `timeoutSeconds`."""
 
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?:ns|us|µs|μs|ms|s|m|h))+")
+_DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{0,9})?(?:ns|us|µs|μs|ms|s|m|h))+")
 """Go's units. durationpy also reads days to years, other digits than ASCII, and whatever stands between two parts."""
 
 

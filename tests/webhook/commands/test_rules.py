@@ -76,7 +76,9 @@ def test_phases_follow_from_what_a_rule_does() -> None:
 
     for rule in RULES:
         assert ("mutate" in shown[rule.id]) is (rule.mutate is not None or rule.check_before_mutation)
-        assert ("update" in shown[rule.id]) is rule.on_update
+        assert ("update" in shown[rule.id]) is (rule.on_update or rule.id == "gpu-quota")
+        assert ("templates" in shown[rule.id]) is (rule.id != "gpu-quota")
+    assert shown["gpu-quota"] == ["validate", "update"]
 
 
 def test_an_unknown_rule() -> None:
