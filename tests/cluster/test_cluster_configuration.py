@@ -326,7 +326,7 @@ def test_everything_wrong_with_a_pause_is_told_at_once(served: Served) -> None:
 
     assert done.exit_code == 2
     assert done.stderr.splitlines() == [
-        'error: --for: "25h" is not more than nothing and at most 24h; pause again if it takes longer',
+        'error: --for: "25h" must be more than 0 and at most 24h; a pause can be renewed',
         "error: --reason: Required value: why the policy is paused",
         'error: GPUPolicy not found: "defualt": must be one of default',
     ]

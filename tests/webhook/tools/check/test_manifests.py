@@ -176,15 +176,15 @@ def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("- 1\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="list"),
-        pytest.param("just text\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="text"),
+        pytest.param("- 1\n", ["m.yaml:1: must be an object: a map with apiVersion and kind"], id="list"),
+        pytest.param("just text\n", ["m.yaml:1: must be an object: a map with apiVersion and kind"], id="text"),
         pytest.param("a: 1\n", ["m.yaml:1: apiVersion: Required value", "m.yaml:1: kind: Required value"], id="nothing-known"),
         pytest.param(
             "apiVersion: v1\nkind: 5\n",
             ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"],
             id="kind",
         ),
-        pytest.param('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: is empty"], id="empty-kind"),
+        pytest.param('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: Required value"], id="empty-kind"),
         pytest.param("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: Required value"], id="null-kind"),
         pytest.param(
             "apiVersion: v1\nkind: Pod\nmetadata: [1]\n", ["m.yaml:3: metadata: must be a map, not a list"], id="metadata"
@@ -193,7 +193,7 @@ def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
             "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: 5}\n- 7\n",
             [
                 "m.yaml:6: items[0].metadata.name: must be text; YAML reads 5 as a number: quote it",
-                "m.yaml:7: items[1]: is no object: an object is a map with apiVersion and kind",
+                "m.yaml:7: items[1]: must be an object: a map with apiVersion and kind",
             ],
             id="items",
         ),
@@ -232,8 +232,8 @@ spec:
             id="template-no-map",
         ),
         pytest.param("apiVersion: apps/v1\nkind: Deployment\nspec: 5\n", ["m.yaml:3: spec: must be a map"], id="spec-no-map"),
-        pytest.param("", ["m.yaml: there is no object in it"], id="empty"),
-        pytest.param("# only\n---\n", ["m.yaml: there is no object in it"], id="only-comments"),
+        pytest.param("", ["m.yaml: must contain an object"], id="empty"),
+        pytest.param("# only\n---\n", ["m.yaml: must contain an object"], id="only-comments"),
     ],
 )  # fmt: skip
 def test_bad_objects_are_told_with_line_and_path(tmp_path: Path, text: str, want: list[str]) -> None:
@@ -289,8 +289,8 @@ def test_a_named_file_may_be_called_anything(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recursive", "want"),
     [
-        pytest.param(False, "has no .yaml, .yml or .json file; with -R also the directories below are read", id="flat"),
-        pytest.param(True, "has no .yaml, .yml or .json file", id="recursive"),
+        pytest.param(False, "must contain a .yaml, .yml or .json file (-R reads the directories below, too)", id="flat"),
+        pytest.param(True, "must contain a .yaml, .yml or .json file", id="recursive"),
     ],
 )  # fmt: skip
 def test_a_directory_without_manifests(tmp_path: Path, recursive: bool, want: str) -> None:
@@ -312,7 +312,7 @@ def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
         "missing.yaml: No such file or directory",
         "gone.yaml: No such file or directory",
         "latin.yaml: must be UTF-8 text",
-        "https://example.com/pod.yaml: is a URL; fetch it yourself: curl -sSL URL | gpu-admission check -f -",
+        "https://example.com/pod.yaml: URLs are not supported: curl -sSL URL | gpu-admission check -f -",
     ]
 
 
@@ -328,7 +328,7 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
 
-    assert [str(problem) for problem in read_manifests(["-"]).problems] == ["-: there is no object in it"]
+    assert [str(problem) for problem in read_manifests(["-"]).problems] == ["-: must contain an object"]
 
 
 # ---- what the API server makes of an object before a webhook sees it
