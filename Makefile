@@ -17,7 +17,7 @@ help: ## show the commands
 .PHONY: run
 run: $(READY) ## serve the webhook over TLS on this machine and say how to try it
 	@$(BIN)/python examples/post.py --announce --url https://localhost:$(PORT)/mutate & \
-	exec $(BIN)/gpu-admission serve --self-signed .run/certs --config examples/policies --drain-seconds 0 \
+	exec $(BIN)/gpu-admission serve --standalone --self-signed .run/certs --config examples/policies --drain-seconds 0 \
 	  --host 127.0.0.1 --port $(PORT) --metrics-host 127.0.0.1 --metrics-port $(METRICS_PORT)
 
 .PHONY: test
@@ -61,7 +61,7 @@ format: $(READY) ## format the code
 .PHONY: manifests
 manifests: $(READY) ## render deploy/static from the chart, and what doctor holds installations against
 	$(BIN)/python -m tests.deploy.manifests
-	UPDATE_WANTED=1 $(BIN)/python -m pytest -q tests/webhook/tools/doctor/test_wanted.py
+	UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/webhook/tools/doctor/test_expected.py
 
 .PHONY: lock
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files

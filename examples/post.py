@@ -1,4 +1,4 @@
-"""Post a pod manifest to a running webhook the way the API server does, and show what comes back.
+"""Post a pod manifest to a running webhook the way the API server does, and show the answer.
 
 .venv/bin/python examples/post.py examples/workloads/pod-training.yaml
 """
@@ -38,13 +38,13 @@ def main() -> int:
     except OSError as error:
         print(f"no answer from {arguments.url}: {error}; start the webhook with `make run`", file=sys.stderr)
         return 2
-    # The connection is done with; from here on the pipe may end before the output, as `| head` does.
+    # From here on only output remains: end quietly if the pipe closes first, as with `| head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     return show(response)
 
 
 def call(url: str, ca: str, body: bytes | None = None) -> bytes:
-    """Return the body of the answer; OSError where there is none."""
+    """Return the body of the answer; raises OSError if there is none."""
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - the user's own URL
     context = ssl.create_default_context(cafile=ca)
     with urllib.request.urlopen(request, context=context, timeout=10) as answer:  # noqa: S310 - likewise
@@ -63,7 +63,7 @@ def announce(url: str, ca: str) -> int:
         other = "" if url == DEFAULT_URL else f" --url {url}"
         print("\nThe webhook is up. In another terminal, post a pod to it and see the patch:\n")
         print(f"  .venv/bin/python examples/post.py{other} {EXAMPLE}\n")
-        print("Its audit log follows here, one line a decision; Ctrl-C ends it.", flush=True)
+        print("Its audit log follows here, one line per decision; Ctrl-C stops it.", flush=True)
         return 0
     return 1
 
@@ -90,7 +90,7 @@ def show(response: dict[str, Any]) -> int:
     for warning in response.get("warnings", ()):
         print(f"Warning: {warning}")
     if not response["allowed"]:
-        print(f"refused ({response['status']['code']}): {response['status']['message']}")
+        print(f"denied ({response['status']['code']}): {response['status']['message']}")
         return 1
     if "patch" not in response:
         print("allowed, nothing to change")

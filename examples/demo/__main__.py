@@ -1,8 +1,8 @@
 """The webhook at work in a real control plane: `make demo`, or `python -m examples.demo`.
 
-Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback, makes fake GPU nodes, starts and registers
-the webhook with examples/policies, applies examples/workloads, and shows what comes of it. Everything is removed at the end,
-also on Ctrl-C and SIGTERM (exit code 130).
+Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback, creates fake GPU nodes, starts and registers
+the webhook with examples/policies, applies examples/workloads, and shows the results. It removes everything at the end, also on
+Ctrl-C and SIGTERM (exit code 130).
 """
 
 import os
@@ -28,7 +28,7 @@ def main() -> int:
     try:
         play(stage)
     except KeyboardInterrupt:
-        stage.say("interrupted; everything that was started is ended and removed")
+        stage.say("interrupted; stopped and removed everything that was started")
         return INTERRUPTED
     except (ControlPlaneUnavailable, ControlPlaneFailed, DemoFailed, RuntimeError) as error:
         print(f"the demo failed: {error}", file=sys.stderr)
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def play(stage: Stage) -> None:
-    stage.title("gpu-admission: what becomes of GPU workloads on their way into a cluster")
+    stage.title("gpu-admission: how GPU workloads enter a cluster")
     build(sys.stdout)
     started = time.monotonic()
     stage.say("Starting a Kubernetes control plane on loopback.")
@@ -55,7 +55,7 @@ def play(stage: Stage) -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    # Once only: what follows is the clean-up, and it must come to its end.
+    # Ignored from here on: the clean-up must finish.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -21,7 +21,7 @@ class Play:
         self._stage = stage
 
     def kubectl(self, *arguments: str, refused: bool = False) -> None:
-        """Show a kubectl command and its output; `refused` says that the API server is expected to say no."""
+        """Show a kubectl command and its output; with `refused` the API server must reject it."""
         self._stage.command(["kubectl", *(_quoted(argument) for argument in arguments)])
         done = self._plane.kubectl(*arguments, check=False)
         self._stage.output(done)
@@ -46,8 +46,8 @@ class Play:
     def nodes(self) -> None:
         self._stage.scene(
             "The cluster",
-            "Two kinds of GPU nodes, each behind two taints: nvidia.com/gpu, and dedicated to a team. A pod without the "
-            "right tolerations runs on none of them. (The nodes exist only as objects: the scheduler binds pods to "
+            "Two kinds of GPU nodes, each with two taints: nvidia.com/gpu, and dedicated to a team. A pod without "
+            "both tolerations runs on neither. (The nodes exist only as objects: the scheduler binds pods to "
             "them, and nothing runs.)",
         )
         self.kubectl("get", "nodes", "-L", "accelerator")
@@ -72,9 +72,9 @@ class Play:
 
     def injected(self) -> None:
         self._stage.scene(
-            "What its pods got",
-            "The Deployment's template (-) stays as it was written; each pod made from it (+) does not. In short: what the "
-            "webhook does not touch is left out, and of what it adds only the main fields are shown.",
+            "What its pods get",
+            "The Deployment's template (-) does not change; each pod created from it (+) does. Only the main fields that "
+            "the webhook adds are shown.",
         )
         status, deployment = self._plane.client().get(f"/apis/apps/v1/namespaces/{SERVING}/deployments/chat")
         if status != 200:  # noqa: PLR2004 - HTTP OK
@@ -86,19 +86,19 @@ class Play:
     def fractional(self) -> None:
         self._stage.scene(
             "Half a GPU",
-            "Refused, and told what to ask for instead.",
+            "Rejected, with what to request instead.",
         )
         self.kubectl("apply", "-f", f"{WORKLOADS}/pod-fractional.yaml", refused=True)
 
     def mismatched(self) -> None:
-        self._stage.scene("A request that is not the limit", "Refused likewise.")
+        self._stage.scene("A request that is not the limit", "Rejected as well.")
         self.kubectl("apply", "-f", f"{WORKLOADS}/pod-request-not-limit.yaml", refused=True)
 
     def nowhere(self) -> None:
         self._stage.scene(
             "A class that no node has",
             "Admitted: nvidia-h100 is a known class, and nodes come and go. The pod is pinned to it, stays Pending, and "
-            "the scheduler says why. A class that does not exist at all is refused.",
+            "the scheduler says why. An unknown class is rejected.",
         )
         self.kubectl("apply", "-f", f"{WORKLOADS}/pod-h100.yaml")
         wait_for("the scheduler to give up on pod needs-h100", self._is_unschedulable)
@@ -112,9 +112,9 @@ class Play:
 
     def who_is_where(self) -> None:
         self._stage.scene(
-            "Who was bound where",
-            "A pod with a NODE has been scheduled; no kubelet runs here, so all of them stay Pending. Columns without "
-            "any value are left out.",
+            "Where the pods were bound",
+            "A pod with a NODE has been scheduled; no kubelet runs here, so all of them stay Pending. Empty columns "
+            "are omitted.",
         )
         self.kubectl("get", "pods", "-A", "-o", "wide")
 
@@ -124,7 +124,7 @@ def _quoted(argument: str) -> str:
 
 
 def excerpt(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return what the webhook may have changed in a pod's spec, without what the API server adds by itself."""
+    """Return what the webhook may have changed in a pod's spec, without the defaults of the API server."""
     return {
         "nodeSelector": spec.get("nodeSelector", {}),
         "tolerations": [
@@ -139,21 +139,21 @@ def excerpt(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _container(container: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": container["name"], "image": container["image"]}
+    excerpted: dict[str, Any] = {"name": container["name"], "image": container["image"]}
     for field in ("readinessProbe", "startupProbe"):
         if field in container:
             probe = container[field]
-            told[field] = {
+            excerpted[field] = {
                 key: probe[key]
                 for key in ("initialDelaySeconds", "periodSeconds", "failureThreshold")
                 if key in probe
             }
-    told["volumeMounts"] = [
+    excerpted["volumeMounts"] = [
         f"{mount['name']} at {mount['mountPath']}{' (read-only)' if mount.get('readOnly') else ''}"
         for mount in container.get("volumeMounts", ())
         if not _is_token(mount["name"])
     ]
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in excerpted.items() if value}
 
 
 def _is_token(name: str) -> bool:
@@ -161,7 +161,7 @@ def _is_token(name: str) -> bool:
 
 
 def yaml_diff(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return the two as YAML, every line marked as in a diff; what is empty on both sides is left out."""
+    """Return the two as YAML, every line marked as in a diff; fields that are empty on both sides are omitted."""
     fields = [field for field in after if before[field] or after[field]]
     old, new = (
         yaml.safe_dump({field: side[field] for field in fields if side[field]}, sort_keys=False).splitlines()

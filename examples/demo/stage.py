@@ -24,12 +24,12 @@ class Stage:
         self._line(text, "bold")
         self._line()
 
-    def scene(self, heading: str, told: str) -> None:
+    def scene(self, heading: str, narration: str) -> None:
         """Start the next numbered scene."""
         self._scenes += 1
         self._line()
         self._line(f"{self._scenes}. {heading}", "bold")
-        self.say(told)
+        self.say(narration)
         self._line()
 
     def say(self, text: str, style: str = "") -> None:
@@ -75,7 +75,7 @@ class Stage:
 def table_lines(lines: list[str]) -> list[str]:
     """Return kubectl's table without the columns in which no row has a value, two spaces between the others.
 
-    Lines that are no table come back as they are.
+    Other lines are returned unchanged.
     """
     if len(lines) < 2 or not re.fullmatch(r"[A-Z][A-Z ()-]+", lines[0].rstrip()):  # noqa: PLR2004 - heading and a row
         return lines

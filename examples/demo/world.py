@@ -20,26 +20,26 @@ WAIT_SECONDS = 30.0
 
 
 class DemoFailed(RuntimeError):  # noqa: N818 - reads as what it is
-    """Something did not come about; the message says what was waited for."""
+    """A wait timed out; the message names the condition."""
 
 
 @contextmanager
 def control_plane(say: Callable[[str], object]) -> Iterator[ControlPlane]:
-    """Run a control plane with controllers and scheduler, and tell of each component as it comes up."""
+    """Run a control plane with controllers and scheduler, and report each component as it starts."""
     plane = ControlPlane(controllers=True, scheduler=True)
     started = time.monotonic()
     up = threading.Event()
 
-    def tell_progress() -> None:
-        told: set[str] = set()
+    def report_progress() -> None:
+        reported: set[str] = set()
         while not up.wait(0.1):
             processes = getattr(plane, "processes", None)  # there once the plane has begun to start
             for name in processes.pids if processes else ():
-                if name not in told:
-                    told.add(name)
+                if name not in reported:
+                    reported.add(name)
                     say(f"{time.monotonic() - started:4.1f} s  starting {name}")
 
-    progress = threading.Thread(target=tell_progress, daemon=True)
+    progress = threading.Thread(target=report_progress, daemon=True)
     progress.start()
     try:
         plane.start()
@@ -99,9 +99,9 @@ def wait_until_bound(plane: ControlPlane, namespace: str, selector: str, count: 
 
 
 def wait_for(what: str, holds: Callable[[], bool]) -> None:
-    """Wait for a condition at most `WAIT_SECONDS`; `DemoFailed` names it when it never holds."""
+    """Wait for a condition at most `WAIT_SECONDS`; raises `DemoFailed` with its name after that."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not holds():
         if time.monotonic() > deadline:
-            raise DemoFailed(f"waited {WAIT_SECONDS:.0f} s in vain for {what}")
+            raise DemoFailed(f"waited {WAIT_SECONDS:.0f} s for {what}")
         time.sleep(0.1)

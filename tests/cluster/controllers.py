@@ -18,7 +18,7 @@ from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
-from webhook.cluster.leader import Leader, LeaseTimings
+from webhook.cluster.leader import LeaderElector, LeaseTimings
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
@@ -58,14 +58,14 @@ class Running:
         expiry: float = 40.0,
         no_quota: float = 0.2,
         recount_seconds: float = 300.0,
-        pace: WatchTimings | None = None,
+        timings: WatchTimings | None = None,
         api: ApiClient | None = None,
         configuration: Configuration | None = None,
     ) -> None:
         self.metrics = ControllerMetrics(CollectorRegistry())
         api = api or api_client(plane)
-        self.leader = Leader(
-            api, "default", lease or f"test-{uuid4()}", f"candidate-{uuid4()}", pace=QUICK_LEASE
+        self.leader = LeaderElector(
+            api, "default", lease or f"test-{uuid4()}", f"candidate-{uuid4()}", timings=QUICK_LEASE
         )
         self.controller = Controller(
             api,
@@ -73,8 +73,8 @@ class Running:
             self.leader,
             self.metrics,
             recount_seconds=recount_seconds,
-            sights=ReservationAges(expiry=expiry, no_quota=no_quota),
-            pace=pace,
+            ages=ReservationAges(expiry=expiry, no_quota=no_quota),
+            timings=timings,
         )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self.controller.run, args=(self._stopping,), daemon=True)

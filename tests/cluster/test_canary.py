@@ -17,7 +17,7 @@ from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import Webhook
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
-from webhook.controller.canary_probe import canary_pod, probe
+from webhook.controller.canary import canary_pod, probe
 
 NAMESPACE = "gpu-admission-canary"
 SHARED = "canary-beside-another"
@@ -26,9 +26,9 @@ VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurati
 
 CALLED = ["pods.mutate.gpu-admission.dev is called", "pods.validate.gpu-admission.dev is called"]
 PATCHED = [*CALLED, "patches are applied"]
-REFUSED = "half a GPU is refused in our words"
-NOT_REFUSED = f"that a wrong pod is refused: gpu-requests is not enforced in {NAMESPACE}"
-NOT_INJECTED = f"that injections survive: the policy of {NAMESPACE} injects nothing"
+REFUSED = "half a GPU is rejected with our message"
+NOT_REFUSED = f"that an invalid pod is rejected: gpu-requests is not enforced in {NAMESPACE}"
+NOT_INJECTED = f"that injections persist: the policy of {NAMESPACE} injects nothing"
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +82,13 @@ AUDIT = {
     [
         pytest.param(
             {},
-            [*PATCHED, "what gpu-toleration injects is in the final pod", REFUSED],
+            [*PATCHED, "the injections of gpu-toleration are in the final pod", REFUSED],
             [],
             id="the-built-in-defaults-prove-everything",
         ),
         pytest.param(
             {"rules": {"gpu-class": {"default": "nvidia-t4"}}},
-            [*PATCHED, "what gpu-class, gpu-toleration injects is in the final pod", REFUSED],
+            [*PATCHED, "the injections of gpu-class, gpu-toleration are in the final pod", REFUSED],
             [],
             id="a-class-is-pinned",
         ),
@@ -120,8 +120,8 @@ AUDIT = {
             {"rules": {"gpu-requests": {"maxPerPod": 0}}},
             [CALLED[0], REFUSED],
             [
-                "that pods.validate.gpu-admission.dev is called, and patches applied: the policy refuses the canary before",
-                "that injections survive: the canary itself was refused",
+                "that pods.validate.gpu-admission.dev is called, and patches applied: the policy rejects the canary before",
+                "that injections persist: the canary itself was rejected",
             ],
             id="so-is-one-that-refuses-it-at-once",
         ),
@@ -287,13 +287,13 @@ def _without_tolerations(document: JSON) -> None:
         pytest.param(
             _without_answer,
             "not-patched",
-            "what the mutating webhook added is not in the final pod",
+            "the annotations of the mutating webhook are not in the final pod",
             id="an-annotation",
         ),
         pytest.param(
             _without_tolerations,
             "undone",
-            "what gpu-toleration injected is not in the final pod",
+            "the injections of gpu-toleration are not in the final pod",
             id="a-toleration",
         ),
     ],
@@ -318,7 +318,7 @@ def test_another_webhook_that_takes_out_what_was_injected_is_found(
         other.close()
 
     assert (outcome.reason, outcome.message) == (reason, message)
-    assert "see which mutating webhook runs after zz-gpu-admission" in outcome.remedy
+    assert "find the mutating webhook that runs after zz-gpu-admission" in outcome.remedy
 
 
 @pytest.mark.usefixtures("webhook")

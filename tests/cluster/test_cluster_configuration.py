@@ -241,9 +241,9 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
     served.apply(policy("default", {"rules": {"gpu-class": {"default": "no-such-class"}}}))
 
     condition = served.condition
-    assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Refused")
+    assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Invalid")
     told = condition("GPUPolicy", "default")
-    assert told["message"].startswith("the version before it stays in force:\nspec.rules.gpu-class.default: ")
+    assert told["message"].startswith("the previous version stays in force:\nspec.rules.gpu-class.default: ")
     assert controller.metric("gpu_admission_config_valid") == ["gpu_admission_config_valid 0.0"]
     assert condition("GPUPolicy", "other")["status"] == "True"
     # One that starts only now knows what was in force, too.

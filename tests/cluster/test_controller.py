@@ -29,9 +29,9 @@ def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
     team.quota({"gpus": "8"})
 
     assert uses(team, 3)
-    row = team.row()
-    assert row.uncounted == ()
-    assert {condition.type: condition.status for condition in row.conditions} == {
+    ledger = team.row()
+    assert ledger.uncounted == ()
+    assert {condition.type: condition.status for condition in ledger.conditions} == {
         "Ready": "True",
         "Exceeded": "False",
         "Stale": "False",

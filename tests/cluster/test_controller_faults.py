@@ -19,7 +19,7 @@ from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kin
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
-from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 
 QUICK = WatchTimings(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
 A_WRITE = 2000
@@ -40,13 +40,13 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
     seen: list[Fraction] = []
 
     def changed(_: QuotaRecord | None, after: QuotaRecord | None) -> None:
-        if after is not None and after.namespace == team.name and after.row is not None:
-            seen.append((after.row.used or {}).get(GPUS, Fraction(0)))
+        if after is not None and after.namespace == team.name and after.ledger is not None:
+            seen.append((after.ledger.used or {}).get(GPUS, Fraction(0)))
 
     stopping = threading.Event()
-    mirror = Informer(api_client(plane), QUOTAS, quota_record, changed)
-    threading.Thread(target=mirror.run, args=(stopping,), daemon=True).start()
-    assert mirror.wait(10)
+    informer = Informer(api_client(plane), QUOTAS, quota_record, changed)
+    threading.Thread(target=informer.run, args=(stopping,), daemon=True).start()
+    assert informer.wait(10)
     yield seen
     stopping.set()
 
@@ -56,7 +56,7 @@ def test_a_dead_connection_is_replaced(plane: ControlPlane, tmp_path: Path, faul
     team = Namespace(plane)
     with Proxy(address(plane)) as proxy:
         api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=2.0)
-        with Running(plane, api=api, pace=QUICK) as running:
+        with Running(plane, api=api, timings=QUICK) as running:
             team.quota({"gpus": "8"})
             team.pod("before", 2)
             assert uses(team, 2)
@@ -79,7 +79,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
     with Proxy(address(plane)) as proxy:
         api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=1.0)
         deaf = WatchTimings(silence=120.0)
-        with Running(plane, api=api, pace=deaf, expiry=4.0) as running:
+        with Running(plane, api=api, timings=deaf, expiry=4.0) as running:
             team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}})
             uid = team.pod("gated", 2, schedulingGates=[gate])
             assert uses(team, 2)
@@ -92,7 +92,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
                 version=int(plane.client().get(team.path("pods", "gated"))[1]["metadata"]["resourceVersion"]),
             )
             team.reserve(change)
-            assert eventually(lambda: running.controller._sights.next_maturity(team.name) is not None)
+            assert eventually(lambda: running.controller._ages.next_expiry(team.name) is not None)
 
             proxy.fall_silent()
             lifted = {"spec": {"schedulingGates": None, "nodeSelector": {"accelerator": "nvidia-a100"}}}
@@ -106,7 +106,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
 
 def test_a_restarted_api_server_has_forgotten_and_is_listed_anew(plane: ControlPlane) -> None:
     team = Namespace(plane)
-    with Running(plane, pace=QUICK) as running:
+    with Running(plane, timings=QUICK) as running:
         team.quota({"gpus": "8"})
         team.pod("before", 2)
         assert uses(team, 2)

@@ -72,9 +72,9 @@ def test_another_unpinned_counts_everything_anew_and_waits_for_what_is_in_flight
 
         team.change_quota({"unpinned": "MostExpensive"})
         after = running.controller.counting.counted_by(team.row())
-        row = team.row()
+        ledger = team.row()
         assert after != before
-        assert _verdict(row, ReservationRequest.creation("next", card, after)) is Reason.OTHER_CATALOGUE
+        assert _verdict(ledger, ReservationRequest.creation("next", card, after)) is Reason.OTHER_CATALOGUE
 
         assert eventually(lambda: (team.used() or {}).get("classes/nvidia-t4") == 2)
         assert "in-flight" in team.row().entries
@@ -89,24 +89,24 @@ def test_another_unpinned_counts_everything_anew_and_waits_for_what_is_in_flight
         assert _verdict(team.row(), ReservationRequest.creation("next", card, after)) is Reason.RESERVED
 
 
-def _verdict(row: QuotaLedger, asked: ReservationRequest) -> Reason:
-    (verdict,) = decide(row, [asked]).verdicts
+def _verdict(ledger: QuotaLedger, asked: ReservationRequest) -> Reason:
+    (verdict,) = decide(ledger, [asked]).verdicts
     return verdict.reason
 
 
 def test_the_next_one_takes_over_when_the_leader_goes(quotas: ControlPlane) -> None:
     team = Namespace(quotas)
     with Running(quotas, lease="handover") as first:
-        assert eventually(lambda: first.leader.leads)
+        assert eventually(lambda: first.leader.is_leader)
         with Running(quotas, lease="handover") as second:
             team.quota({"gpus": "8"})
             team.pod("trainer", 5)
             assert uses(team, 5)
-            assert not second.leader.leads
+            assert not second.leader.is_leader
             assert second.leader.holder == first.leader.identity
 
             first.stop()
             team.delete_pod("trainer")
 
             assert uses(team, 0)
-            assert second.leader.leads
+            assert second.leader.is_leader

@@ -9,15 +9,15 @@ from uuid import uuid4
 from tests.cluster.controllers import QUICK_LEASE, eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import api_client
-from webhook.cluster.leader import Leader
+from webhook.cluster.leader import LeaderElector
 
 
-def candidate(plane: ControlPlane, lease: str, identity: str) -> Leader:
-    return Leader(api_client(plane), "default", lease, identity, pace=QUICK_LEASE)
+def candidate(plane: ControlPlane, lease: str, identity: str) -> LeaderElector:
+    return LeaderElector(api_client(plane), "default", lease, identity, timings=QUICK_LEASE)
 
 
 @contextmanager
-def running(leader: Leader) -> Iterator[None]:
+def running(leader: LeaderElector) -> Iterator[None]:
     stopping = threading.Event()
     thread = threading.Thread(target=leader.run, args=(stopping,))
     thread.start()
@@ -32,13 +32,13 @@ def test_one_leads_until_it_lets_go(plane: ControlPlane) -> None:
     name = f"lease-{uuid4()}"
     first, second = candidate(plane, name, "first"), candidate(plane, name, "second")
     with running(first):
-        assert eventually(lambda: first.leads)
+        assert eventually(lambda: first.is_leader)
         with running(second):
             time.sleep(2 * QUICK_LEASE.lease)
-            assert (first.leads, second.leads, second.holder) == (True, False, "first")
+            assert (first.is_leader, second.is_leader, second.holder) == (True, False, "first")
     third = candidate(plane, name, "third")
     with running(third):
-        assert eventually(lambda: third.leads, seconds=1)  # nobody has to wait for what was let go of
+        assert eventually(lambda: third.is_leader, seconds=1)  # nobody has to wait for what was let go of
     spec = plane.client().get(f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{name}")[1]["spec"]
     assert spec["leaseTransitions"] >= 1
     assert "holderIdentity" not in spec
@@ -48,13 +48,13 @@ def test_a_lease_that_nobody_renews_is_taken_after_its_time(plane: ControlPlane)
     name = f"lease-{uuid4()}"
     dead, heir = candidate(plane, name, "dead"), candidate(plane, name, "heir")
     dead.try_once()
-    assert dead.leads
+    assert dead.is_leader
     with running(heir):
         started = time.monotonic()
-        assert eventually(lambda: heir.leads, seconds=10)
+        assert eventually(lambda: heir.is_leader, seconds=10)
 
     assert time.monotonic() - started >= QUICK_LEASE.lease
-    assert not dead.leads  # it stopped by itself before anybody could follow
+    assert not dead.is_leader  # it stopped by itself before anybody could follow
 
 
 def test_two_that_are_first_at_once(plane: ControlPlane) -> None:
@@ -66,12 +66,12 @@ def test_two_that_are_first_at_once(plane: ControlPlane) -> None:
     for thread in threads:
         thread.join()
 
-    assert sum(each.leads for each in candidates) == 1
+    assert sum(each.is_leader for each in candidates) == 1
 
 
 def test_an_api_server_that_is_away_ends_the_lead(plane: ControlPlane) -> None:
     leader = candidate(plane, f"lease-{uuid4()}", "alone")
     leader.try_once()
 
-    assert leader.leads
-    assert eventually(lambda: not leader.leads, seconds=QUICK_LEASE.renew + 1)
+    assert leader.is_leader
+    assert eventually(lambda: not leader.is_leader, seconds=QUICK_LEASE.renew + 1)

@@ -101,6 +101,7 @@ class Webhook:
                 *("--audit-log", self.audit_log),
                 *(("--config", self._config.resolve()) if self._config else ()),
                 *self._arguments,
+                *(() if "--kubeconfig" in self._arguments else ("--standalone",)),
             ],
         )
         deadline = time.monotonic() + READY_WITHIN

@@ -159,7 +159,16 @@ class started:  # noqa: N801 - reads as a verb
     """A confined `serve`, between its first words and the end of the block."""
 
     def __init__(self, confined: list[str], certificates: str) -> None:
-        arguments = ("serve", "--self-signed", certificates, "--host", "127.0.0.1", "--port", "0")
+        arguments = (
+            "serve",
+            "--standalone",
+            "--self-signed",
+            certificates,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+        )
         more = ("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--drain-seconds", "0")
         self._command = [*confined, "-m", "webhook", *arguments, *more]
 

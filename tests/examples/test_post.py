@@ -18,7 +18,7 @@ def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     directory = tmp_path_factory.mktemp("post")
     log = directory / "serve.log"
     command: list[str | Path] = [
-        *(sys.executable, "-m", "webhook", "serve", "--self-signed", directory / "certs"),
+        *(sys.executable, "-m", "webhook", "serve", "--standalone", "--self-signed", directory / "certs"),
         *("--config", ROOT / "examples" / "policies", "--drain-seconds", "0", "--audit-log", "none"),
         *("--host", "127.0.0.1", "--port", "0", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
     ]

@@ -4,6 +4,7 @@ Everything else in these objects is left as it is: the Secret is merged into, th
 both only at the version that was read. No other configuration is ever asked for.
 """
 
+import threading
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from certs.reconciler import Configuration, RacedError, Stored
 from certs.secret import ANNOTATIONS, DATA_KEYS, Content
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, MERGE_PATCH, ApiClient
-from webhook.cluster.informer import Resource
+from webhook.cluster.informer import Informer, Resource, WatchTimings
 
 CONFIGURATION = "zz-gpu-admission"
 KINDS = {
@@ -241,3 +242,49 @@ def _bytes(text: str) -> bytes:
 
 def _text(content: bytes) -> str:
     return b64encode(content).decode()
+
+
+TIMINGS = WatchTimings(pause_most=5.0)
+"""A watch that was lost is taken up again within seconds; there are two or three of them."""
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Version
+
+
+_OBJECT = msgspec.json.Decoder(_Object)
+
+
+class ChangeSignal:
+    """Watches what the resources select; `wait` returns after a change, when it is time for the next look, or to stop."""
+
+    def __init__(self, api: ApiClient, resources: Iterable[Resource]) -> None:
+        self._rung = threading.Event()
+        self._mirrors = [
+            Informer(api, each, _version, lambda _before, _after: self._rung.set(), timings=TIMINGS)
+            for each in resources
+        ]
+
+    def start(self, stopping: threading.Event) -> None:
+        for mirror in self._mirrors:
+            name = f"watch-{mirror.resource.plural}"
+            threading.Thread(target=mirror.run, args=(stopping,), name=name, daemon=True).start()
+        threading.Thread(target=self._stop, args=(stopping,), name="bell", daemon=True).start()
+
+    def wait(self, seconds: float) -> None:
+        self._rung.wait(seconds)
+        self._rung.clear()
+
+    def _stop(self, stopping: threading.Event) -> None:
+        stopping.wait()
+        self._rung.set()
+
+
+def _version(raw: msgspec.Raw) -> _Version:
+    return _OBJECT.decode(raw).metadata

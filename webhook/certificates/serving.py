@@ -8,13 +8,18 @@ grace, since to leave the Service helps nobody whom the other replicas would ref
 reached never does.
 """
 
+import atexit
 import dataclasses
 import datetime as dt
 import logging
+import os
 import random
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from cryptography import x509
 
@@ -23,11 +28,10 @@ from certs.check import expires_at, issued_by
 from certs.issue import issue_authority, issue_server
 from certs.rotation import pem
 from certs.secret import CA, CERTIFICATE, KEY
-from webhook.certificates.change_signal import ChangeSignal
-from webhook.certificates.directory import PrivateDirectory
 from webhook.certificates.objects import (
     CONFIGURATION,
     KINDS,
+    ChangeSignal,
     ClusterConfigurations,
     ClusterSecret,
     ConfigurationSeen,
@@ -211,3 +215,38 @@ def _throw_away(now: dt.datetime) -> tuple[bytes, bytes]:
     )
     pair = issue_server(authority, names=["waiting.invalid"], now=now, lifetime=lifetime)
     return pair.certificate_pem(), pair.key_pem()
+
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - keys should not reach a disk
+_OWNER_ONLY = 0o600
+
+
+class PrivateDirectory:
+    """Holds one pair at a time, swapped as kubelet does. It goes when the process ends that made it, not its children."""
+
+    def __init__(self) -> None:
+        base = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
+        self._path = Path(tempfile.mkdtemp(prefix="gpu-admission-", dir=base))  # mode 0700
+        self.certificate = self._path / "..data" / "tls.crt"
+        self.key = self._path / "..data" / "tls.key"
+        atexit.register(self._remove, os.getpid())
+
+    def write(self, certificate: bytes, key: bytes) -> None:
+        """Put this pair in the place of the one before; who reads just then finds either, or a mixture that does not match."""
+        folder = Path(tempfile.mkdtemp(prefix="..pair-", dir=self._path))
+        for name, content in (("tls.crt", certificate), ("tls.key", key)):
+            path = folder / name
+            path.touch(_OWNER_ONLY)
+            path.write_bytes(content)
+        published, link = self._path / "..data", self._path / "..data_tmp"
+        before = published.resolve().name  # may be being read
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder.name)
+        link.rename(published)
+        for other in self._path.glob("..pair-*"):
+            if other.name not in (before, folder.name):
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _remove(self, owner: int) -> None:
+        if os.getpid() == owner:
+            shutil.rmtree(self._path, ignore_errors=True)

@@ -7,10 +7,12 @@ them; nothing else of it is used (its models cost 30 times the time of plain JSO
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import urllib3
 
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 RELOAD_SECONDS = 10.0
 """Refused credentials are loaded again at most this often: a server that refuses all of ours is not hammered."""
 
@@ -51,12 +53,20 @@ class Access:
         return str(token).strip() if token else None
 
 
+def own_namespace() -> str:
+    """Return the namespace of the pod in which this runs; `default` outside a cluster."""
+    try:
+        return NAMESPACE_FILE.read_text(encoding="utf-8").strip() or "default"
+    except OSError:
+        return os.environ.get("POD_NAMESPACE") or "default"
+
+
 def load_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
     """Return the access of `kubeconfig`; without one, a pod's own, and outside a pod what kubectl would use.
 
     Raises AccessError.
     """
-    # Imported here because it takes 0.2 s and 40 MiB, which `serve` without a cluster shall not pay.
+    # Imported here because it takes 0.2 s and 40 MiB, which `serve --standalone` does not need.
     from kubernetes import config  # noqa: PLC0415
     from kubernetes.client import Configuration  # noqa: PLC0415
 

@@ -1,17 +1,17 @@
 """A raw JSON client of the API server: bytes in, bytes out, a typed error for every way it can fail.
 
-Made for many threads: one client per process, its connections kept alive. Every call has a connect and a read timeout;
-without one a half-open connection hangs for ever. `list` is consistent: what it returns is the collection as it was at
-one revision that is not older than the call.
+Safe for many threads: one client per process, its connections kept alive. Every call has a connect and a read timeout;
+without one a half-open connection would hang. `list` is consistent: it returns the collection as it was at one revision that
+is not older than the call.
 """
 
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -29,13 +29,11 @@ RESTARTS = 3
 """How often a LIST is begun anew because its continue token expired; etcd is compacted every 5 minutes."""
 
 JSON = "application/json"
-METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""What to accept where only the metadata of the object matters: the API server then encodes, and we decode, nothing else."""
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""What to accept where spec and status are of no use: the API server sends metadata alone."""
+"""What to accept where spec and status are not needed: the API server then sends metadata alone."""
 
 T = TypeVar("T")
 
@@ -48,11 +46,28 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What came of a request that was made to see what comes of it: the object or the error, and the warnings either way."""
+    """The result of a dry run: the object or the error, and the warnings either way."""
 
     body: bytes
     error: errors.ApiError | None
     warnings: tuple[str, ...]
+
+
+class _Call(NamedTuple):
+    method: str
+    path: str
+    query: Mapping[str, str] | None = None
+    body: bytes | None = None
+    content_type: str = JSON
+    accept: str = JSON
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class _APIGroup(msgspec.Struct):
+    versions: list[_Version]
 
 
 class _PageMetadata(msgspec.Struct, rename="camel"):
@@ -66,6 +81,7 @@ class _Page(msgspec.Struct):
 
 
 _PAGE = msgspec.json.Decoder(_Page)
+_API_GROUP = msgspec.json.Decoder(_APIGroup)
 
 _WARNING = re.compile(r'299 \S+ "(?P<text>.*)"')
 _UNQUOTED = re.compile(r"\\(.)")
@@ -104,18 +120,27 @@ class ApiClient:
         timeout: float | None = None,
         accept: str = JSON,
     ) -> bytes:
+        call = _Call("GET", path, query, accept=accept)
         try:
-            return self._call("GET", path, query=query, timeout=timeout, accept=accept)
+            return self._answer(call, timeout)
         except errors.Unreachable:
             if timeout is not None:
                 raise  # the caller counts the seconds
             # A kept-alive connection that the server closed just now; nothing changes by asking again.
-            return self._call("GET", path, query=query, accept=accept)
+            return self._answer(call)
+
+    def served_version(self, group: str, versions: Sequence[str]) -> str | None:
+        """Return the first of `versions` in which the API group is served, None if it is in none of them."""
+        try:
+            found = _API_GROUP.decode(self.get(f"/apis/{group}"))
+        except errors.NotFound:
+            return None
+        served = {each.version for each in found.versions}
+        return next((version for version in versions if version in served), None)
 
     def dry_run(self, path: str, body: bytes, *, timeout: float | None = None) -> Attempt:
         """POST without storing anything. Raises only where no answer came."""
-        seconds = timeout or self._read_seconds
-        response = self._send("POST", path, {"dryRun": "All"}, body, JSON, seconds, preload=True, accept=JSON)
+        response = self._send(_Call("POST", path, {"dryRun": "All"}, body), timeout or self._read_seconds)
         refused = response.status >= HTTPStatus.MULTIPLE_CHOICES
         warnings = (_WARNING.fullmatch(text) for text in response.headers.getlist("Warning"))
         return Attempt(
@@ -125,18 +150,18 @@ class ApiClient:
         )
 
     def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
-        return self._call("POST", path, body=body, timeout=timeout)
+        return self._answer(_Call("POST", path, body=body), timeout)
 
     def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes:
-        return self._call("PUT", path, body=body, timeout=timeout, accept=accept)
+        return self._answer(_Call("PUT", path, body=body, accept=accept), timeout)
 
     def patch(
         self, path: str, body: bytes, *, content_type: str = MERGE_PATCH, timeout: float | None = None
     ) -> bytes:
-        return self._call("PATCH", path, body=body, content_type=content_type, timeout=timeout)
+        return self._answer(_Call("PATCH", path, body=body, content_type=content_type), timeout)
 
     def delete(self, path: str, *, body: bytes | None = None, timeout: float | None = None) -> bytes:
-        return self._call("DELETE", path, body=body, timeout=timeout)
+        return self._answer(_Call("DELETE", path, body=body), timeout)
 
     def list(
         self,
@@ -188,7 +213,7 @@ class ApiClient:
         self, path: str, *, query: Mapping[str, str], read_seconds: float, accept: str = JSON
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         """Open a response that is read piece by piece; a silence of `read_seconds` is Unreachable."""
-        response = self._open("GET", path, query, None, None, read_seconds, preload=False, accept=accept)
+        response = self._open(_Call("GET", path, query, accept=accept), read_seconds, preload=False)
         try:
             yield response
         except urllib3.exceptions.HTTPError as error:
@@ -196,83 +221,42 @@ class ApiClient:
         finally:
             response.close()  # not released: what is left of a watch must not meet the next request
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        timeout: float | None = None,
-        accept: str = JSON,
-    ) -> bytes:
-        seconds = timeout or self._read_seconds
-        return self._open(method, path, query, body, content_type, seconds, accept=accept).data
+    def _answer(self, call: _Call, timeout: float | None = None) -> bytes:
+        return self._open(call, timeout or self._read_seconds).data
 
-    def _open(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: bytes | None,
-        content_type: str | None,
-        read_seconds: float,
-        *,
-        preload: bool = True,
-        accept: str = JSON,
-    ) -> urllib3.BaseHTTPResponse:
-        def send() -> urllib3.BaseHTTPResponse:
-            return self._send(
-                method, path, query, body, content_type, read_seconds, preload=preload, accept=accept
-            )
-
-        response = send()
+    def _open(self, call: _Call, read_seconds: float, *, preload: bool = True) -> urllib3.BaseHTTPResponse:
+        response = self._send(call, read_seconds, preload=preload)
         if response.status == HTTPStatus.UNAUTHORIZED and self._reload():
             response.close()
-            response = send()
+            response = self._send(call, read_seconds, preload=preload)
         if response.status < HTTPStatus.MULTIPLE_CHOICES:
             return response
         try:
-            told = response.data
+            answer = response.data
         except urllib3.exceptions.HTTPError:
-            told = b""
+            answer = b""
         finally:
             response.close()
-        raise errors.of_response(response.status, told, retry_after=response.headers.get("Retry-After"))
+        raise errors.of_response(response.status, answer, retry_after=response.headers.get("Retry-After"))
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: bytes | None,
-        content_type: str | None,
-        read_seconds: float,
-        *,
-        preload: bool,
-        accept: str,
-    ) -> urllib3.BaseHTTPResponse:
-        headers = {"Accept": accept, "User-Agent": "gpu-admission"}
-        if body is not None and content_type is not None:
-            headers["Content-Type"] = content_type
-        authorization = self._access.authorization()
-        if authorization:
+    def _send(self, call: _Call, read_seconds: float, *, preload: bool = True) -> urllib3.BaseHTTPResponse:
+        headers = {"Accept": call.accept, "User-Agent": "gpu-admission"}
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+        if authorization := self._access.authorization():
             headers["Authorization"] = authorization
-        url = self._access.url + path + (f"?{urlencode(query)}" if query else "")
-        timeout = urllib3.Timeout(connect=min(self._connect_seconds, read_seconds), read=read_seconds)
         try:
             return self._pool.request(
-                method,
-                url,
-                body=body,
+                call.method,
+                self._access.url + call.path + (f"?{urlencode(call.query)}" if call.query else ""),
+                body=call.body,
                 headers=headers,
-                timeout=timeout,
+                timeout=urllib3.Timeout(connect=min(self._connect_seconds, read_seconds), read=read_seconds),
                 retries=False,
                 preload_content=preload,
             )
         except urllib3.exceptions.HTTPError as error:
-            raise errors.Unreachable(f"{method} {path}: {error}") from None
+            raise errors.Unreachable(f"{call.method} {call.path}: {error}") from None
 
     def _reload(self) -> bool:
         """Read the credentials again, unless that was done a moment ago; return whether to try once more."""

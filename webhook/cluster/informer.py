@@ -1,11 +1,11 @@
-"""A collection of the API server mirrored in memory: consistent list, then a watch that is never trusted to be alive.
+"""An informer: a collection of the API server in memory, from a consistent list and a watch that is never assumed to be alive.
 
-What the mirror shows is the collection as it was at one revision, never a mixture, however old that revision is. A watch
-that ends, is cut, falls silent for longer than bookmarks do, or is told 410 is begun again, from a new list where it
-must be; between failures there is a growing, jittered pause. `age` says how long nothing has been heard.
+Its snapshot is the collection as it was at one revision, never a mixture, however old that revision is. A watch that ends, is
+cut, is silent for longer than the interval of bookmarks, or gets a 410 is started again, with a new list where necessary; between
+failures there is a growing, jittered pause. `age` is the time since the last message.
 
-`refresh` lists one namespace now and takes that in: afterwards its view is no older than the call, although the watch may
-still lag behind. Events that the list already contained are then passed over.
+`refresh` lists one namespace now: afterwards its snapshot is no older than the call, even if the watch still lags behind. Events
+that the list already contained are then ignored.
 """
 
 import logging
@@ -20,7 +20,8 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient
+from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, Listed
+from webhook.cluster.objects import ObjectMeta, PartialObject
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -28,12 +29,12 @@ CLUSTER = ""
 """The namespace under which objects without one are kept."""
 
 
-GONE_SECONDS = 120.0
-"""How long a deletion is remembered: longer than anything waits for what was deleted."""
+DELETED_SECONDS = 120.0
+"""How long a deletion is remembered: longer than anything waits for the deleted object."""
 
 
-class Kept(Protocol):
-    """What a mirror keeps of an object."""
+class CachedObject(Protocol):
+    """What an informer keeps of an object."""
 
     @property
     def uid(self) -> str: ...
@@ -41,14 +42,11 @@ class Kept(Protocol):
     def namespace(self) -> str: ...
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=CachedObject)
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where a collection is served: `/api/v1` and `pods`; of `metadata_only` neither spec nor status is sent.
-
-    With a field selector only that part of it is looked at.
-    """
+    """Where a collection is served: `/api/v1` and `pods`. With `metadata_only` the API server sends neither spec nor status."""
 
     prefix: str
     plural: str
@@ -82,28 +80,23 @@ class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, Generic[K], frozen=True):
-    """A namespace's objects at `revision`; `begun` is when (monotonic) the list began on which all of it rests.
+    """A namespace's objects at `revision`; `list_started` is when (monotonic) the list began from which all of them come.
 
-    `gone` are uids of which the watch told, in the last two minutes, that they were deleted: each was stored, and is no more.
-    What a list merely lacks is not among them; it may be the list that is old.
+    `deleted` are the uids for which the watch sent a DELETED event in the last two minutes: each was stored, and is no longer.
+    Objects that a list merely lacks are not among them; the list may be old.
     """
 
     items: tuple[K, ...]
     revision: int
-    begun: float
-    gone: frozenset[str] = frozenset()
+    list_started: float
+    deleted: frozenset[str] = frozenset()
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    uid: str = ""
-    namespace: str = CLUSTER
+class _EventObject(PartialObject, frozen=True):
+    """The object of an event, or the Status of an ERROR."""
 
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: ObjectMeta = ObjectMeta()
     code: int = 0
-    message: str = ""
 
 
 class _Event(msgspec.Struct):
@@ -111,15 +104,15 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Floor(msgspec.Struct):
-    """A list of one namespace that was taken in: its revision, and when it began."""
+class _NamespaceList(msgspec.Struct, frozen=True):
+    """The last list of one namespace alone: its revision, and when it began."""
 
     revision: int
-    begun: float
+    started: float
 
 
 _EVENT = msgspec.json.Decoder(_Event)
-_OBJECT = msgspec.json.Decoder(_Object)
+_EVENT_OBJECT = msgspec.json.Decoder(_EventObject)
 
 
 class Informer(Generic[K]):
@@ -135,49 +128,49 @@ class Informer(Generic[K]):
         project: Callable[[msgspec.Raw], K | None],
         changed: Callable[[K | None, K | None], object],
         *,
-        pace: WatchTimings | None = None,
+        timings: WatchTimings | None = None,
     ) -> None:
         self.resource = resource
         self._api = api
         self._project = project
         self._changed = changed
-        self._pace = pace or WatchTimings()
+        self._timings = timings or WatchTimings()
         self._lock = threading.Lock()
         self._items: dict[str, dict[str, K]] = {}
         self._revision = 0
-        self._begun = 0.0
-        self._floors: dict[str, _Floor] = {}
-        self._gone: dict[str, dict[str, float]] = {}
-        self._gone_in_order: deque[tuple[float, str, str]] = deque()
-        self._heard = monotonic()
+        self._list_started = 0.0
+        self._namespace_lists: dict[str, _NamespaceList] = {}
+        self._deleted: dict[str, dict[str, float]] = {}
+        self._deletions: deque[tuple[float, str, str]] = deque()
+        self._last_message = monotonic()
         self._synced = threading.Event()
         self.relists = 0
         self.failures = 0
         self.is_missing = False
-        """Whether the API server said, when it was asked last, that there is no such kind."""
+        """Whether the API server answered 404 last: it does not have this kind."""
 
     @property
     def age(self) -> float:
-        """Seconds since the API server was last heard about this collection; up to a minute is normal."""
-        return monotonic() - self._heard
+        """Seconds since the last message about this collection; up to a minute is normal."""
+        return monotonic() - self._last_message
 
     @property
     def synced(self) -> bool:
-        """Whether the first list has been taken in."""
+        """Whether the first list is complete."""
         return self._synced.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Return whether the first list was taken in within that time."""
+        """Wait for the first list; return whether it was complete in that time."""
         return self._synced.wait(seconds)
 
-    def view(self, namespace: str = CLUSTER) -> Snapshot[K]:
+    def snapshot(self, namespace: str = CLUSTER) -> Snapshot[K]:
         with self._lock:
-            floor = self._floors.get(namespace)
+            listed_alone = self._namespace_lists.get(namespace)
             items = tuple(self._items.get(namespace, {}).values())
-            gone = frozenset(self._gone.get(namespace, ()))
-            if floor is None:
-                return Snapshot(items, self._revision, self._begun, gone)
-            return Snapshot(items, max(self._revision, floor.revision), floor.begun, gone)
+            deleted = frozenset(self._deleted.get(namespace, ()))
+            if listed_alone is None:
+                return Snapshot(items, self._revision, self._list_started, deleted)
+            return Snapshot(items, max(self._revision, listed_alone.revision), listed_alone.started, deleted)
 
     def namespaces(self) -> list[str]:
         with self._lock:
@@ -189,60 +182,62 @@ class Informer(Generic[K]):
 
     def refresh(self, namespace: str = CLUSTER) -> None:
         """List one namespace (of a collection without namespaces: all of it) now. Raises `errors.ApiError`."""
-        begun = monotonic()
-        listed = self._api.list(
-            self.resource.path(namespace),
-            self._project,
-            accept=self.resource.list_accept,
-            query=self.resource.query(),
-        )
+        started = monotonic()
+        listed = self._listed(namespace)
         revision = int(listed.resource_version)
         items = {item.uid: item for item in listed.items}
         with self._lock:
-            floor = self._floors.get(namespace)
-            current = max(self._revision, floor.revision if floor else 0)
-            # An older list than what is shown already (the watch overtook it) proves nothing but its age.
+            listed_alone = self._namespace_lists.get(namespace)
+            current = max(self._revision, listed_alone.revision if listed_alone else 0)
+            # The watch may have overtaken the list, which then has nothing new.
             differences = self._replace(namespace, items) if revision >= current else []
-            if floor is None or begun > floor.begun:
-                self._floors[namespace] = _Floor(max(current, revision), begun)
-            self._heard = max(self._heard, begun)
-        self._tell(differences)
+            if listed_alone is None or started > listed_alone.started:
+                self._namespace_lists[namespace] = _NamespaceList(max(current, revision), started)
+            self._last_message = max(self._last_message, started)
+        self._notify(differences)
 
     def run(self, stopping: threading.Event) -> None:
-        """Keep the mirror until `stopping`; the body of a thread."""
-        pause = self._pace.pause_least
+        """Follow the collection until `stopping`; the body of a thread."""
+        pause = self._timings.pause_least
         listed_at: float | None = None
         while not stopping.is_set():
-            begun = monotonic()
+            started = monotonic()
             try:
-                if listed_at is None or monotonic() - listed_at > self._pace.relist:
+                if listed_at is None or monotonic() - listed_at > self._timings.relist:
                     self._list()
                     listed_at = monotonic()
                 self._watch(stopping)
-                pause = self._pace.pause_least
+                pause = self._timings.pause_least
                 continue
             except errors.Gone:
-                log.info("%s: the watch is too far behind; listing again", self.resource.plural)
+                log.info("%s: the revision of the watch is too old; listing again", self.resource.plural)
                 listed_at = None
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
                 self.is_missing = isinstance(error, errors.NotFound)
                 log.warning("%s: %s", self.resource.plural, error)
-            except (
-                Exception
-            ):  # a defect in a callback must not end the mirroring; what it missed is listed again
-                log.exception("%s: cannot be followed", self.resource.plural)
+            except Exception:  # a bug in a callback must not end the watch; what it missed is listed again
+                log.exception("%s: watch failed", self.resource.plural)
                 listed_at = None
             self.failures += 1
-            if monotonic() - begun > self._pace.pause_most:
-                pause = self._pace.pause_least  # it had worked for a while
+            if monotonic() - started > self._timings.pause_most:
+                pause = self._timings.pause_least  # it worked for a while
             stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-            pause = min(pause * 2, self._pace.pause_most)
+            pause = min(pause * 2, self._timings.pause_most)
+
+    def start(self, stopping: threading.Event) -> None:
+        """Run in a thread of its own."""
+        name = f"watch {self.resource.plural}"
+        threading.Thread(target=self.run, args=(stopping,), name=name, daemon=True).start()
+
+    def _listed(self, namespace: str = CLUSTER) -> Listed[K]:
+        resource = self.resource
+        return self._api.list(
+            resource.path(namespace), self._project, accept=resource.list_accept, query=resource.query()
+        )
 
     def _list(self) -> None:
-        begun = monotonic()
-        listed = self._api.list(
-            self.resource.path(), self._project, accept=self.resource.list_accept, query=self.resource.query()
-        )
+        started = monotonic()
+        listed = self._listed()
         by_namespace: dict[str, dict[str, K]] = {}
         for item in listed.items:
             by_namespace.setdefault(item.namespace, {})[item.uid] = item
@@ -250,17 +245,21 @@ class Informer(Generic[K]):
         differences: list[tuple[K | None, K | None]] = []
         with self._lock:
             for namespace in {*self._items, *by_namespace}:
-                floor = self._floors.get(namespace)
-                if floor is None or revision >= floor.revision:
+                listed_alone = self._namespace_lists.get(namespace)
+                if listed_alone is None or revision >= listed_alone.revision:
                     differences += self._replace(namespace, by_namespace.get(namespace, {}))
             self._revision = revision
-            self._begun = begun
-            self._floors = {name: floor for name, floor in self._floors.items() if floor.revision > revision}
-            self._heard = monotonic()
+            self._list_started = started
+            self._namespace_lists = {
+                name: listed_alone
+                for name, listed_alone in self._namespace_lists.items()
+                if listed_alone.revision > revision
+            }
+            self._last_message = monotonic()
         self.relists += 1
         self.is_missing = False
         self._synced.set()
-        self._tell(differences)
+        self._notify(differences)
 
     def _replace(self, namespace: str, items: dict[str, K]) -> list[tuple[K | None, K | None]]:
         before = self._items.get(namespace, {})
@@ -268,7 +267,7 @@ class Informer(Generic[K]):
         return [(before.get(uid), items.get(uid)) for uid in {**before, **items}]
 
     def _watch(self, stopping: threading.Event) -> None:
-        seconds = self._pace.watch * random.uniform(0.8, 1.0)  # noqa: S311 - so that watches do not end together
+        seconds = self._timings.watch * random.uniform(0.8, 1.0)  # noqa: S311 - so that watches do not end together
         query = {
             **self.resource.query(),
             "watch": "1",
@@ -276,18 +275,18 @@ class Informer(Generic[K]):
             "resourceVersion": str(self._revision),
             "timeoutSeconds": str(max(1, int(seconds))),
         }
-        accept, silence = self.resource.watch_accept, self._pace.silence
+        accept, silence = self.resource.watch_accept, self._timings.silence
         with self._api.stream(
             self.resource.path(), query=query, read_seconds=silence, accept=accept
         ) as response:
             for line in _lines(response):
-                self._heard = monotonic()
-                self._take(_EVENT.decode(line))
+                self._last_message = monotonic()
+                self._apply(_EVENT.decode(line))
                 if stopping.is_set():
                     return
 
-    def _take(self, event: _Event) -> None:
-        seen = _OBJECT.decode(event.object)
+    def _apply(self, event: _Event) -> None:
+        seen = _EVENT_OBJECT.decode(event.object)
         if event.type == "ERROR":
             raise errors.of_response(seen.code or 500, bytes(event.object))
         revision = int(seen.metadata.resource_version)
@@ -302,36 +301,36 @@ class Informer(Generic[K]):
         with self._lock:
             self._revision = revision
             if deleted and projected is not None:
-                self._remember_gone(namespace, uid)
-            floor = self._floors.get(namespace)
-            if floor is not None and revision <= floor.revision:
+                self._remember_deleted(namespace, uid)
+            listed_alone = self._namespace_lists.get(namespace)
+            if listed_alone is not None and revision <= listed_alone.revision:
                 return
             items = self._items.setdefault(namespace, {})
             before = items.pop(uid, None)
             if after is not None:
                 items[uid] = after
-        self._tell([(before, after)])
+        self._notify([(before, after)])
 
-    def _remember_gone(self, namespace: str, uid: str) -> None:
+    def _remember_deleted(self, namespace: str, uid: str) -> None:
         now = monotonic()
-        self._gone.setdefault(namespace, {})[uid] = now
-        self._gone_in_order.append((now, namespace, uid))
-        while now - self._gone_in_order[0][0] > GONE_SECONDS:
-            at, name, old = self._gone_in_order.popleft()
-            uids = self._gone.get(name, {})
-            if uids.get(old) == at:  # it was not told of again since
+        self._deleted.setdefault(namespace, {})[uid] = now
+        self._deletions.append((now, namespace, uid))
+        while now - self._deletions[0][0] > DELETED_SECONDS:
+            at, name, old = self._deletions.popleft()
+            uids = self._deleted.get(name, {})
+            if uids.get(old) == at:  # no later event
                 del uids[old]
                 if not uids:
-                    del self._gone[name]
+                    del self._deleted[name]
 
-    def _tell(self, differences: list[tuple[K | None, K | None]]) -> None:
+    def _notify(self, differences: list[tuple[K | None, K | None]]) -> None:
         for before, after in differences:
             if before != after:
                 self._changed(before, after)
 
 
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield every complete line as soon as it is there. What a cut connection left of the last one is dropped."""
+    """Yield each complete line as it arrives. The rest that a cut connection leaves is dropped."""
     rest = b""
     for chunk in response.stream(65536):
         *lines, rest = (rest + chunk).split(b"\n")

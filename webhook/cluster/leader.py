@@ -1,7 +1,7 @@
-"""Leader election by a Lease of coordination.k8s.io. It saves work: two leaders at once do the same thing twice, no harm.
+"""Leader election by a Lease of coordination.k8s.io, as client-go does it. It saves work; two leaders at once do no harm.
 
-As client-go does it: every candidate times with its own monotonic clock how long the Lease has stood unchanged, and takes it
-when that exceeds the duration in it; all writes are by resourceVersion. Clocks of different machines are never compared.
+Every candidate measures by its own monotonic clock for how long the Lease has been unchanged, and takes it when that exceeds the
+duration in it; all writes are by resourceVersion. Clocks of different machines are never compared.
 """
 
 import logging
@@ -14,6 +14,7 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import ObjectMeta, PartialObject, timestamp
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -21,14 +22,14 @@ API = "/apis/coordination.k8s.io/v1"
 
 
 class LeaseTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds; client-go's defaults. Whoever could not renew for `renew` stops leading before `lease` lets others in."""
+    """Seconds; client-go's defaults. A leader that cannot renew stops after `renew`, before others take over after `lease`."""
 
     lease: int = 15
     renew: float = 10.0
     retry: float = 2.0
 
 
-class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
+class _Spec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
@@ -36,14 +37,7 @@ class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
     lease_transitions: int | None = None
 
 
-class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
-    name: str
-    namespace: str
-    resource_version: str = ""
-
-
-class _Lease(msgspec.Struct, rename="camel"):
-    metadata: _Metadata
+class _Lease(PartialObject, frozen=True, rename="camel"):
     api_version: str = "coordination.k8s.io/v1"
     kind: str = "Lease"
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -52,47 +46,47 @@ class _Lease(msgspec.Struct, rename="camel"):
 _LEASE = msgspec.json.Decoder(_Lease)
 
 
-class Leader:
-    """One candidate, `identity`, for the Lease `namespace/name`. `run` is the body of a thread."""
+class LeaderElector:
+    """A candidate, `identity`, for the Lease `namespace/name`. `run` is the body of a thread."""
 
     def __init__(
-        self, api: ApiClient, namespace: str, name: str, identity: str, *, pace: LeaseTimings | None = None
+        self, api: ApiClient, namespace: str, name: str, identity: str, *, timings: LeaseTimings | None = None
     ) -> None:
         self.identity = identity
         self._api = api
         self._namespace, self._name = namespace, name
         self._path = f"{API}/namespaces/{namespace}/leases/{name}"
-        self._pace = pace or LeaseTimings()
+        self._timings = timings or LeaseTimings()
         self._lease: _Lease | None = None
         self._unchanged_since = 0.0
-        self._leads_until = 0.0
+        self._leader_until = 0.0
 
     @property
-    def leads(self) -> bool:
-        return monotonic() < self._leads_until
+    def is_leader(self) -> bool:
+        return monotonic() < self._leader_until
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease, as far as is known here."""
+        """The identity that holds the Lease, as read last."""
         return (self._lease.spec.holder_identity if self._lease else "") or ""
 
     def run(self, stopping: threading.Event) -> None:
-        """Try to hold the Lease until `stopping`, then let go of it, so that the next one need not wait."""
+        """Try to hold the Lease until `stopping`, then release it, so that the next leader need not wait."""
         while not stopping.is_set():
-            led = self.leads
+            was_leader = self.is_leader
             try:
                 self.try_once()
             except errors.ApiError as error:
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error)
-            if self.leads != led:
-                log.info("%s %s", self.identity, "leads" if self.leads else "leads no longer")
-            stopping.wait(self._pace.retry * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
-        self._let_go()
+            if self.is_leader != was_leader:
+                log.info("%s %s", self.identity, "became leader" if self.is_leader else "stopped leading")
+            stopping.wait(self._timings.retry * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+        self._release()
 
     def try_once(self) -> None:
-        """Look at the Lease and take or renew it where that may be done. Raises `errors.ApiError`."""
+        """Read the Lease, and take or renew it where that is allowed. Raises `errors.ApiError`."""
         begun = monotonic()
-        timeout = self._pace.renew / 2
+        timeout = self._timings.renew / 2
         try:
             lease = _LEASE.decode(self._api.get(self._path, timeout=timeout))
         except errors.NotFound:
@@ -102,7 +96,7 @@ class Leader:
         if lease.spec.holder_identity == self.identity or not lease.spec.holder_identity or self._expired():
             self._write(begun, lease)
         else:
-            self._leads_until = 0.0
+            self._leader_until = 0.0
 
     def _observe(self, lease: _Lease) -> None:
         if self._lease is None or lease.metadata.resource_version != self._lease.metadata.resource_version:
@@ -110,41 +104,42 @@ class Leader:
         self._lease = lease
 
     def _expired(self) -> bool:
-        duration = (self._lease and self._lease.spec.lease_duration_seconds) or self._pace.lease
+        duration = (self._lease and self._lease.spec.lease_duration_seconds) or self._timings.lease
         return monotonic() - self._unchanged_since > duration
 
     def _write(self, begun: float, before: _Lease | None) -> None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = timestamp(datetime.now(UTC), "microseconds")
         old = before.spec if before else _Spec()
         renewal = old.holder_identity == self.identity
         spec = _Spec(
             holder_identity=self.identity,
-            lease_duration_seconds=self._pace.lease,
+            lease_duration_seconds=self._timings.lease,
             acquire_time=old.acquire_time if renewal else now,
             renew_time=now,
             lease_transitions=(old.lease_transitions or 0) + (before is not None and not renewal),
         )
         version = before.metadata.resource_version if before else ""
-        body = msgspec.json.encode(_Lease(_Metadata(self._name, self._namespace, version), spec=spec))
-        timeout = self._pace.renew / 2
+        metadata = ObjectMeta(name=self._name, namespace=self._namespace, resource_version=version)
+        body = msgspec.json.encode(_Lease(metadata, spec=spec))
+        timeout = self._timings.renew / 2
         try:
             if before is None:
                 written = self._api.post(f"{API}/namespaces/{self._namespace}/leases", body, timeout=timeout)
             else:
                 written = self._api.put(self._path, body, timeout=timeout)
         except (errors.Conflict, errors.AlreadyExists):
-            self._leads_until = 0.0  # somebody else was faster; the next look shows who
+            self._leader_until = 0.0  # another candidate was faster; the next read shows which
             return
         self._observe(_LEASE.decode(written))
-        self._leads_until = begun + self._pace.renew
+        self._leader_until = begun + self._timings.renew
 
-    def _let_go(self) -> None:
-        if not self.leads or self._lease is None:
+    def _release(self) -> None:
+        if not self.is_leader or self._lease is None:
             return
-        self._leads_until = 0.0
+        self._leader_until = 0.0
         spec = msgspec.structs.replace(self._lease.spec, holder_identity=None)
         body = msgspec.json.encode(_Lease(self._lease.metadata, spec=spec))
         try:
-            self._api.put(self._path, body, timeout=self._pace.retry)
+            self._api.put(self._path, body, timeout=self._timings.retry)
         except errors.ApiError as error:
-            log.info("lease %s/%s was not let go of: %s", self._namespace, self._name, error)
+            log.info("lease %s/%s was not released: %s", self._namespace, self._name, error)

@@ -2,9 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -23,13 +21,12 @@ from webhook.certificates.objects import (
     Target,
 )
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
-from webhook.cluster.api import ApiClient
 from webhook.commands.certs_report import described, print_findings, print_state
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen
 from webhook.commands.parameters import now
 
-FINDING, BAD_USE = 1, 2
+FINDING = 1
 ATTEMPTS = 5
 NAMESPACE = "gpu-admission"
 
@@ -37,11 +34,9 @@ NAMESPACE = "gpu-admission"
 class Cluster:
     """The objects that certificates are in."""
 
-    def __init__(self, name: SecretName, kubeconfig: str | None, context: str | None) -> None:
-        try:
-            self.api = ApiClient(load_access(kubeconfig, context))
-        except AccessError as error:
-            fail(str(error))
+    def __init__(self, name: SecretName, choice: ClusterChoice) -> None:
+        with choice.client() as api:
+            self.api = api
         self.name = name
         self.secret = ClusterSecret(self.api, name)
         self.configurations = ClusterConfigurations(self.api)
@@ -55,28 +50,14 @@ class Cluster:
         return "" if address == "None" else str(address)
 
 
-def fail(message: str) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
-    sys.exit(BAD_USE)
-
-
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--context", "context_name", help="Context of the kubeconfig."),
-        click.option("--kubeconfig", help="Left out: what kubectl would use."),
-        click.option(
-            "--secret",
-            "secret_name",
-            default=f"{NAMESPACE}/{SECRET}",
-            show_default=True,
-            metavar="[NAMESPACE/]NAME",
-            help="Where the certificates are.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
+secret_option = click.option(
+    "--secret",
+    "secret_name",
+    default=f"{NAMESPACE}/{SECRET}",
+    show_default=True,
+    metavar="[NAMESPACE/]NAME",
+    help="Where the certificates are.",
+)
 output_option = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
@@ -88,20 +69,21 @@ def certs() -> None:
 
 
 @certs.command()
+@secret_option
 @cluster_options
 @output_option
-def show(secret_name: str, kubeconfig: str | None, context_name: str | None, output: str) -> None:
+def show(secret_name: str, cluster: ClusterChoice, output: str) -> None:
     """Show authority, certificate, where a rotation stands, and which configurations carry it."""
-    cluster = Cluster(SecretName.of(secret_name, NAMESPACE), kubeconfig, context_name)
+    objects = Cluster(SecretName.of(secret_name, NAMESPACE), cluster)
     try:
-        stored, seen = cluster.secret.read(), cluster.configurations.seen()
-        state = _state(cluster.name, stored)
+        stored, seen = objects.secret.read(), objects.configurations.seen()
+        state = _state(objects.name, stored)
     except errors.ApiError as error:
-        fail(str(error))
+        fail(error)
     except DamagedError as error:
-        click.echo(f"error: the Secret {cluster.name} is damaged: {error}", err=True)
+        click.echo(f"error: the Secret {objects.name} is damaged: {error}", err=True)
         sys.exit(FINDING)
-    report = described(cluster.name, state, seen, now())
+    report = described(objects.name, state, seen, now())
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
@@ -109,6 +91,7 @@ def show(secret_name: str, kubeconfig: str | None, context_name: str | None, out
 
 
 @certs.command()
+@secret_option
 @cluster_options
 @output_option
 @click.option(
@@ -120,8 +103,7 @@ def show(secret_name: str, kubeconfig: str | None, context_name: str | None, out
 @click.option("--name", "names", multiple=True, help="With --dir: a name that the certificate must carry.")
 def check(
     secret_name: str,
-    kubeconfig: str | None,
-    context_name: str | None,
+    cluster: ClusterChoice,
     output: str,
     directory: Path | None,
     names: tuple[str, ...],
@@ -135,14 +117,14 @@ def check(
     if directory is not None:
         findings = _of_directory(directory, names)
     else:
-        cluster = Cluster(SecretName.of(secret_name, NAMESPACE), kubeconfig, context_name)
+        objects = Cluster(SecretName.of(secret_name, NAMESPACE), cluster)
         try:
-            stored, seen = cluster.secret.read(), cluster.configurations.seen()
+            stored, seen = objects.secret.read(), objects.configurations.seen()
         except errors.ApiError as error:
-            fail(str(error))
-        findings = examine(cluster.name, stored, seen, now())
+            fail(error)
+        findings = examine(objects.name, stored, seen, now())
         for target in dict.fromkeys(target for each in seen for target in each.targets):
-            findings += _of_server(cluster, target, seen, notes)
+            findings += _of_server(objects, target, seen, notes)
     if output == "json":
         found = [finding._asdict() for finding in findings]
         click.echo(msgspec.json.format(msgspec.json.encode({"findings": found, "notes": notes})).decode())
@@ -152,29 +134,29 @@ def check(
 
 
 @certs.command()
+@secret_option
 @cluster_options
 @click.option("--ca", is_flag=True, help="A new authority, too: takes about 11 minutes, no call fails.")
 @click.option("--wait", is_flag=True, help="Show how it goes, and return when it is done.")
 @click.option("--timeout-seconds", default=1200.0, show_default=True, type=click.FloatRange(min=1.0))
 def rotate(
     secret_name: str,
-    kubeconfig: str | None,
-    context_name: str | None,
+    cluster: ClusterChoice,
     ca: bool,
     wait: bool,
     timeout_seconds: float,
 ) -> None:
     """Ask the controllers for a new certificate."""
-    cluster = Cluster(SecretName.of(secret_name, NAMESPACE), kubeconfig, context_name)
+    objects = Cluster(SecretName.of(secret_name, NAMESPACE), cluster)
     rotation = Rotation.CA if ca else Rotation.LEAF
     try:
-        before = _ask(cluster, rotation)
+        before = _ask(objects, rotation)
         click.echo(f"asked for a new {'certificate authority' if ca else 'certificate'}")
-        done = not wait or _await(cluster, rotation, before, timeout_seconds)
+        done = not wait or _await(objects, rotation, before, timeout_seconds)
     except errors.ApiError as error:
-        fail(str(error))
+        fail(error)
     except (DamagedError, RacedError) as error:
-        click.echo(f"error: the Secret {cluster.name}: {error}", err=True)
+        click.echo(f"error: the Secret {objects.name}: {error}", err=True)
         sys.exit(FINDING)
     if not done:
         click.echo(

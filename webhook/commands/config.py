@@ -24,10 +24,11 @@ from policies.policy import (
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
+from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.output import Screen, counted, print_errors, print_json
-from webhook.commands.parameters import context_option, kubeconfig_option, moment, now_option, output_option
+from webhook.commands.parameters import moment, now_option, output_option
 from webhook.commands.pause import pause, resume
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
@@ -74,8 +75,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 @config.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
-@kubeconfig_option
-@context_option
+@cluster_options
 @click.option(
     "-n",
     "--namespace",
@@ -88,8 +88,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 def show(
     *,
     directory: Path | None,
-    kubeconfig: str | None,
-    context_name: str | None,
+    cluster: ClusterChoice,
     namespaces: tuple[str, ...],
     output: str,
     now: datetime,
@@ -99,11 +98,11 @@ def show(
     Exit codes: 0 the documents are valid, 2 they are not, or could not be read. Of a cluster it shows what is in force anyway.
     """
     if directory is not None:
-        if kubeconfig is not None or context_name is not None:
+        if cluster.is_named:
             raise click.UsageError("DIRECTORY must not be combined with --kubeconfig or --context")
         found = _of_directory(directory, namespaces)
     else:
-        found = _of_cluster(kubeconfig, context_name, namespaces)
+        found = _of_cluster(cluster, namespaces)
     content = document(found.configuration, found.origins, found.labels, now, found.problems)
     if output == "json":
         print_json(content)
@@ -122,9 +121,9 @@ def _of_directory(directory: Path, namespaces: Iterable[str]) -> _Shown:
     return _Shown(configuration=configuration, origins=origins, labels=labels)
 
 
-def _of_cluster(kubeconfig: str | None, context_name: str | None, namespaces: Iterable[str]) -> _Shown:
+def _of_cluster(cluster: ClusterChoice, namespaces: Iterable[str]) -> _Shown:
     try:
-        api = ApiClient(load_access(kubeconfig, context_name))
+        api = ApiClient(cluster.access())
         chosen = read_chosen(api)
         labels = {name: _labels(api, name) for name in namespaces}
     except (AccessError, errors.ApiError) as error:

@@ -1,11 +1,11 @@
-"""`gpu-admission controller`: the composition root of what keeps the quotas' rows true."""
+"""`gpu-admission controller`: reconciles quotas, certificates and the status of documents, and runs the canary."""
 
 import logging
-import os
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,25 +13,26 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.cluster.leader import Leader
+from webhook.cluster.leader import LeaderElector
+from webhook.cluster.objects import CONTROLLER
 from webhook.commands.certificate_options import CertificateOptions, certificate_options
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
-from webhook.controller.canary_loop import CanaryLoop, Period
+from webhook.controller.canary import CanaryLoop
 from webhook.controller.controller import Controller
-from webhook.controller.document_status import start_reporting
-from webhook.controller.metrics import ControllerMetrics, QuotaCollector
+from webhook.controller.document_status import DocumentStatusWriter
+from webhook.controller.metrics import ControllerMetrics, WatchCollector
+from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
 
-NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-LEASE = "gpu-admission-controller"
 FAILED = 1
 START_SECONDS = 5.0
-"""Between attempts to reach the API server at the start."""
+"""Between attempts to reach the API server at the start, and after a configuration that could not be counted by."""
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -40,36 +41,38 @@ log = logging.getLogger("gpu_admission.controller")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents; left out: the cluster's. The same as that of `serve`.",
+    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents, the same as for `serve`; left out: the cluster's.",
 )
-@click.option("--kubeconfig", help="Left out: a pod's service account, else what kubectl would use.")
-@click.option("--context", "context_name", help="Context of the kubeconfig.")
-@click.option("--namespace", help="Where the Lease of the leader is; left out: the pod's own namespace.")
-@click.option("--lease", default=LEASE, show_default=True, help="Name of the Lease.")
+@cluster_options
+@click.option("--namespace", help="Namespace of the leader's Lease; left out: that of the pod.")
+@click.option("--lease", default=CONTROLLER, show_default=True, help="Name of the leader's Lease.")
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address of /metrics, /healthz, /readyz.")  # noqa: S104 - a pod's address
-@click.option("--port", default=9444, show_default=True, help="Its port (plain HTTP).")
+@click.option(
+    "--port", default=9444, show_default=True, help="Port of /metrics, /healthz, /readyz (plain HTTP)."
+)
 @click.option(
     "--recount-seconds",
     default=300.0,
     show_default=True,
     type=click.FloatRange(min=5.0),
-    help="How often every namespace is counted from a list made for it.",
+    help="Seconds between full counts of a namespace from new lists.",
 )
 @click.option(
-    "--canary-namespace", default="", help="Where a GPU pod is tried on a dry run; left out: no canary."
+    "--canary-namespace",
+    default="",
+    help="Namespace in which a GPU pod is created as a dry run; left out: no canary.",
 )
 @click.option(
     "--canary-seconds",
     default=60.0,
     show_default=True,
     type=click.FloatRange(min=1.0),
-    help="How often.",
+    help="Seconds between canaries.",
 )
 @certificate_options
 def controller(
     config: Path | None,
-    kubeconfig: str | None,
-    context_name: str | None,
+    cluster: ClusterChoice,
     namespace: str | None,
     lease: str,
     host: str,
@@ -79,64 +82,61 @@ def controller(
     canary_seconds: float,
     certificates: CertificateOptions,
 ) -> None:
-    """Count what is stored against the GPUQuotas, and give up reservations that came to nothing, until SIGTERM."""
+    """Reconcile GPUQuotas, certificates and the status of documents until SIGTERM.
+
+    Any number of replicas may run; a Lease elects the leader, which counts usage and removes expired reservations.
+    """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of every connection beyond its pool
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns about every connection beyond its pool
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     stopping, reloaded = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     try:
-        api = ApiClient(load_access(kubeconfig, context_name))
+        api = ApiClient(cluster.access())
         source = source_of(config, api, lambda _: reloaded.set())
     except (AccessError, ConfigurationError) as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(FAILED)
+        fail(error)
     metrics = ControllerMetrics(REGISTRY)
     REGISTRY.register(ConfigurationCollector(source))
     source.start()
-    leader = Leader(api, namespace or own_namespace(), lease, f"{socket.gethostname()}_{uuid4()}")
-    if (kept := certificates.loop(api, namespace or own_namespace(), REGISTRY)) is not None:
-        threading.Thread(target=kept.run, args=(stopping,), name="certificates", daemon=True).start()
+    elector = LeaderElector(api, namespace or own_namespace(), lease, f"{socket.gethostname()}_{uuid4()}")
+    if (loop := certificates.loop(api, namespace or own_namespace(), REGISTRY)) is not None:
+        _start("certificates", loop.run, stopping)
     if isinstance(source, ClusterSource):
         source.wait()
-        start_reporting(api, source, leader, stopping)
-    running = _made(api, source, leader, metrics, recount_seconds, stopping)
+        _start("document status", DocumentStatusWriter(api, source, lambda: elector.is_leader).run, stopping)
+    running = _made(api, source, elector, metrics, recount_seconds, stopping)
     if running is None:
         return
-    REGISTRY.register(QuotaCollector(running.rows, running.mirrors))
+    REGISTRY.register(LedgerCollector(running.ledgers))
+    REGISTRY.register(WatchCollector(running.informers))
     try:
         listener = listen(host, port)
     except StartupError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
     start_monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
-    threading.Thread(
-        target=_follow, args=(source, reloaded, running, stopping), name="reconfigure", daemon=True
-    ).start()
+    _start("reconfigure", _follow, source, reloaded, running, stopping)
     if canary_namespace:
-        canary = CanaryLoop(api, Period(canary_namespace, canary_seconds), lambda: leader.leads, REGISTRY)
-        threading.Thread(target=canary.run, args=(stopping,), name="canary", daemon=True).start()
-    log.info("started as %s; metrics on port %d", leader.identity, listener.getsockname()[1])
+        canary = CanaryLoop(api, canary_namespace, canary_seconds, lambda: elector.is_leader, REGISTRY)
+        _start("canary", canary.run, stopping)
+    log.info("started as %s; metrics on port %d", elector.identity, listener.getsockname()[1])
     running.run(stopping)
     source.stop()
     log.info("stopped")
 
 
-def own_namespace() -> str:
-    """Return the namespace of the pod that this is; `default` outside a cluster."""
-    try:
-        return NAMESPACE_FILE.read_text(encoding="utf-8").strip() or "default"
-    except OSError:
-        return os.environ.get("POD_NAMESPACE") or "default"
+def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
+    threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
 
 
 def _made(
     api: ApiClient,
     source: ConfigurationSource,
-    leader: Leader,
+    elector: LeaderElector,
     metrics: ControllerMetrics,
     recount_seconds: float,
     stopping: threading.Event,
@@ -145,7 +145,7 @@ def _made(
     while not stopping.is_set():
         try:
             return Controller(
-                api, source.engine.configuration, leader, metrics, recount_seconds=recount_seconds
+                api, source.engine.configuration, elector, metrics, recount_seconds=recount_seconds
             )
         except errors.ApiError as error:
             log.warning("waiting for the API server: %s", error)
@@ -156,7 +156,7 @@ def _made(
 def _follow(
     source: ConfigurationSource, reloaded: threading.Event, running: Controller, stopping: threading.Event
 ) -> None:
-    """Count by every new configuration that is in force."""
+    """Count under every new configuration that takes effect."""
     while not stopping.is_set():
         if not reloaded.wait(1.0):
             continue
@@ -164,6 +164,6 @@ def _follow(
         try:
             running.configure(source.engine.configuration)
         except errors.ApiError as error:
-            log.warning("the new configuration waits for the API server: %s", error)
+            log.warning("the new configuration needs the API server: %s", error)
             reloaded.set()
             stopping.wait(START_SECONDS)

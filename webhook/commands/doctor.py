@@ -10,22 +10,18 @@ import click
 from rich.console import Console
 from rich.status import Status
 
-from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
-from webhook.cluster.api import ApiClient
+from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.doctor_report import is_healthy, print_json, print_text
 from webhook.tools.doctor.check import Result, result_of
 from webhook.tools.doctor.cluster import Cluster, Names
 from webhook.tools.doctor.registry import CHECKS
 
 FINDINGS = 1
-UNREACHABLE = 2
 DEFAULTS = Names()
 
 
 @click.command()
-@click.option("--kubeconfig", help="Left out: a pod's service account, else what kubectl would use.")
-@click.option("--context", "context_name", help="Context of the kubeconfig.")
+@cluster_options
 @click.option(
     "--namespace", default=DEFAULTS.namespace, show_default=True, help="Where gpu-admission is installed."
 )
@@ -49,8 +45,7 @@ DEFAULTS = Names()
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def doctor(
-    kubeconfig: str | None,
-    context_name: str | None,
+    cluster: ClusterChoice,
     namespace: str,
     service: str,
     canary_namespace: str,
@@ -66,12 +61,8 @@ def doctor(
     names = Names(
         namespace=namespace, service=service, canary_namespace=canary_namespace, secret=certificate_secret
     )
-    try:
-        api = ApiClient(load_access(kubeconfig, context_name))
+    with cluster.client() as api:
         api.get("/version")
-    except (AccessError, errors.ApiError) as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(UNREACHABLE)
     results = _results(Cluster(api, names, config=config, now=datetime.now(UTC)))
     (print_json if output == "json" else print_text)(results)
     if not is_healthy(results):

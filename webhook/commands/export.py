@@ -1,5 +1,6 @@
 """`gpu-admission export`: the rules that the API server can hold by itself, as its own policies (CEL)."""
 
+import sys
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -7,9 +8,7 @@ from pathlib import Path
 import click
 
 from policies.registry import RULES_BY_ID
-from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
-from webhook.cluster.api import ApiClient
+from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, optional_cluster_options
 from webhook.commands.output import counted
 from webhook.commands.parameters import Moment, moment
 from webhook.commands.parameters import now as current_time
@@ -19,7 +18,6 @@ from webhook.tools.export.admission_policies import EXPRESSIBLE, AdmissionPolici
 from webhook.tools.export.objects import Object
 from webhook.tools.export.writing import as_json, as_yaml, header
 
-BAD_INPUT = 2
 OLDEST = (1, 33)
 """Older API servers lack parts of CEL that are used here (comprehensions with two variables, 1.32, usable from 1.33 on)."""
 
@@ -64,13 +62,12 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of documents; left out, without a cluster: the built-in defaults.",
+    help="Directory of documents, for which no cluster is asked; left out: the cluster's.",
 )
-@click.option("--kubeconfig", help="Export the documents in the cluster that this file names.")
-@click.option("--in-cluster", is_flag=True, help="Export those in the cluster in which this runs.")
-@click.option("-o", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@optional_cluster_options
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="Write a file per policy into this directory."
+    "--directory", type=click.Path(path_type=Path), help="Write a file per policy into this directory."
 )
 @click.option("--rules", callback=rule_ids, metavar="RULE,…", help="Export only these.")
 @click.option(
@@ -90,15 +87,12 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
     help="Leave this namespace alone, whatever the policies say; repeatable.",
 )
 @click.option("--now", type=Moment(), default=current_time, help="What holds at this time is exported.")
-@click.pass_context
 def export(
-    context: click.Context,
     *,
     config: Path | None,
-    kubeconfig: str | None,
-    in_cluster: bool,
-    form: str,
-    output: Path | None,
+    cluster: ClusterChoice | None,
+    output: str,
+    directory: Path | None,
     rules: tuple[str, ...],
     kubernetes: tuple[int, int],
     api_version: str | None,
@@ -110,31 +104,33 @@ def export(
     They hold inside the API server: while the webhook is away, for pods that never reach it, for ephemeral containers.
     What is not in them, and why, is said on stderr. Exits with 2 if the documents are not valid.
     """
-    try:
-        is_stored = config is None and (kubeconfig is not None or in_cluster)
-        configuration = stored(kubeconfig) if is_stored else load_directory(config)
-    except (AccessError, errors.ApiError) as error:
-        click.echo(f"error: {error}", err=True)
-        context.exit(BAD_INPUT)
-    except ConfigurationError as error:
-        for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
-        context.exit(BAD_INPUT)
+    if config is not None and cluster is not None and cluster.is_named:
+        raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
+    if config is None and cluster is not None:
+        configuration = stored(cluster)
+    else:
+        try:
+            configuration = load_directory(config)
+        except ConfigurationError as error:
+            for problem in error.problems:
+                click.echo(f"error: {problem}", err=True)
+            sys.exit(BAD_INPUT)
     mutations = api_version or next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
     wish = ExportOptions(now=now, mutations=mutations, rules=rules, excluded=tuple(dict.fromkeys(excluded)))
     made = backstop(configuration, wish)
-    if output is not None:
-        write(output, form, made, configuration, now)
-    elif form == "json":
+    if directory is not None:
+        write(directory, output, made, configuration, now)
+    elif output == "json":
         click.echo(as_json(made, configuration.version, moment(now)), nl=False)
     else:
         click.echo(header(made, configuration.version, moment(now)) + as_yaml(made.objects), nl=False)
     tell(made)
 
 
-def stored(kubeconfig: str | None) -> Configuration:
-    """Return the configuration in force in the cluster. Raises AccessError, ApiError."""
-    chosen = read_chosen(ApiClient(load_access(kubeconfig)))
+def stored(cluster: ClusterChoice) -> Configuration:
+    """Return the configuration in force in the cluster; the command ends where it cannot be read."""
+    with cluster.client() as api:
+        chosen = read_chosen(api)
     for problem in chosen.problems:
         click.echo(f"warning: not in force, so not exported: {problem}", err=True)
     return chosen.configuration

@@ -9,13 +9,6 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    help="Kubeconfig of the cluster; left out: the pod's service account, else what kubectl would use.",
-)
-context_option = click.option("--context", "context_name", help="Context of the kubeconfig.")
-
 
 def config_option(left_out: str) -> Callable[[F], F]:
     """Return `--config`; `left_out` names the documents that are used without it."""

@@ -13,10 +13,11 @@ import click
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
+from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.output import Screen, print_errors, print_json
-from webhook.commands.parameters import context_option, kubeconfig_option, moment, output_option
+from webhook.commands.parameters import moment, output_option
 from webhook.configuration.cluster_source import RESOURCES, path_of, record_decoder
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.serving.deadline import parse_duration
@@ -45,16 +46,14 @@ class StoredPolicy(msgspec.Struct, frozen=True):
 @click.argument("names", nargs=-1, metavar="[POLICY]...")
 @click.option("--for", "duration", metavar="DURATION", help="Such as 30m or 1h30m; required, at most 24h.")
 @click.option("--reason", help="Why, for the annotations of the policy; required.")
-@kubeconfig_option
-@context_option
+@cluster_options
 @output_option("text", "json")
 def pause(
     *,
     names: tuple[str, ...],
     duration: str | None,
     reason: str | None,
-    kubeconfig: str | None,
-    context_name: str | None,
+    cluster: ClusterChoice,
     output: str,
 ) -> None:
     """Pause GPUPolicies, all of them if none is named: their rules only audit for a while.
@@ -63,7 +62,7 @@ def pause(
     """
     now = datetime.now(UTC).replace(microsecond=0)
     problems = [*_duration_problems(duration), *_reason_problems(reason)]
-    api, found = _policies(kubeconfig, context_name, problems)
+    api, found = _policies(cluster, problems)
     chosen = _chosen(found, names, problems)
     if api is not None and not found:
         problems.append(
@@ -85,16 +84,15 @@ def pause(
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[POLICY]...")
-@kubeconfig_option
-@context_option
+@cluster_options
 @output_option("text", "json")
-def resume(*, names: tuple[str, ...], kubeconfig: str | None, context_name: str | None, output: str) -> None:
+def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
     """End the pause of GPUPolicies, of all that are paused if none is named.
 
     Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
     """
     problems: list[str] = []
-    api, found = _policies(kubeconfig, context_name, problems)
+    api, found = _policies(cluster, problems)
     chosen = [policy for policy in _chosen(found, names, problems) if policy.paused_until is not None]
     _end_with(problems, BAD_INPUT)
     gone = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
@@ -133,12 +131,10 @@ def _reason_problems(reason: str | None) -> Iterator[str]:
         yield "--reason: Required value: why the policy is paused"
 
 
-def _policies(
-    kubeconfig: str | None, context_name: str | None, problems: list[str]
-) -> tuple[ApiClient | None, list[StoredPolicy]]:
+def _policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient | None, list[StoredPolicy]]:
     """Return the stored policies, or None and [] after appending to `problems`."""
     try:
-        api = ApiClient(load_access(kubeconfig, context_name))
+        api = ApiClient(cluster.access())
         found = api.list(RESOURCES[POLICY].path(), _found).items
     except errors.NotFound:
         problems.append(f"the kind {POLICY} is not installed in the cluster")

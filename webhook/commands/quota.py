@@ -9,17 +9,25 @@ import click
 from policies.quota.amounts import GPUS, NOTHING
 from policies.quota.charge import Unpinned
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.quota_report import HolderOfQuota, QuotaReport, print_json, print_text
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.controller.claims import ClaimReader, claims_resource
-from webhook.controller.nodes import NODES, node_reader
-from webhook.controller.pods import PODS, Labels, PodReader
-from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import (
+    NODES,
+    PODS,
+    QUOTAS,
+    ClaimReader,
+    Labels,
+    PodReader,
+    QuotaRecord,
+    claims_resource,
+    node_reader,
+    quota_record,
+)
 
-FAILED = 1
+NONE = 1
 NO_QUOTA = "there is no GPUQuota"
 
 
@@ -33,22 +41,21 @@ NO_QUOTA = "there is no GPUQuota"
     type=click.Path(path_type=Path),
     help="Directory of GPUClass and GPUResourceMapping documents, to charge pods as the webhook does; left out: the cluster's.",
 )
-@click.option("--kubeconfig", help="Left out: what kubectl would use.")
-@click.option("--context", "context_name", help="Context of the kubeconfig.")
-def quota(
-    namespace: str, output: str, config: Path | None, kubeconfig: str | None, context_name: str | None
-) -> None:
-    """Show used, reserved and granted GPUs per namespace."""
+@cluster_options
+def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoice) -> None:
+    """Show used, reserved and granted GPUs per namespace.
+
+    Exits with 1 if there is no GPUQuota, 2 if the cluster or the documents cannot be used.
+    """
     try:
-        api = ApiClient(load_access(kubeconfig, context_name))
-        configuration = load_directory(config) if config else _in_force(api)
-        reports = list(_reports(api, configuration, namespace))
-    except (ConfigurationError, AccessError, errors.ApiError) as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(FAILED)
+        with cluster.client() as api:
+            configuration = load_directory(config) if config else _in_force(api)
+            reports = list(_reports(api, configuration, namespace))
+    except ConfigurationError as error:
+        fail(error)
     if not reports:
         click.echo(f"{NO_QUOTA} in namespace {namespace}" if namespace else NO_QUOTA, err=True)
-        sys.exit(FAILED)
+        sys.exit(NONE)
     (print_json if output == "json" else print_text)(reports)
 
 
@@ -64,16 +71,16 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
     for record in sorted(listed.items, key=lambda record: record.namespace):
         objects = _objects(api, configuration, record) if namespace else None
-        yield QuotaReport(record.namespace, record.row, record.problem, objects)
+        yield QuotaReport(record.namespace, record.ledger, record.problem, objects)
 
 
 def _objects(
     api: ApiClient, configuration: Configuration, record: QuotaRecord
 ) -> tuple[HolderOfQuota, ...] | None:
     """Return who holds the quota, most GPUs first."""
-    if record.row is None:
+    if record.ledger is None:
         return None
-    found = _holders(api, configuration, record.namespace, record.row.unpinned)
+    found = _holders(api, configuration, record.namespace, record.ledger.unpinned)
     return tuple(
         sorted(
             (held for held in found if held.demand),

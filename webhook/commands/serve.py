@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 from prometheus_client import REGISTRY, disable_created_metrics
@@ -15,9 +14,9 @@ from certs.files import ensure_self_signed
 from policies.placement.nodes import NodeFacts
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
-from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.commands.controller import own_namespace
+from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
@@ -49,19 +48,10 @@ PROBES = frozenset({"/healthz", "/readyz"})
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents; without a cluster GPUQuota, too. "
-    "Left out: the cluster's documents, without a cluster the built-in ones.",
+    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents; with --standalone GPUQuota, too. "
+    "Left out: the cluster's documents, with --standalone the built-in ones.",
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="Work with the cluster that this file names: its quotas, and without --config its documents.",
-)
-@click.option(
-    "--in-cluster",
-    is_flag=True,
-    help="Likewise with the cluster in which this runs, as its service account.",
-)
+@optional_cluster_options
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
 )
@@ -102,8 +92,7 @@ PROBES = frozenset({"/healthz", "/readyz"})
 )
 def serve(
     config: Path | None,
-    kubeconfig: Path | None,
-    in_cluster: bool,
+    cluster: ClusterChoice | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     self_signed: Path | None,
@@ -118,13 +107,13 @@ def serve(
     drain_seconds: float,
     audit_log: str,
 ) -> None:
-    """Serve the webhook over TLS until SIGTERM."""
+    """Serve the webhook over TLS until SIGTERM.
+
+    Quotas, node labels and, without --config, documents come from the cluster; with --standalone quotas are kept in memory.
+    """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    if kubeconfig is not None and in_cluster:
-        raise click.UsageError("--kubeconfig names a cluster itself: leave --in-cluster out")
-    cluster = _Cluster(kubeconfig) if kubeconfig is not None or in_cluster else None
     secret = _secret(certificate_secret, cluster, tls_cert or tls_key or self_signed)
     certificate, key = (
         (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
@@ -151,16 +140,10 @@ def serve(
     )
 
 
-class _Cluster(NamedTuple):
-    """The cluster that keeps the quotas: that of a kubeconfig, or the one around us."""
-
-    kubeconfig: Path | None
-
-
 def build(
     config: Path | None,
     audit_target: str,
-    cluster: _Cluster | None = None,
+    cluster: ClusterChoice | None = None,
     secret: SecretCertificate | None = None,
     *,
     serving: ServingCertificate,
@@ -214,11 +197,13 @@ def build(
     )
 
 
-def _api(cluster: _Cluster) -> ApiClient:
+def _api(cluster: ClusterChoice) -> ApiClient:
     try:
-        return ApiClient(load_access(str(cluster.kubeconfig) if cluster.kubeconfig else None))
+        return ApiClient(cluster.access())
     except AccessError as error:
-        raise StartupError(f"no cluster to work with: {error}") from None
+        raise StartupError(
+            f"no cluster to work with: {error}; name one with --kubeconfig, or serve without one: --standalone"
+        ) from None
 
 
 def _reservations(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
@@ -271,7 +256,7 @@ def _readiness(
 
 
 def _secret(
-    certificate_secret: str | None, cluster: _Cluster | None, other: Path | None
+    certificate_secret: str | None, cluster: ClusterChoice | None, other: Path | None
 ) -> SecretCertificate | None:
     if certificate_secret is None:
         return None
@@ -280,7 +265,7 @@ def _secret(
             "--certificate-secret says where the certificate is: leave --tls-cert, --tls-key, --self-signed out"
         )
     if cluster is None:
-        raise click.UsageError("--certificate-secret needs a cluster: --in-cluster or --kubeconfig")
+        raise click.UsageError("--certificate-secret needs a cluster: omit --standalone")
     return SecretCertificate(SecretName.of(certificate_secret, own_namespace()))
 
 

@@ -20,6 +20,7 @@ from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.cluster.objects import PartialObject
 from webhook.configuration.documents import (
     CLASS,
     GROUP,
@@ -82,14 +83,7 @@ class Record(msgspec.Struct, frozen=True):
         return None if spec is None else msgspec.structs.replace(self.document, spec=spec)
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    uid: str
-    generation: int = 0
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
+class _Object(PartialObject, frozen=True):
     spec: dict[str, Any]
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -213,7 +207,9 @@ class ClusterSource:
     ) -> None:
         self._changed = changed
         self._informers = [
-            Informer(api, resource, record_decoder(kind), lambda _before, _after: self._wake.set(), pace=pace)
+            Informer(
+                api, resource, record_decoder(kind), lambda _before, _after: self._wake.set(), timings=pace
+            )
             for kind, resource in RESOURCES.items()
         ]
         self._wake = threading.Event()

@@ -141,9 +141,7 @@ def _assembled(own: DocumentSet, version: str) -> tuple[Configuration, Origins]:
 
 
 def _selector_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
-    message = (
-        "must be omitted without a cluster, which has the labels of namespaces: --kubeconfig or --in-cluster"
-    )
+    message = "must be omitted with --standalone: a cluster has the labels of namespaces"
     for name, policy in own.policies.items():
         place, spec = own.places[POLICY, name], policy.spec
         if spec.match.namespace_selector is not None:

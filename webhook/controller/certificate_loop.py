@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from certs.reconciler import CertificateReconciler, RacedError
 from certs.rotation import Terms, left
-from webhook.certificates.change_signal import ChangeSignal
 from webhook.certificates.metrics import CertificateReconcilerMetrics
 from webhook.certificates.objects import (
+    ChangeSignal,
     ClusterConfigurations,
     ClusterSecret,
     SecretName,

@@ -1,76 +1,73 @@
-"""How a quota stands, as conditions: Ready (it was counted and holds), Exceeded (by how much), Stale (the count may lag)."""
+"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag)."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
 from policies.quota.amounts import exceeds, shown
 from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
+from webhook.cluster.objects import timestamp
 
 TRUE, FALSE = "True", "False"
 KEYS_SHOWN = 8
-"""Dimensions named in one message; the numbers of all of them stand in the status."""
+"""Dimensions in one message; the status has the amounts of all."""
 
 
-def conditions(row: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condition, ...]:
-    """Return the conditions of a row; `stale` says why its count may lag, empty if it does not.
-
-    A condition that says what it said before keeps its time.
-    """
-    before = {condition.type: condition for condition in row.conditions}
+def conditions(ledger: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condition, ...]:
+    """Return the conditions of a ledger; `stale` says why its count may lag, empty if it does not."""
+    before = {condition.type: condition for condition in ledger.conditions}
     return tuple(
-        _at(condition, before.get(condition.type), now)
-        for condition in (_ready(row), _exceeded(row), _stale(row, stale))
+        with_transition_time(condition, before.get(condition.type), now)
+        for condition in (_ready(ledger), _exceeded(ledger), _stale(ledger, stale))
     )
 
 
-def _ready(row: QuotaLedger) -> Condition:
-    if row.used is None or row.uncounted:
+def _ready(ledger: QuotaLedger) -> Condition:
+    if ledger.used is None or ledger.uncounted:
         return _condition(
-            row, "Ready", FALSE, "NotCounted", "what is stored has not been counted yet: denies"
+            ledger, "Ready", FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
         )
-    if row.class_catalogue is None:
+    if ledger.class_catalogue is None:
         return _condition(
-            row,
+            ledger,
             "Ready",
             FALSE,
             "InFlight",
-            "what is in flight was charged by another catalogue or unpinned: denies",
+            "reservations were charged under another class catalogue or spec.unpinned: requests are denied",
         )
     return _condition(
-        row, "Ready", TRUE, "Counted", "every pod and claim of the namespace that is stored is counted"
+        ledger, "Ready", TRUE, "Counted", "every stored pod and claim of the namespace is counted"
     )
 
 
-def _exceeded(row: QuotaLedger) -> Condition:
-    over = exceeds(row.used or {}, row.hard)
+def _exceeded(ledger: QuotaLedger) -> Condition:
+    over = exceeds(ledger.used or {}, ledger.hard)
     if not over:
-        return _condition(row, "Exceeded", FALSE, "WithinQuota", "no more is used than the quota grants")
+        return _condition(ledger, "Exceeded", FALSE, "WithinQuota", "used is within spec.hard")
     parts = [
         f"{excess.key}: {shown(excess.amount)} used of {shown(excess.hard)}, {shown(excess.over)} too many"
         for excess in over[:KEYS_SHOWN]
     ]
     more = f"; and {len(over) - KEYS_SHOWN} more" if len(over) > KEYS_SHOWN else ""
-    return _condition(row, "Exceeded", TRUE, "OverQuota", "; ".join(parts) + more)
+    return _condition(ledger, "Exceeded", TRUE, "OverQuota", "; ".join(parts) + more)
 
 
-def _stale(row: QuotaLedger, why: str) -> Condition:
+def _stale(ledger: QuotaLedger, why: str) -> Condition:
     if why:
-        return _condition(row, "Stale", TRUE, "NotHeard", why)
-    return _condition(row, "Stale", FALSE, "UpToDate", "the controller hears of every change")
+        return _condition(ledger, "Stale", TRUE, "WatchSilent", why)
+    return _condition(ledger, "Stale", FALSE, "UpToDate", "the controller receives every change")
 
 
-def _condition(row: QuotaLedger, kind: str, status: str, reason: str, message: str) -> Condition:
-    return Condition(kind, status, reason, message, "", row.generation)
+def _condition(ledger: QuotaLedger, kind: str, status: str, reason: str, message: str) -> Condition:
+    return Condition(kind, status, reason, message, "", ledger.generation)
 
 
-def _at(condition: Condition, before: Condition | None, now: datetime) -> Condition:
-    kept = before is not None and before.status == condition.status
-    time = (
-        before.last_transition_time if before and kept else now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    )
-    return msgspec.structs.replace(condition, last_transition_time=time)
+def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:
+    """Return the condition with the time of its last change of status; `before` is what was written last."""
+    is_same = before is not None and before.status == condition.status
+    at = before.last_transition_time if before and is_same else timestamp(now)
+    return msgspec.structs.replace(condition, last_transition_time=at)
 
 
 def described(found: Iterable[Condition]) -> dict[str, bool]:

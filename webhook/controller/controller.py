@@ -1,6 +1,6 @@
-"""The controller as a whole: watches what is counted, and whoever leads keeps the rows true.
+"""The quota controller: watches pods, claims, nodes and quotas; the leader reconciles the ledgers.
 
-Those that do not lead watch as well, so that they have seen entries for some time when their turn comes.
+Followers watch too, so that they have observed reservations for some time when they become the leader.
 """
 
 import logging
@@ -12,14 +12,13 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
-from webhook.cluster.leader import Leader
+from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
 from webhook.controller.counting import Counting, catalogue_of
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.reconciler import QuotaReconciler
+from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.reservation_ages import ReservationAges
-from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerError
 
@@ -27,139 +26,134 @@ log = logging.getLogger("gpu_admission.controller")
 
 WORKERS = 2
 FREED_SECONDS = 0.2
-"""From when something ended or was deleted to the count that gives it back: somebody may wait for the room."""
+"""From a deletion or a terminal phase to the count that frees its quota: a creation may wait for it."""
 STORED_SECONDS = 1.0
-"""From any other change to the count that shows it: what was stored has its room already, as an entry. Each count is a write
-that creations contend with, one conflict in three counts where they come one by one; a second's entries add little to theirs."""
-LOOK_SECONDS = 0.5
-FAILED_SECONDS = (1.0, 10.0)
-"""First and longest pause of a namespace that could not be settled. What is left by an API server that was killed is first seen
-by the first look or watch after its return, and held for the whole bound from then."""
-HANGS_SECONDS = 120.0
-"""A worker busy for longer with one namespace is not healthy; its calls alone end within some tens of seconds."""
+"""From any other change to the count that shows it: a stored object holds its quota already, by its reservation. Each count is a
+write with which creations conflict: one in three counts where pods come one by one; a second's reservations add little."""
+POLL_SECONDS = 0.5
+RETRY_SECONDS = (1.0, 10.0)
+"""First and longest pause of a namespace whose reconciliation failed. Reservations left by a killed API server are first observed
+after its return, and expire the whole bound later."""
+HANG_SECONDS = 120.0
+"""A worker that is busy with one namespace for longer is unhealthy; its calls alone end within some tens of seconds."""
 
 
 class Controller:
-    """Runs until `stopping`. The threads are daemons: a call that hangs does not keep the process."""
+    """Runs until `stopping`. The threads are daemons, so that a call that hangs does not keep the process alive."""
 
     def __init__(
         self,
         api: ApiClient,
         configuration: Configuration,
-        leader: Leader,
+        elector: LeaderElector,
         metrics: ControllerMetrics,
         *,
         recount_seconds: float,
-        sights: ReservationAges | None = None,
-        pace: WatchTimings | None = None,
+        ages: ReservationAges | None = None,
+        timings: WatchTimings | None = None,
     ) -> None:
         self._api = api
-        self._leader = leader
+        self._elector = elector
         self._metrics = metrics
-        self._pace = pace
-        self._sights = sights or ReservationAges()
+        self._timings = timings
+        self._ages = ages or ReservationAges()
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._counting_stop = threading.Event()
         self.quotas: Informer[QuotaRecord] = Informer(
-            api, QUOTAS, quota_record, self._quota_changed, pace=pace
+            api, QUOTAS, quota_record, self._quota_changed, timings=timings
         )
-        self.counting = Counting(api, configuration, self._count_changed, pace=pace)
-        self._settler = QuotaReconciler(
-            ClusterStore(api), self.counting, self._sights, metrics, recount_seconds=recount_seconds
+        self.counting = Counting(api, configuration, self._count_changed, timings=timings)
+        self._reconciler = QuotaReconciler(
+            ClusterStore(api), self.counting, self._ages, metrics, recount_seconds=recount_seconds
         )
 
     def run(self, stopping: threading.Event) -> None:
-        """Work until `stopping`; let the leadership go at the end."""
+        """Work until `stopping`; release the Lease at the end."""
         self.counting.start(self._counting_stop)
-        threads = [
-            threading.Thread(target=self.quotas.run, args=(stopping,), name="watch quotas", daemon=True),
-            *(
-                threading.Thread(target=self._work, args=(stopping,), name=f"settle {number}", daemon=True)
-                for number in range(WORKERS)
-            ),
-        ]
-        leading = threading.Thread(target=self._leader.run, args=(stopping,), name="leader", daemon=True)
-        for thread in (*threads, leading):
-            thread.start()
+        self.quotas.start(stopping)
+        for number in range(WORKERS):
+            name = f"reconcile {number}"
+            threading.Thread(target=self._work, args=(stopping,), name=name, daemon=True).start()
+        election = threading.Thread(target=self._elector.run, args=(stopping,), name="election", daemon=True)
+        election.start()
         stopping.wait()
         self._counting_stop.set()
-        leading.join(timeout=5.0)
+        election.join(timeout=5.0)
 
     def configure(self, configuration: Configuration) -> None:
-        """Count by another configuration from now on. Raises `errors.ApiError`; then the old one stays."""
+        """Count under another configuration from now on. Raises `errors.ApiError`; then the old one stays."""
         if catalogue_of(configuration) == self.counting.catalogue:
-            return  # policies are not counted by
-        counting = Counting(self._api, configuration, self._count_changed, pace=self._pace)
+            return  # policies do not change charges
+        counting = Counting(self._api, configuration, self._count_changed, timings=self._timings)
         stop = threading.Event()
         counting.start(stop)
         self._counting_stop.set()
         self.counting, self._counting_stop = counting, stop
-        self._settler.counting = counting
+        self._reconciler.counting = counting
         for namespace in self.quotas.namespaces():
             self._queue.add(namespace)
 
-    def rows(self) -> list[tuple[str, QuotaLedger]]:
-        """Return what the watch showed last of every quota that can be read."""
-        return [(record.namespace, record.row) for record in self.quotas.all() if record.row is not None]
+    def ledgers(self) -> dict[str, QuotaLedger]:
+        """Return the ledgers by namespace as the watch showed them last, without those that cannot be read."""
+        return {record.namespace: record.ledger for record in self.quotas.all() if record.ledger is not None}
 
-    def mirrors(self) -> dict[str, Informer[QuotaRecord]]:
-        return {"gpuquotas": self.quotas, **self.counting.mirrors}  # type: ignore[dict-item] # mirrors of anything
+    def informers(self) -> dict[str, Informer[QuotaRecord]]:
+        return {"gpuquotas": self.quotas, **self.counting.informers}  # type: ignore[dict-item] # informers of anything
 
     def unready(self) -> str:
-        """Return why the controller is not ready, empty if it is. A follower is ready: it watches."""
-        waiting = [name for name, mirror in self.mirrors().items() if not mirror.synced]
+        """Return why the controller is not ready, empty if it is. A follower is ready too."""
+        waiting = [name for name, informer in self.informers().items() if not informer.synced]
         return f"not listed yet: {', '.join(waiting)}" if waiting else ""
 
     def unhealthy(self) -> str:
-        """Return why the process should be restarted, empty if it should not: an API server that is away is no reason."""
+        """Return why the process must be restarted, empty if not. An unavailable API server is not a reason."""
         now = monotonic()
-        hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANGS_SECONDS]
-        return f"busy for over {HANGS_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
+        hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANG_SECONDS]
+        return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is None:
             if before is not None:
-                self._sights.forget(before.namespace)
+                self._ages.forget(before.namespace)
                 self._queue.add(before.namespace)
             return
-        if after.row is None:
+        if after.ledger is None:
             log.error("%s: %s", after.namespace, after.problem)
             return
-        self._sights.see(after.namespace, after.row)
-        known = before is not None and before.row is not None
-        if known and before is not None and before.row is not None and _spec(before.row) == _spec(after.row):
-            maturity = self._sights.next_maturity(after.namespace)
-            if maturity is not None:
-                self._queue.add(after.namespace, maturity)
+        self._ages.observe(after.namespace, after.ledger)
+        if before is not None and before.ledger is not None and _spec(before.ledger) == _spec(after.ledger):
+            expiry = self._ages.next_expiry(after.namespace)
+            if expiry is not None:
+                self._queue.add(after.namespace, expiry)
         else:
             self._queue.add(after.namespace)
 
-    def _count_changed(self, namespace: str, gives_back: bool) -> None:
-        if self.quotas.view(namespace).items:
-            self._queue.add(namespace, FREED_SECONDS if gives_back else STORED_SECONDS)
+    def _count_changed(self, namespace: str, frees: bool) -> None:
+        if self.quotas.snapshot(namespace).items:
+            self._queue.add(namespace, FREED_SECONDS if frees else STORED_SECONDS)
 
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
-            self._metrics.leads.set(float(self._leader.leads))
-            if not self._leader.leads or not self.counting.synced or not self.quotas.synced:
-                stopping.wait(LOOK_SECONDS)
+            self._metrics.leader.set(float(self._elector.is_leader))
+            if not self._elector.is_leader or not self.counting.synced or not self.quotas.synced:
+                stopping.wait(POLL_SECONDS)
                 continue
-            namespace = self._queue.take(LOOK_SECONDS)
+            namespace = self._queue.take(POLL_SECONDS)
             if namespace is not None:
-                self._settle(namespace)
+                self._reconcile(namespace)
 
-    def _settle(self, namespace: str) -> None:
+    def _reconcile(self, namespace: str) -> None:
         self._busy_since[namespace] = monotonic()
         try:
-            again = self._settler.reconcile(namespace)
+            again = self._reconciler.reconcile(namespace)
             self._failures.pop(namespace, None)
         except (LedgerError, errors.ApiError) as error:
             log.warning("%s: %s", namespace, error)
             again = self._failed(namespace)
-        except Exception:  # a defect met in one namespace must not end the work on the others
-            log.exception("%s: cannot be settled", namespace)
+        except Exception:  # a bug met in one namespace must not end the work on the others
+            log.exception("%s: reconciliation failed", namespace)
             again = self._failed(namespace)
         finally:
             self._busy_since.pop(namespace, None)
@@ -170,10 +164,51 @@ class Controller:
     def _failed(self, namespace: str) -> float:
         self._metrics.failures.inc()
         self._failures[namespace] = min(self._failures.get(namespace, 0) + 1, 10)
-        first, longest = FAILED_SECONDS
+        first, longest = RETRY_SECONDS
         pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
-def _spec(row: QuotaLedger) -> tuple[str, int]:
-    return row.quota_uid, row.generation
+def _spec(ledger: QuotaLedger) -> tuple[str, int]:
+    return ledger.quota_uid, ledger.generation
+
+
+class WorkQueue:
+    """Names and the moments at which they are due, for any number of workers.
+
+    A name is queued once, at the earliest time it was added for, and taken by one worker at a time: added meanwhile, it comes up
+    again afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        self._busy: set[str] = set()
+        self._changed = threading.Condition()
+
+    def add(self, name: str, delay: float = 0.0) -> None:
+        due = monotonic() + max(delay, 0.0)
+        with self._changed:
+            if due < self._due.get(name, float("inf")):
+                self._due[name] = due
+                self._changed.notify()
+
+    def take(self, seconds: float) -> str | None:
+        """Wait at most so long for a name that is due, and return it; `done` must be called with it."""
+        until = monotonic() + seconds
+        with self._changed:
+            while True:
+                now = monotonic()
+                free = [(due, name) for name, due in self._due.items() if name not in self._busy]
+                due, name = min(free, default=(float("inf"), ""))
+                if due <= now:
+                    del self._due[name]
+                    self._busy.add(name)
+                    return name
+                if now >= until:
+                    return None
+                self._changed.wait(min(due, until) - now)
+
+    def done(self, name: str) -> None:
+        with self._changed:
+            self._busy.discard(name)
+            self._changed.notify_all()

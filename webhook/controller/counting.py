@@ -1,7 +1,7 @@
-"""What is stored in a namespace and what it costs, from mirrors of pods, claims and nodes.
+"""What is stored in a namespace and what it costs, from informers of pods, claims and nodes.
 
-A count rests on what the mirrors show at their revisions; `refresh` lists anew where the protocol asks for a list begun
-after some moment. Bound pods are charged by the labels of their node.
+A count is of the informers' snapshots; `refresh` lists again where the protocol needs a list that began after some moment. Bound
+pods are charged by the labels of their node.
 """
 
 import heapq
@@ -19,25 +19,34 @@ from policies.quota.ledger.reconcile import Listing, Stored
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
 from webhook.configuration.loader import Configuration
-from webhook.controller.claims import ClaimReader, ClaimRecord, claims_resource
-from webhook.controller.nodes import NODES, NodeRecord, node_reader
-from webhook.controller.pods import PODS, Labels, PodReader, PodRecord
+from webhook.controller.records import (
+    NODES,
+    PODS,
+    ClaimReader,
+    ClaimRecord,
+    Labels,
+    NodeRecord,
+    PodReader,
+    PodRecord,
+    claims_resource,
+    node_reader,
+)
 
-GONE = Stored({}, terminal=True)
-"""What was deleted, perhaps before it was ever counted: as good as ended, so that its reservation does not wait to expire."""
+DELETED = Stored({}, terminal=True)
+"""A deleted object, perhaps never counted: treated as terminal, so that its reservation does not wait to expire."""
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """A listing, and when the older one of the lists of pods and claims that it rests on began."""
+    """A listing, and when the older one of the lists of pods and claims behind it began."""
 
     listing: Listing
-    begun: float
+    list_started: float
 
 
 class Counting:
-    """Mirrors of all that is counted under one configuration.
+    """Informers of all that is counted under one configuration.
 
-    `changed` is told every namespace whose count may differ, and whether that gives something back.
+    `changed` is called with every namespace whose count may differ, and whether the change frees quota.
     """
 
     def __init__(
@@ -46,75 +55,75 @@ class Counting:
         configuration: Configuration,
         changed: Callable[[str, bool], object],
         *,
-        pace: WatchTimings | None = None,
+        timings: WatchTimings | None = None,
     ) -> None:
         self.catalogue = catalogue_of(configuration)
         self._changed = changed
         self._pods = PodReader(configuration.classes, configuration.resource_mapping)
         self._claims = ClaimReader(configuration.classes, configuration.resource_mapping)
         self.pods: Informer[PodRecord] = Informer(
-            api, PODS, self._pods.record, self._object_changed, pace=pace
+            api, PODS, self._pods.record, self._object_changed, timings=timings
         )
         self.nodes: Informer[NodeRecord] = Informer(
-            api, NODES, node_reader(configuration.classes.label_keys), self._node_changed, pace=pace
+            api, NODES, node_reader(configuration.classes.label_keys), self._node_changed, timings=timings
         )
         resource = claims_resource(api)
         self.claims: Informer[ClaimRecord] | None = (
-            Informer(api, resource, self._claims.record, self._object_changed, pace=pace)
+            Informer(api, resource, self._claims.record, self._object_changed, timings=timings)
             if resource
             else None
         )
 
     @property
-    def mirrors(self) -> dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]]:
-        """The mirrors by the name of what they show."""
-        mirrors: dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]] = {
+    def informers(self) -> dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]]:
+        """The informers by the plural of their resource."""
+        informers: dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]] = {
             "pods": self.pods,
             "nodes": self.nodes,
         }
         if self.claims is not None:
-            mirrors["resourceclaims"] = self.claims
-        return mirrors
+            informers["resourceclaims"] = self.claims
+        return informers
 
     def start(self, stopping: threading.Event) -> None:
-        for name, mirror in self.mirrors.items():
-            threading.Thread(target=mirror.run, args=(stopping,), name=f"watch {name}", daemon=True).start()
+        for informer in self.informers.values():
+            informer.start(stopping)
 
-    def counted_by(self, row: QuotaLedger) -> str:
-        """Return what the row says in `class_catalogue` once it is counted by this configuration."""
-        return counted_by(self.catalogue, row.unpinned)
+    def counted_by(self, ledger: QuotaLedger) -> str:
+        """Return the `class_catalogue` of a ledger that is counted under this configuration."""
+        return counted_by(self.catalogue, ledger.unpinned)
 
     @property
     def synced(self) -> bool:
-        return all(mirror.synced for mirror in self.mirrors.values())
+        return all(informer.synced for informer in self.informers.values())
 
     def refresh(self, namespace: str, *, since: float, nodes_since: float) -> None:
-        """See to it that counts rest on lists begun at these moments or later. Raises `errors.ApiError`."""
-        if self.pods.view(namespace).begun < since:
+        """Make counts rest on lists that began at these moments or later. Raises `errors.ApiError`."""
+        if self.pods.snapshot(namespace).list_started < since:
             self.pods.refresh(namespace)
-        if self.claims is not None and self.claims.view(namespace).begun < since:
+        if self.claims is not None and self.claims.snapshot(namespace).list_started < since:
             self.claims.refresh(namespace)
-        if self.nodes.view().begun < nodes_since:
+        if self.nodes.snapshot().list_started < nodes_since:
             self.nodes.refresh()
 
-    def count(self, namespace: str, row: QuotaLedger, *, generation: int) -> Counted:
-        """Count what is stored. `generation` is that of the quota, `row.quota_uid`, as read before the lists began."""
-        pods, nodes = self.pods.view(namespace), self.nodes.view()
-        # Where claims are not served there are none: as true at this revision as the pods are.
+    def count(self, namespace: str, ledger: QuotaLedger, *, generation: int) -> Counted:
+        """Count what is stored. `generation` is that of the quota `ledger.quota_uid` as read before the lists began."""
+        pods, nodes = self.pods.snapshot(namespace), self.nodes.snapshot()
+        # Where claims are not served there are none, at the revision of the pods too.
         claims: Snapshot[ClaimRecord] = (
-            self.claims.view(namespace) if self.claims else Snapshot((), pods.revision, pods.begun)
+            self.claims.snapshot(namespace) if self.claims else Snapshot((), pods.revision, pods.list_started)
         )
         labels = {node.name: node.labels for node in nodes.items}
-        objects, holders = self._objects(pods, claims, labels, row.unpinned)
+        objects, holders = self._objects(pods, claims, labels, ledger.unpinned)
         listing = Listing.of(
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
-            quota_uid=row.quota_uid,
+            quota_uid=ledger.quota_uid,
             generation=generation,
-            catalogue=self.counted_by(row),
-            holders=largest_holders(objects, holders, row),
+            catalogue=self.counted_by(ledger),
+            holders=largest_holders(objects, holders, ledger),
         )
-        return Counted(listing, min(pods.begun, claims.begun))
+        return Counted(listing, min(pods.list_started, claims.list_started))
 
     def _objects(
         self,
@@ -134,8 +143,8 @@ class Counting:
             cost = self._claims.charge(claim, unpinned, charged)
             objects[claim.uid] = Stored(cost, version=claim.version)
             holders[claim.uid] = claim.holder
-        for uid in pods.gone | claims.gone:
-            objects.setdefault(uid, GONE)
+        for uid in pods.deleted | claims.deleted:
+            objects.setdefault(uid, DELETED)
         return objects, holders
 
     def _object_changed(
@@ -143,7 +152,7 @@ class Counting:
     ) -> None:
         record = after or before
         if record is not None:
-            self._changed(record.namespace, _counts(before) and not _counts(after))
+            self._changed(record.namespace, _is_charged(before) and not _is_charged(after))
 
     def _node_changed(self, before: NodeRecord | None, after: NodeRecord | None) -> None:
         node = after or before
@@ -152,20 +161,20 @@ class Counting:
                 self._changed(namespace, False)
 
 
-def _counts(record: PodRecord | ClaimRecord | None) -> bool:
+def _is_charged(record: PodRecord | ClaimRecord | None) -> bool:
     return record is not None and not (isinstance(record, PodRecord) and record.is_terminal)
 
 
 def catalogue_of(configuration: Configuration) -> str:
-    """Return the digest of what charges depend on."""
+    """Return the digest of everything that charges depend on."""
     return catalogue_digest(configuration.classes, configuration.resource_mapping)
 
 
 def largest_holders(
-    objects: Mapping[str, Stored], holders: Mapping[str, str], row: QuotaLedger
+    objects: Mapping[str, Stored], holders: Mapping[str, str], ledger: QuotaLedger
 ) -> dict[str, tuple[Holder, ...]]:
-    """Return who holds most of each dimension of `hard`, the pods of one owner taken together."""
-    held: dict[str, defaultdict[str, Fraction]] = {key: defaultdict(Fraction) for key in row.hard}
+    """Return the largest holders of each dimension of `hard`, the pods of one owner as one."""
+    held: dict[str, defaultdict[str, Fraction]] = {key: defaultdict(Fraction) for key in ledger.hard}
     for uid, stored in objects.items():
         if not stored.terminal:
             for key, amount in stored.demand.items():
@@ -174,7 +183,7 @@ def largest_holders(
     return {
         key: tuple(
             Holder(name, str(amount))
-            # The name decides between equals: who is named must not depend on the order of a list.
+            # Equal amounts by name: the result must not depend on the order of a list.
             for name, amount in heapq.nsmallest(
                 HOLDERS_SHOWN, by_holder.items(), key=lambda pair: (-pair[1], pair[0])
             )

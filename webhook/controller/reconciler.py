@@ -1,6 +1,6 @@
-"""One namespace's row brought up to date: counted from lists, and rid of entries that were kept or came to nothing.
+"""Reconciles the ledger of one namespace: counts from lists, and removes reservations that are confirmed or expired.
 
-What may be done with which list is decided by `policies.quota.ledger.reconcile`; here are the clock, the lists and the writes.
+`policies.quota.ledger.reconcile` decides what a list allows; here are the clock, the lists and the writes.
 """
 
 import logging
@@ -21,61 +21,61 @@ from webhook.quota.store import Conflict, Gone, Store, Versioned
 log = logging.getLogger("gpu_admission.controller")
 
 CALL_SECONDS = 10.0
-"""For one read or write of a row."""
+"""For one read or write of a ledger."""
 CONTEND_SECONDS = 8.0
-"""How long to try for a row that others keep writing, before other namespaces get their turn."""
+"""How long to retry a ledger that others keep writing, before other namespaces get their turn."""
 CONTEND_AGAIN = 0.5
 STALE_SECONDS = 150.0
-"""Silence of a watch after which counts are called stale: two and a half bookmarks."""
+"""Silence of a watch after which counts are stale: two and a half intervals of bookmarks."""
 SOON = 0.05
-"""Added to waits, so that what is waited for has come."""
+"""Added to waits, so that they do not end too early."""
 
 
 class QuotaReconciler:
-    """Settles, expires and initialises rows. Several threads may, not for one namespace at once."""
+    """Reconciles and initialises ledgers. For any number of threads, but one at a time for a namespace."""
 
     def __init__(
         self,
         store: Store,
         counting: Counting,
-        sights: ReservationAges,
+        ages: ReservationAges,
         metrics: ControllerMetrics,
         *,
         recount_seconds: float,
     ) -> None:
         self.counting = counting
         self._store = store
-        self._sights = sights
+        self._ages = ages
         self._metrics = metrics
         self._recount_seconds = recount_seconds
         self._recounts: dict[str, tuple[str, float]] = {}
 
     def reconcile(self, namespace: str) -> float | None:
-        """Bring the row up to date and return in how many seconds to look again; None: there is no quota.
+        """Bring the ledger up to date and return the seconds until the next time; None: there is no quota.
 
         Raises `LedgerError` and `errors.ApiError`.
         """
         until = monotonic() + CONTEND_SECONDS
         counted: Counted | None = None
         while monotonic() < until:
-            begun = monotonic()
+            started = monotonic()
             versioned = self._store.read(namespace, CALL_SECONDS)
             if versioned is None:
                 self._forget(namespace)
                 return None
-            self._sights.see(namespace, versioned.row)
-            wait = self._waits(namespace, versioned.row)
-            if wait > 0:
+            self._ages.observe(namespace, versioned.row)
+            wait = self._ages.initialization_wait(namespace)
+            if wait > 0 and not self._is_counted(versioned.row):
                 return wait + SOON
             if counted is None or not _is_for(counted, versioned.row):
-                counted = self._count(namespace, versioned.row, begun)
-                # Counting took its time: the row is read again, the count stays.
+                counted = self._count(namespace, versioned.row, started)
+                # Counting takes time: the ledger is read again, the count stays.
                 continue
-            result = self._settled(namespace, versioned.row, counted)
+            result = self._reconciled(namespace, versioned.row, counted)
             if isinstance(result, Refused):
                 log.info("%s: %s; listing again", namespace, result.value)
                 self._metrics.refused.labels(result.name.lower()).inc()
-                self.counting.refresh(namespace, since=begun, nodes_since=begun)
+                self.counting.refresh(namespace, since=started, nodes_since=started)
                 counted = self.counting.count(namespace, versioned.row, generation=versioned.row.generation)
                 continue
             try:
@@ -86,89 +86,87 @@ class QuotaReconciler:
             except Gone:
                 return SOON
             else:
-                return self._next(namespace)
+                return self._next(namespace, versioned.row)
         return CONTEND_AGAIN
 
     def _forget(self, namespace: str) -> None:
-        self._sights.forget(namespace)
+        self._ages.forget(namespace)
         if self._recounts.pop(namespace, None) is not None:
             self._metrics.forget(namespace)
 
-    def _is_counted(self, row: QuotaLedger) -> bool:
-        is_full = row.used is not None and not row.uncounted
-        return is_full and row.class_catalogue == self.counting.counted_by(row)
+    def _is_counted(self, ledger: QuotaLedger) -> bool:
+        is_full = ledger.used is not None and not ledger.uncounted
+        return is_full and ledger.class_catalogue == self.counting.counted_by(ledger)
 
-    def _waits(self, namespace: str, row: QuotaLedger) -> float:
-        return 0.0 if self._is_counted(row) else self._sights.waits(namespace)
-
-    def _count(self, namespace: str, row: QuotaLedger, now: float) -> Counted:
-        """Count from lists as new as this row asks for."""
-        if not self._is_counted(row):
-            since = self._sights.read_at(namespace)
+    def _count(self, namespace: str, ledger: QuotaLedger, now: float) -> Counted:
+        """Count from lists as new as this ledger requires."""
+        if not self._is_counted(ledger):
+            since = self._ages.generation_since(namespace)
             self.counting.refresh(namespace, since=since, nodes_since=since)
-        elif self._recount_in(namespace, row) <= 0:
-            # The very first list was of all namespaces. And nodes are many, and few of them change: one list of them
-            # serves all namespaces for half a period.
+        elif self._recount_in(namespace, ledger) <= 0:
+            # The very first list was of all namespaces. Nodes are many, and few change: one list of them serves all
+            # namespaces for half a period.
             since = now if namespace in self._recounts else 0.0
             self.counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
-        counted = self.counting.count(namespace, row, generation=row.generation)
-        if self._has_phantoms(namespace, row, counted, now):
+        counted = self.counting.count(namespace, ledger, generation=ledger.generation)
+        if self._may_expire_more(namespace, ledger, counted, now):
             self.counting.refresh(namespace, since=now, nodes_since=0.0)
-            counted = self.counting.count(namespace, row, generation=row.generation)
+            counted = self.counting.count(namespace, ledger, generation=ledger.generation)
         return counted
 
-    def _has_phantoms(self, namespace: str, row: QuotaLedger, counted: Counted, now: float) -> bool:
-        """Whether a list begun now might give up an entry that the lists at hand cannot."""
-        overdue = self._sights.matured(namespace, now) - self._sights.matured(namespace, counted.begun)
+    def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
+        """Whether a list started now might expire a reservation that the present lists cannot."""
+        overdue = self._ages.expired(namespace, now) - self._ages.expired(namespace, counted.list_started)
         objects = counted.listing.objects
         return any(
-            entry.id in overdue and (entry.is_change or entry.object_uid not in objects)
-            for entry in row.entries
+            each.id in overdue and (each.is_change or each.object_uid not in objects)
+            for each in ledger.entries
         )
 
-    def _settled(self, namespace: str, row: QuotaLedger, counted: Counted) -> Reconciled | Refused:
-        matured = self._sights.matured(namespace, counted.begun)
-        if self._is_counted(row):
-            return reconcile(row, counted.listing, matured)
-        return initialise(row, counted.listing, matured, waited=self._sights.waits(namespace) <= 0)
+    def _reconciled(self, namespace: str, ledger: QuotaLedger, counted: Counted) -> Reconciled | Refused:
+        expired = self._ages.expired(namespace, counted.list_started)
+        if self._is_counted(ledger):
+            return reconcile(ledger, counted.listing, expired)
+        return initialise(
+            ledger, counted.listing, expired, waited=self._ages.initialization_wait(namespace) <= 0
+        )
 
-    def _write(self, namespace: str, versioned: Versioned, settled: Reconciled) -> None:
+    def _write(self, namespace: str, versioned: Versioned, reconciled: Reconciled) -> None:
         now = datetime.now(UTC)
-        row = msgspec.structs.replace(
-            settled.row, conditions=conditions(settled.row, stale=self._staleness(), now=now)
+        ledger = msgspec.structs.replace(
+            reconciled.row, conditions=conditions(reconciled.row, stale=self._staleness(), now=now)
         )
-        # A count that only is newer is not written: nothing depends on a fence that stays where it was.
-        if msgspec.structs.replace(row, revisions=versioned.row.revisions) != versioned.row:
-            self._sights.see(namespace, self._store.swap(namespace, versioned, row, CALL_SECONDS).row)
-        first = self._is_counted(row) and not self._is_counted(versioned.row)
-        if first or self._recount_in(namespace, row) <= 0:
-            self._recounts[namespace] = (row.quota_uid, monotonic())
+        # Newer revisions alone are not written: the protocol only needs that they never go back.
+        if msgspec.structs.replace(ledger, revisions=versioned.row.revisions) != versioned.row:
+            self._ages.observe(namespace, self._store.swap(namespace, versioned, ledger, CALL_SECONDS).row)
+        first = self._is_counted(ledger) and not self._is_counted(versioned.row)
+        if first or self._recount_in(namespace, ledger) <= 0:
+            self._recounts[namespace] = (ledger.quota_uid, monotonic())
             self._metrics.recounted(namespace, now)
         if first:
-            log.info("%s: counted, quota %s is in force", namespace, row.quota_uid)
-        self._metrics.confirmed.labels(namespace).inc(len(settled.confirmed))
-        if settled.expired:
-            self._metrics.expired.labels(namespace).inc(len(settled.expired))
-            log.info("%s: %d reservations came to nothing", namespace, len(settled.expired))
+            log.info("%s: counted; quota %s is in force", namespace, ledger.quota_uid)
+        self._metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
+        if reconciled.expired:
+            self._metrics.expired.labels(namespace).inc(len(reconciled.expired))
+            log.info("%s: %d reservations expired", namespace, len(reconciled.expired))
 
     def _staleness(self) -> str:
         silent = [
-            f"{name} not heard of for {mirror.age:.0f} s"
-            for name, mirror in self.counting.mirrors.items()
-            if mirror.age > STALE_SECONDS
+            f"no message about {name} for {informer.age:.0f} s"
+            for name, informer in self.counting.informers.items()
+            if informer.age > STALE_SECONDS
         ]
         return "; ".join(silent)
 
-    def _recount_in(self, namespace: str, row: QuotaLedger) -> float:
+    def _recount_in(self, namespace: str, ledger: QuotaLedger) -> float:
         uid, at = self._recounts.get(namespace, ("", 0.0))
-        return at + self._recount_seconds - monotonic() if uid == row.quota_uid else 0.0
+        return at + self._recount_seconds - monotonic() if uid == ledger.quota_uid else 0.0
 
-    def _next(self, namespace: str) -> float:
-        uid_and_time = self._recounts.get(namespace)
-        recount = uid_and_time[1] + self._recount_seconds - monotonic() if uid_and_time else 0.0
-        maturity = self._sights.next_maturity(namespace)
-        return max(SOON, recount if maturity is None else min(recount, maturity)) + SOON
+    def _next(self, namespace: str, ledger: QuotaLedger) -> float:
+        recount = self._recount_in(namespace, ledger)
+        expiry = self._ages.next_expiry(namespace)
+        return max(SOON, recount if expiry is None else min(recount, expiry)) + SOON
 
 
-def _is_for(counted: Counted, row: QuotaLedger) -> bool:
-    return (counted.listing.quota_uid, counted.listing.generation) == (row.quota_uid, row.generation)
+def _is_for(counted: Counted, ledger: QuotaLedger) -> bool:
+    return (counted.listing.quota_uid, counted.listing.generation) == (ledger.quota_uid, ledger.generation)

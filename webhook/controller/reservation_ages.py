@@ -1,7 +1,7 @@
-"""What this process has seen in the rows, and since when by its own monotonic clock.
+"""How long this process has observed each quota and each reservation, by its own monotonic clock.
 
-Nobody else's clock can tell that an entry is old: a foreign or a wall clock jumps, and what is dropped too early may still be
-stored. So a restarted controller waits the whole bound again.
+No other clock proves that a reservation is old: wall clocks jump, and what is dropped too early may still be stored.
+So a restarted controller waits for the whole bound again.
 """
 
 import threading
@@ -13,63 +13,66 @@ from policies.quota.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
 
-class _Sight(msgspec.Struct):
-    """Of one quota object: since when it is known, since when in this generation, and each entry."""
+class _Observation(msgspec.Struct):
+    """Since when one quota object is known, since when in this generation, and since when each of its reservations."""
 
     quota_uid: str
     since: float
     generation: int
     generation_since: float
-    entries: dict[str, float]
+    reservations: dict[str, float]
 
 
 class ReservationAges:
-    """First sights by namespace. Any thread may report and ask."""
+    """First observations by namespace, for any thread."""
 
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, no_quota: float = NO_QUOTA_SECONDS) -> None:
         self._expiry = expiry
         self._no_quota = no_quota
         self._lock = threading.Lock()
-        self._sights: dict[str, _Sight] = {}
+        self._observed: dict[str, _Observation] = {}
 
-    def see(self, namespace: str, row: QuotaLedger) -> None:
-        """Take note of a row as it was read just now; a row read earlier may come later, and does no harm."""
+    def observe(self, namespace: str, ledger: QuotaLedger) -> None:
+        """Record a ledger that was just read. An older read may arrive later; that does no harm."""
         now = monotonic()
         with self._lock:
-            sight = self._sights.get(namespace)
-            if sight is None or sight.quota_uid != row.quota_uid:
-                sight = self._sights[namespace] = _Sight(row.quota_uid, now, row.generation, now, {})
-            if sight.generation != row.generation:
-                sight.generation, sight.generation_since = row.generation, now
-            sight.entries = {entry.id: sight.entries.get(entry.id, now) for entry in row.entries}
+            observed = self._observed.get(namespace)
+            if observed is None or observed.quota_uid != ledger.quota_uid:
+                observed = self._observed[namespace] = _Observation(
+                    ledger.quota_uid, now, ledger.generation, now, {}
+                )
+            if observed.generation != ledger.generation:
+                observed.generation, observed.generation_since = ledger.generation, now
+            known = observed.reservations
+            observed.reservations = {each.id: known.get(each.id, now) for each in ledger.entries}
 
     def forget(self, namespace: str) -> None:
         with self._lock:
-            self._sights.pop(namespace, None)
+            self._observed.pop(namespace, None)
 
-    def read_at(self, namespace: str) -> float:
-        """Return when this process first read the quota object as it is now (its uid and generation)."""
+    def generation_since(self, namespace: str) -> float:
+        """Return when this process first read the quota in its present uid and generation."""
         with self._lock:
-            sight = self._sights.get(namespace)
-            return sight.generation_since if sight else monotonic()
+            observed = self._observed.get(namespace)
+            return observed.generation_since if observed else monotonic()
 
-    def waits(self, namespace: str) -> float:
-        """Return how many seconds are left before the quota may be initialised; 0 or less: it may."""
+    def initialization_wait(self, namespace: str) -> float:
+        """Return the seconds until the quota may be initialised; 0 or less: it may now."""
         with self._lock:
-            sight = self._sights.get(namespace)
-            return sight.since + self._no_quota - monotonic() if sight else self._no_quota
+            observed = self._observed.get(namespace)
+            return observed.since + self._no_quota - monotonic() if observed else self._no_quota
 
-    def matured(self, namespace: str, when: float) -> frozenset[str]:
-        """Return the entries that at that moment had been in sight for the whole bound."""
+    def expired(self, namespace: str, when: float) -> frozenset[str]:
+        """Return the reservations that had been observed for the whole bound at that moment."""
         with self._lock:
-            sight = self._sights.get(namespace)
-            entries = sight.entries if sight else {}
-            return frozenset(entry for entry, since in entries.items() if since + self._expiry <= when)
+            observed = self._observed.get(namespace)
+            reservations = observed.reservations if observed else {}
+            return frozenset(each for each, since in reservations.items() if since + self._expiry <= when)
 
-    def next_maturity(self, namespace: str) -> float | None:
-        """Return in how many seconds the oldest entry will have been in sight for the whole bound."""
+    def next_expiry(self, namespace: str) -> float | None:
+        """Return the seconds until the oldest reservation has been observed for the whole bound."""
         with self._lock:
-            sight = self._sights.get(namespace)
-            if sight is None or not sight.entries:
+            observed = self._observed.get(namespace)
+            if observed is None or not observed.reservations:
                 return None
-            return min(sight.entries.values()) + self._expiry - monotonic()
+            return min(observed.reservations.values()) + self._expiry - monotonic()

@@ -1,6 +1,6 @@
 """Metrics of the quota ledger. Namespaces and dimensions with a quota are an administrator's to make: their number is bounded."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -47,30 +47,41 @@ class QuotaMetrics:
 
 
 class LedgerCollector(Collector):
-    """What is used, reserved and granted, read when it is asked for: from a watch, or from memory."""
+    """What quotas grant, use and reserve, read at every scrape: by serve from memory, by the controller from its watch."""
 
-    def __init__(self, rows: Callable[[], Mapping[str, QuotaLedger]]) -> None:
-        self._rows = rows
+    def __init__(self, ledgers: Callable[[], Mapping[str, QuotaLedger]]) -> None:
+        self._ledgers = ledgers
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Name nothing ahead: the registry must not collect while the process is being built."""
+        return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         labels = ("namespace", "dimension")
-        used = GaugeMetricFamily("gpu_admission_quota_used", "What live objects use.", labels=labels)
+        used = GaugeMetricFamily(
+            "gpu_admission_quota_used", "What stored pods and claims use.", labels=labels
+        )
         reserved = GaugeMetricFamily(
-            "gpu_admission_quota_reserved",
-            "What creations and changes hold that are not stored yet.",
-            labels=labels,
+            "gpu_admission_quota_reserved", "What creations and changes in flight hold.", labels=labels
         )
         hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=labels)
-        entries = GaugeMetricFamily(
-            "gpu_admission_quota_entries", "Creations and changes in flight.", labels=("namespace",)
+        reservations = GaugeMetricFamily(
+            "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=("namespace",)
         )
-        for namespace, row in self._rows().items():
-            held = row.entries.demand
-            entries.add_metric((namespace,), len(row.entries))
-            for key in sorted({*row.hard, *(row.used or {}), *held}):
-                if row.used is not None:
-                    used.add_metric((namespace, key), float(row.used.get(key, 0)))
+        condition = GaugeMetricFamily(
+            "gpu_admission_quota_condition",
+            "1 for each condition of the quota that is true, 0 for each that is not.",
+            labels=("namespace", "condition"),
+        )
+        for namespace, ledger in self._ledgers().items():
+            held = ledger.entries.demand
+            for key in sorted({*ledger.hard, *(ledger.used or {}), *held}):
+                if ledger.used is not None:
+                    used.add_metric((namespace, key), float(ledger.used.get(key, 0)))
                 reserved.add_metric((namespace, key), float(held.get(key, 0)))
-                if key in row.hard:
-                    hard.add_metric((namespace, key), float(row.hard[key]))
-        yield from (used, reserved, hard, entries)
+                if key in ledger.hard:
+                    hard.add_metric((namespace, key), float(ledger.hard[key]))
+            reservations.add_metric((namespace,), len(ledger.entries))
+            for each in ledger.conditions:
+                condition.add_metric((namespace, each.type), float(each.status == "True"))
+        yield from (used, reserved, hard, reservations, condition)

@@ -1,7 +1,7 @@
-"""Labels of namespaces, by which policies choose: the watch has them, and what it has not seen yet is read once.
+"""Labels of namespaces, by which policies select: from a watch, and by one read for a namespace that the watch lacks.
 
-A namespace may be younger than what the watch showed last (`kubectl apply` of a namespace and its pods), so its absence
-there proves nothing. Once it was seen, labels are as old as the watch; while the API server is away the last ones hold.
+A namespace may be newer than the last event of the watch (`kubectl apply` of a namespace and its pods), so its absence there
+proves nothing. Later its labels are as old as the watch; while the API server is unavailable, the last ones hold.
 """
 
 import threading
@@ -14,16 +14,17 @@ from policies.policy import Labels
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
 from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.cluster.objects import decode_metadata
 
 RESOURCE = Resource("/api/v1", "namespaces", metadata_only=True)
 LONGEST_SECONDS = 2.0
-"""Of one read; the request may have to be answered sooner."""
+"""At most for one read; the deadline of the request may be earlier."""
 
 LabelsOf = Callable[[str, float], Labels]
 """Returns the labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
 
 
-class NamespaceUnknown(Exception):  # noqa: N818 - not an error of ours
+class NamespaceUnknown(Exception):  # noqa: N818 - no bug
     """The labels could not be read; the message says why."""
 
 
@@ -34,49 +35,34 @@ class NamespaceRecord(msgspec.Struct, frozen=True):
     namespace: str = CLUSTER
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    uid: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
-
-
-_OBJECT = msgspec.json.Decoder(_Object)
-
-
 def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
-    metadata = _OBJECT.decode(raw).metadata
-    return NamespaceRecord(metadata.uid, metadata.name, tuple(sorted((metadata.labels or {}).items())))
+    metadata = decode_metadata(raw)
+    return NamespaceRecord(metadata.uid, metadata.name, metadata.sorted_labels)
 
 
 class Namespaces:
-    """Watches them once started."""
+    """A watch of all namespaces, once started."""
 
-    def __init__(self, api: ApiClient, *, pace: WatchTimings | None = None) -> None:
+    def __init__(self, api: ApiClient, *, timings: WatchTimings | None = None) -> None:
         self._api = api
         self._by_name: dict[str, NamespaceRecord] = {}
         self._stopping = threading.Event()
-        self.mirror = Informer(api, RESOURCE, namespace_record, self._changed, pace=pace)
+        self.informer = Informer(api, RESOURCE, namespace_record, self._changed, timings=timings)
 
     def start(self) -> None:
-        threading.Thread(
-            target=self.mirror.run, args=(self._stopping,), name="watch namespaces", daemon=True
-        ).start()
+        self.informer.start(self._stopping)
 
     def stop(self) -> None:
         self._stopping.set()
 
     def labels_of(self, name: str, deadline: float) -> Labels:
-        """Return the labels; one that was not seen yet is read by `deadline`. Raises NamespaceUnknown."""
+        """Return the labels; those of a namespace that the watch lacks are read by `deadline`. Raises NamespaceUnknown."""
         known = self._by_name.get(name)
         if known is not None:
             return known.labels
         seconds = min(deadline - monotonic(), LONGEST_SECONDS)
         if seconds <= 0:
-            raise NamespaceUnknown("there was no time left to ask the API server")
+            raise NamespaceUnknown("no time was left to ask the API server")
         try:
             return namespace_record(
                 self._api.get(f"{RESOURCE.path()}/{name}", timeout=seconds, accept=METADATA)
@@ -86,9 +72,9 @@ class Namespaces:
 
     def all(self) -> dict[str, Labels] | None:
         """Return the labels of every namespace, None before they were listed."""
-        if not self.mirror.synced:
+        if not self.informer.synced:
             return None
-        return {record.name: record.labels for record in self.mirror.all()}
+        return {record.name: record.labels for record in self.informer.all()}
 
     def _changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
         if after is not None:

@@ -1,8 +1,8 @@
-"""Which nodes the cluster has, for `policies.placement.nodes`.
+"""The nodes of the cluster, for `policies.placement.nodes`.
 
-They are watched as metadata only, and of each only the labels are kept by which classes know their nodes, equal ones once.
-Karpenter's NodePools, where that API is served, are listed once a minute: they are few, and change by hand. Whatever is not known
-for certain makes `facts` None, so that nobody is warned of nodes that are there.
+The watch is of metadata only and keeps the labels by which classes select nodes, equal sets once. Karpenter's NodePools, where
+that API is served, are listed once a minute: they are few, and people change them. Where anything is uncertain, `facts` is None,
+so that nobody is warned about nodes that exist.
 """
 
 import logging
@@ -16,20 +16,21 @@ from policies.placement.nodes import Labels, NodeFacts, NodePool
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
-KARPENTER = "/apis/karpenter.sh"
+KARPENTER = "karpenter.sh"
 VERSIONS = ("v1", "v1beta1")
 
 PROVIDER_DOMAINS = ("karpenter.k8s.aws/", "karpenter.azure.com/", "eks.amazonaws.com/")
-"""Labels that Karpenter's providers put on nodes by the kind of machine: a pool that says nothing of them may have any value.
+"""Labels that Karpenter's providers set by the kind of machine: they may have any value in a pool that does not mention them.
 Any other label is only on nodes of a pool that names it (Karpenter, concepts/scheduling: user-defined labels).
 """
 
 LOOK_SECONDS = 2.0
 POOL_SECONDS = 60.0
 STALE_SECONDS = 150.0
-"""Silence of the watch after which nothing is said: two and a half bookmarks."""
+"""Silence of the watch after which `facts` is None: two and a half intervals of bookmarks."""
 
 log = logging.getLogger("gpu_admission.nodes")
 
@@ -40,81 +41,61 @@ class _Node(msgspec.Struct, frozen=True):
     namespace: str = CLUSTER
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    uid: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
-
-
-class _Demand(msgspec.Struct):
+class _Requirement(msgspec.Struct, frozen=True):
     key: str
     operator: str = "In"
     values: tuple[str, ...] | None = None
 
 
-class _TemplateSpec(msgspec.Struct):
-    requirements: tuple[_Demand, ...] | None = None
+class _TemplateSpec(msgspec.Struct, frozen=True):
+    requirements: tuple[_Requirement, ...] | None = None
 
 
-class _Template(msgspec.Struct):
-    metadata: _Metadata | None = None
+class _Template(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta | None = None
     spec: _TemplateSpec | None = None
 
 
-class _PoolSpec(msgspec.Struct):
-    template: _Template = msgspec.field(default_factory=_Template)
+class _PoolSpec(msgspec.Struct, frozen=True):
+    template: _Template = _Template()
 
 
-class _Pool(msgspec.Struct):
-    metadata: _Metadata
+class _Pool(PartialObject, frozen=True):
     spec: _PoolSpec
 
 
-class _Version(msgspec.Struct):
-    version: str
-
-
-class _Group(msgspec.Struct):
-    versions: list[_Version]
-
-
-_OBJECT = msgspec.json.Decoder(_Object)
 _POOL = msgspec.json.Decoder(_Pool)
 
 
 class NodeWatch:
-    """`keys` are the labels by which the classes in force know their nodes; `run` is the body of a thread."""
+    """`keys` returns the labels by which the classes in force select nodes; `run` is the body of a thread."""
 
     def __init__(
         self,
         api: ApiClient,
         keys: Callable[[], frozenset[str]],
         *,
-        pace: WatchTimings | None = None,
+        timings: WatchTimings | None = None,
         pool_seconds: float = POOL_SECONDS,
     ) -> None:
         self._api = api
         self._keys = keys
-        self._pace = pace
+        self._timings = timings
         self._pool_seconds = pool_seconds
         self._nodes: _Nodes | None = None
         self._pools: tuple[frozenset[str], tuple[NodePool, ...]] | None = None
         self._facts: NodeFacts | None = None
         self._pools_read = 0.0
-        self._told = ""
+        self._problem = ""
 
     def facts(self) -> NodeFacts | None:
-        """Return what is known now, None where that is not all there is to know."""
+        """Return what is known now, None while that is incomplete."""
         nodes, pools = self._nodes, self._pools
         if nodes is None or pools is None or pools[0] != nodes.keys or not nodes.is_current:
             return None
         known, label_sets = self._facts, nodes.label_sets
         if known is None or (known.keys, known.label_sets, known.pools) != (nodes.keys, label_sets, pools[1]):
-            # Kept as long as it holds: it remembers what it made of its labels.
+            # Kept while it holds: it caches what it derives from the labels.
             known = self._facts = NodeFacts(keys=nodes.keys, label_sets=label_sets, pools=pools[1])
         return known
 
@@ -129,7 +110,7 @@ class NodeWatch:
             if self._nodes is None or self._nodes.keys != keys:
                 if self._nodes is not None:
                     self._nodes.stop()
-                self._nodes = _Nodes(self._api, keys, self._pace)
+                self._nodes = _Nodes(self._api, keys, self._timings)
                 self._pools_read = 0.0
             if not self._pools_read or monotonic() - self._pools_read > self._pool_seconds:
                 self._read_pools(keys)
@@ -141,39 +122,37 @@ class NodeWatch:
         self._pools_read = monotonic()
         try:
             self._pools = keys, tuple(node_pools(self._api, keys))
-            self._told = ""
+            self._problem = ""
         except (errors.ApiError, msgspec.MsgspecError) as error:
             self._pools = None
-            if self._told != str(error):
-                log.warning("no warnings of classes without nodes: node pools: %s", error)
-            self._told = str(error)
+            if self._problem != str(error):
+                log.warning("classes without nodes cannot be warned about: node pools: %s", error)
+            self._problem = str(error)
 
 
 class _Nodes:
-    """The nodes as labels under `keys`. The watch of other keys is another object."""
+    """The label sets of the nodes, restricted to `keys`."""
 
-    def __init__(self, api: ApiClient, keys: frozenset[str], pace: WatchTimings | None) -> None:
+    def __init__(self, api: ApiClient, keys: frozenset[str], timings: WatchTimings | None) -> None:
         self.keys = keys
         self._changes = 0
         self._seen: tuple[int, frozenset[Labels]] = (-1, frozenset())
         self._interned: dict[Labels, Labels] = {}
-        self._mirror: Informer[_Node] = Informer(api, NODES, self._read, self._changed, pace=pace)
+        self._informer: Informer[_Node] = Informer(api, NODES, self._read, self._changed, timings=timings)
         self._stopping = threading.Event()
-        threading.Thread(
-            target=self._mirror.run, args=(self._stopping,), name="watch nodes", daemon=True
-        ).start()
+        self._informer.start(self._stopping)
 
     @property
     def is_current(self) -> bool:
-        return self._mirror.synced and self._mirror.age < STALE_SECONDS
+        return self._informer.synced and self._informer.age < STALE_SECONDS
 
     @property
     def label_sets(self) -> frozenset[Labels]:
         """Every label set that a node has, computed once a change; most events of nodes change no label."""
-        changes = self._changes  # read first: what changes meanwhile is read again next time
+        changes = self._changes  # read first: a change meanwhile is computed next time
         seen = self._seen
         if seen[0] != changes:
-            seen = self._seen = changes, frozenset(node.labels for node in self._mirror.all())
+            seen = self._seen = changes, frozenset(node.labels for node in self._informer.all())
             self._interned = {labels: labels for labels in seen[1]}
         return seen[1]
 
@@ -181,9 +160,8 @@ class _Nodes:
         self._stopping.set()
 
     def _read(self, raw: msgspec.Raw) -> _Node:
-        metadata = _OBJECT.decode(raw).metadata
-        pairs = ((key, value) for key, value in (metadata.labels or {}).items() if key in self.keys)
-        labels = tuple(sorted(pairs))
+        metadata = decode_metadata(raw)
+        labels = tuple((key, value) for key, value in metadata.sorted_labels if key in self.keys)
         return _Node(metadata.uid, self._interned.setdefault(labels, labels))
 
     def _changed(self, _before: _Node | None, _after: _Node | None) -> None:
@@ -191,15 +169,10 @@ class _Nodes:
 
 
 def node_pools(api: ApiClient, keys: frozenset[str]) -> Iterator[NodePool]:
-    """Yield what Karpenter may make; nothing where it is not installed. Raises `errors.ApiError`."""
-    try:
-        group = msgspec.json.decode(api.get(KARPENTER), type=_Group)
-    except errors.NotFound:
-        return
-    served = {each.version for each in group.versions}
-    version = next((version for version in VERSIONS if version in served), None)
+    """Yield Karpenter's pools; none where it is not installed. Raises `errors.ApiError`."""
+    version = api.served_version(KARPENTER, VERSIONS)
     if version is not None:
-        resource = Resource(f"{KARPENTER}/{version}", "nodepools")
+        resource = Resource(f"/apis/{KARPENTER}/{version}", "nodepools")
         for pool in api.list(resource.path(), _POOL.decode).items:
             yield _node_pool(pool, keys)
 
@@ -210,8 +183,8 @@ def _node_pool(pool: _Pool, keys: Iterable[str]) -> NodePool:
     values: dict[str, tuple[str, ...] | None] = dict.fromkeys(
         (key for key in keys if key.startswith(PROVIDER_DOMAINS)), None
     )
-    for demand in (template.spec and template.spec.requirements) or ():
-        # Of the other operators only the values are open: the pool makes what a pod demands.
-        values[demand.key] = demand.values if demand.operator == "In" else None
+    for requirement in (template.spec and template.spec.requirements) or ():
+        # The other operators leave the values open: the pool makes nodes for the value that a pod selects.
+        values[requirement.key] = requirement.values if requirement.operator == "In" else None
     values.update({key: (value,) for key, value in given.items()})
     return NodePool(pool.metadata.name, tuple(sorted((key, values[key]) for key in keys if key in values)))

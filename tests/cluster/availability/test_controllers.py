@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = LeaseTimings().lease
 
 
-def leads(controller: Command) -> bool:
+def is_leader(controller: Command) -> bool:
     return controller.metric("gpu_admission_controller_leader ") == ["gpu_admission_controller_leader 1.0"]
 
 
@@ -28,7 +28,7 @@ def pair(quotas: ControlPlane) -> Iterator[tuple[Command, Command]]:
     lease = f"pair-{uuid4()}"
     first, second = (Command(quotas, f"{lease}-{number}", "--lease", lease) for number in (1, 2))
     first.start()
-    assert eventually(lambda: leads(first), seconds=30), first.log()
+    assert eventually(lambda: is_leader(first), seconds=30), first.log()
     second.start()
     yield first, second
     for each in (first, second):
@@ -59,8 +59,8 @@ def test_follower_takes_over(
     within: float,
 ) -> None:
     leader, follower = pair
-    assert not leads(follower)
+    assert not is_leader(follower)
     end(quotas, leader)
     began = time.monotonic()
-    assert eventually(lambda: leads(follower), seconds=within), follower.log()
+    assert eventually(lambda: is_leader(follower), seconds=within), follower.log()
     log.info("%s: led again after %.1f s", end.__name__, time.monotonic() - began)

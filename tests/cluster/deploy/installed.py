@@ -81,7 +81,7 @@ class Installed:
     def _run(self, deployment: str, *more: str) -> None:
         kubeconfig = self._kubeconfig(deployment)
         # A pod's service account stands in files whose place is fixed; here it stands in a kubeconfig.
-        arguments = [argument for argument in self.arguments(deployment) if argument != "--in-cluster"]
+        arguments = self.arguments(deployment)
         command = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook")
         self._plane.processes.start(deployment, [*command, *arguments, "--kubeconfig", kubeconfig, *more])
 

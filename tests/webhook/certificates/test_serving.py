@@ -11,9 +11,8 @@ from certs.issue import issue_authority, issue_server
 from certs.reconciler import Configuration, Stored
 from certs.rotation import Terms, found
 from certs.secret import CERTIFICATE, Content, encode
-from webhook.certificates.directory import PrivateDirectory
 from webhook.certificates.objects import KINDS, ConfigurationSeen, SecretName, Target
-from webhook.certificates.serving import SecretCertificate
+from webhook.certificates.serving import PrivateDirectory, SecretCertificate
 from webhook.server.tls import ServingCertificate
 
 SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)

@@ -1,4 +1,4 @@
-"""The mirror against a watch that breaks in every way that watches do."""
+"""The informer against a watch that breaks in every way that watches do."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -61,7 +61,7 @@ Changes = list[tuple[str | None, str | None]]
 
 
 @contextmanager
-def mirrored(folder: Path, script: Script) -> Iterator[tuple[Informer[Record], ApiServer, Changes]]:
+def followed(folder: Path, script: Script) -> Iterator[tuple[Informer[Record], ApiServer, Changes]]:
     changes: Changes = []
 
     def changed(before: Record | None, after: Record | None) -> None:
@@ -69,12 +69,12 @@ def mirrored(folder: Path, script: Script) -> Iterator[tuple[Informer[Record], A
 
     stopping = threading.Event()
     with ApiServer(folder, script) as server:
-        mirror = Informer(server.client(), PODS, record, changed, pace=QUICK)
-        thread = threading.Thread(target=mirror.run, args=(stopping,))
+        informer = Informer(server.client(), PODS, record, changed, timings=QUICK)
+        thread = threading.Thread(target=informer.run, args=(stopping,))
         thread.start()
         try:
-            assert mirror.wait(5)
-            yield mirror, server, changes
+            assert informer.wait(5)
+            yield informer, server, changes
         finally:
             stopping.set()
             script.ended.set()
@@ -82,12 +82,12 @@ def mirrored(folder: Path, script: Script) -> Iterator[tuple[Informer[Record], A
             assert not thread.is_alive()
 
 
-def names(mirror: Informer[Record]) -> list[str]:
-    return sorted(each.name for each in mirror.view("team").items)
+def names(informer: Informer[Record]) -> list[str]:
+    return sorted(each.name for each in informer.snapshot("team").items)
 
 
-def shows(mirror: Informer[Record], *want: str) -> bool:
-    return eventually(lambda: names(mirror) == list(want), seconds=5)
+def shows(informer: Informer[Record], *want: str) -> bool:
+    return eventually(lambda: names(informer) == list(want), seconds=5)
 
 
 def test_events_are_taken_in_and_told(tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ def test_events_are_taken_in_and_told(tmp_path: Path) -> None:
         event("BOOKMARK", "", "40"),
     ]
     script = Script([page(["a"], "10")], [Answer(stream=events)])
-    with mirrored(tmp_path, script) as (mirror, server, changes):
-        assert shows(mirror, "b")
-        assert eventually(lambda: mirror.view("team").revision == 40)
+    with followed(tmp_path, script) as (informer, server, changes):
+        assert shows(informer, "b")
+        assert eventually(lambda: informer.snapshot("team").revision == 40)
 
     assert changes == [(None, "a"), (None, "b"), ("a", None)]
     watches = [request.query for request in server.requests if "watch" in request.query]
@@ -111,20 +111,22 @@ def test_events_are_taken_in_and_told(tmp_path: Path) -> None:
 
 def test_a_deletion_that_the_watch_told_is_remembered(tmp_path: Path) -> None:
     events = [event("ADDED", "b", "11"), event("DELETED", "b", "12"), event("DELETED", "unwanted", "13")]
-    with mirrored(tmp_path, Script([page(["a"], "10")], [Answer(stream=events)])) as (mirror, _, _):
-        assert eventually(lambda: mirror.view("team").revision == 13)
-        view = mirror.view("team")
+    with followed(tmp_path, Script([page(["a"], "10")], [Answer(stream=events)])) as (informer, _, _):
+        assert eventually(lambda: informer.snapshot("team").revision == 13)
+        snapshot = informer.snapshot("team")
 
-    assert [each.name for each in view.items] == ["a"]
-    assert len(view.gone) == 1
-    assert view.gone.isdisjoint(each.uid for each in view.items), "what is not kept is not remembered either"
+    assert [each.name for each in snapshot.items] == ["a"]
+    assert len(snapshot.deleted) == 1
+    assert snapshot.deleted.isdisjoint(each.uid for each in snapshot.items), (
+        "what is not kept is not remembered either"
+    )
 
 
 def test_an_event_may_come_in_pieces(tmp_path: Path) -> None:
     whole = event("ADDED", "b", "11") + event("ADDED", "c", "12")
     pieces = [whole[:20], whole[20 : len(whole) - 30], whole[-30:]]
-    with mirrored(tmp_path, Script([page(["a"], "10")], [Answer(stream=pieces)])) as (mirror, _, _):
-        assert shows(mirror, "a", "b", "c")
+    with followed(tmp_path, Script([page(["a"], "10")], [Answer(stream=pieces)])) as (informer, _, _):
+        assert shows(informer, "a", "b", "c")
 
 
 GONE_EVENT = (
@@ -148,8 +150,8 @@ OTHER_EVENT = b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"
 def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answer], lists: int) -> None:
     good = Answer(stream=[event("ADDED", "b", "21")])
     script = Script([page(["a"], "10"), page(["a"], "20")], [broken(), good])
-    with mirrored(tmp_path, script) as (mirror, server, _):
-        assert shows(mirror, "a", "b")
+    with followed(tmp_path, script) as (informer, server, _):
+        assert shows(informer, "a", "b")
 
     made = [request for request in server.requests if "watch" not in request.query]
     assert len(made) == lists
@@ -157,8 +159,8 @@ def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answ
 
 def test_what_a_new_list_lacks_has_gone(tmp_path: Path) -> None:
     script = Script([page(["a", "b"], "10"), page(["b"], "20")], [status(410, "too old")])
-    with mirrored(tmp_path, script) as (mirror, _, changes):
-        assert shows(mirror, "b")
+    with followed(tmp_path, script) as (informer, _, changes):
+        assert shows(informer, "b")
 
     assert ("a", None) in changes
 
@@ -175,17 +177,17 @@ def test_events_that_a_newer_list_contained_are_passed_over(tmp_path: Path) -> N
 
     lagging = [event("MODIFIED", "a", "30"), event("DELETED", "a", "40"), event("ADDED", "c", "60")]
     script = Lagging([page(["a"], "10"), page(["b"], "50")], [Answer(stream=lagging)])
-    with mirrored(tmp_path, script) as (mirror, server, changes):
-        before = mirror.view("team").begun
-        mirror.refresh("team")
+    with followed(tmp_path, script) as (informer, server, changes):
+        before = informer.snapshot("team").list_started
+        informer.refresh("team")
 
-        assert names(mirror) == ["b"]
-        assert mirror.view("team").revision == 50
-        assert mirror.view("team").begun > before
-        assert mirror.view("other").revision == 10
+        assert names(informer) == ["b"]
+        assert informer.snapshot("team").revision == 50
+        assert informer.snapshot("team").list_started > before
+        assert informer.snapshot("other").revision == 10
         go_on.set()
-        assert shows(mirror, "b", "c")
-        assert mirror.view("team").revision == 60
+        assert shows(informer, "b", "c")
+        assert informer.snapshot("team").revision == 60
 
     assert ("a", "a") not in changes
     assert server.requests[1].path in {"/api/v1/namespaces/team/pods", "/api/v1/pods"}
@@ -193,18 +195,18 @@ def test_events_that_a_newer_list_contained_are_passed_over(tmp_path: Path) -> N
 
 def test_a_list_older_than_the_watch_changes_nothing(tmp_path: Path) -> None:
     watch = Answer(stream=[event("ADDED", "b", "60")])
-    with mirrored(tmp_path, Script([page(["a"], "10"), page(["a"], "50")], [watch])) as (mirror, _, _):
-        assert shows(mirror, "a", "b")
-        begun = mirror.view("team").begun
-        mirror.refresh("team")
+    with followed(tmp_path, Script([page(["a"], "10"), page(["a"], "50")], [watch])) as (informer, _, _):
+        assert shows(informer, "a", "b")
+        begun = informer.snapshot("team").list_started
+        informer.refresh("team")
 
-        assert names(mirror) == ["a", "b"]
-        assert mirror.view("team").revision == 60
-        assert mirror.view("team").begun > begun
+        assert names(informer) == ["a", "b"]
+        assert informer.snapshot("team").revision == 60
+        assert informer.snapshot("team").list_started > begun
 
 
 def test_silence_shows(tmp_path: Path) -> None:
     script = Script([page(["a"], "10")], [])
-    with mirrored(tmp_path, script) as (mirror, _, _):
-        assert mirror.age < 1
-        assert eventually(lambda: mirror.age > 0.3, seconds=3)
+    with followed(tmp_path, script) as (informer, _, _):
+        assert informer.age < 1
+        assert eventually(lambda: informer.age > 0.3, seconds=3)

@@ -71,11 +71,20 @@ def test_a_directory_without_certificates(tmp_path: Path) -> None:
     ("arguments", "want"),
     [
         pytest.param(
-            ["--certificate-secret", "x", "--self-signed", "y", "--in-cluster"],
+            ["--certificate-secret", "x", "--self-signed", "y"],
             "--certificate-secret says where the certificate is",
             id="two-certificates",
         ),
-        pytest.param(["--certificate-secret", "x"], "--certificate-secret needs a cluster", id="no-cluster"),
+        pytest.param(
+            ["--certificate-secret", "x", "--standalone"],
+            "--certificate-secret needs a cluster",
+            id="no-cluster",
+        ),
+        pytest.param(
+            ["--standalone", "--kubeconfig", "x"],
+            "--standalone works without a cluster",
+            id="a-cluster-and-none",
+        ),
     ],
 )
 def test_serve_refuses_what_does_not_go_together(arguments: list[str], want: str) -> None:

@@ -93,9 +93,9 @@ def test_only_some_rules(directory: str) -> None:
 
 def test_a_file_for_each_policy(directory: str, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    assert export("--config", directory, "--output", str(folder)).exit_code == 0
+    assert export("--config", directory, "--directory", str(folder)).exit_code == 0
     first = {path.name: path.read_text() for path in folder.iterdir()}
-    again = export("--config", directory, "--output", str(folder), "--rules", "gpu-toleration")
+    again = export("--config", directory, "--directory", str(folder), "--rules", "gpu-toleration")
 
     assert len(first) == 8
     for name, text in first.items():

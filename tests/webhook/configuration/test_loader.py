@@ -403,9 +403,7 @@ def test_a_selector_needs_somebody_who_knows_labels(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_with_origins(tmp_path, labels_known=False)
 
-    why = (
-        "must be omitted without a cluster, which has the labels of namespaces: --kubeconfig or --in-cluster"
-    )
+    why = "must be omitted with --standalone: a cluster has the labels of namespaces"
     assert [str(problem) for problem in caught.value.problems] == [
         f"p.yaml:5: GPUPolicy/default spec.match.namespaceSelector: {why}",
         f"p.yaml:6: GPUPolicy/default spec.exemptions[0].namespaceSelector: {why}",

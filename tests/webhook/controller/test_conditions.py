@@ -42,22 +42,22 @@ def counted(**used: Fraction) -> QuotaLedger:
         ),
         pytest.param(
             counted(),
-            "pods not heard of for 200 s",
+            "no message about pods for 200 s",
             {"Ready": "True", "Exceeded": "False", "Stale": "True"},
             id="stale",
         ),
     ],
 )
-def test_statuses(row: QuotaLedger, stale: str, want: dict[str, str]) -> None:
-    found = conditions(row, stale=stale, now=NOON)
+def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str]) -> None:
+    found = conditions(ledger, stale=stale, now=NOON)
 
     assert {condition.type: condition.status for condition in found} == want
     assert {condition.observed_generation for condition in found} == {3}
 
 
 def test_exceeded_says_by_how_much() -> None:
-    row = counted(**{"gpus": Fraction(19, 2), "classes/nvidia-t4": Fraction(11, 14)})
-    exceeded = {condition.type: condition for condition in conditions(row, stale="", now=NOON)}["Exceeded"]
+    ledger = counted(**{"gpus": Fraction(19, 2), "classes/nvidia-t4": Fraction(11, 14)})
+    exceeded = {condition.type: condition for condition in conditions(ledger, stale="", now=NOON)}["Exceeded"]
 
     assert exceeded.message == (
         "classes/nvidia-t4: 11/14 used of 0.5, 2/7 too many; gpus: 9.5 used of 8, 1.5 too many"
@@ -66,8 +66,8 @@ def test_exceeded_says_by_how_much() -> None:
 
 def test_the_time_is_that_of_the_last_change_of_status() -> None:
     first = conditions(counted(gpus=Fraction(9)), stale="", now=NOON)
-    row = msgspec.structs.replace(counted(gpus=Fraction(10)), conditions=first)
-    second = {condition.type: condition for condition in conditions(row, stale="x", now=LATER)}
+    ledger = msgspec.structs.replace(counted(gpus=Fraction(10)), conditions=first)
+    second = {condition.type: condition for condition in conditions(ledger, stale="x", now=LATER)}
 
     assert second["Exceeded"].last_transition_time == "2027-01-01T12:00:00Z"
     assert "10 used" in second["Exceeded"].message

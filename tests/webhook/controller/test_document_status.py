@@ -38,12 +38,12 @@ def condition(status: DocumentStatus) -> tuple[str, str, str]:
 def test_in_force() -> None:
     status = reported(record("a", GOOD))["a"]
 
-    assert condition(status) == ("True", "Accepted", "every decision is made by it, where it applies")
+    assert condition(status) == ("True", "Accepted", "admission decides by it")
     assert status.accepted == GOOD
     assert status.conditions[0].last_transition_time == "2026-11-21T12:00:00Z"
 
 
-def test_refused_with_everything_wrong_and_what_it_holds_back() -> None:
+def test_invalid_with_every_problem_and_the_documents_it_holds_back() -> None:
     last_good = (Document("GPUPolicy", "a", GOOD), Document("GPUPolicy", "same", GOOD))
     bad = {**BAD, "templates": "audit"}
 
@@ -53,8 +53,8 @@ def test_refused_with_everything_wrong_and_what_it_holds_back() -> None:
 
     assert condition(found["a"]) == (
         "False",
-        "Refused",
-        "the version before it stays in force; 2 problems:\n"
+        "Invalid",
+        "the previous version stays in force; 2 problems:\n"
         'spec.rules.gpu-class.default: "none" is neither a class nor a family\n'
         'spec.templates: Unsupported value: "audit": must be one of warn, enforce',
     )
@@ -64,7 +64,7 @@ def test_refused_with_everything_wrong_and_what_it_holds_back() -> None:
     assert condition(found["new"]) == (
         "False",
         "HeldBack",
-        "nothing is wrong with it, but a configuration takes over as a whole: mend GPUPolicy/a, GPUPolicy/worse",
+        "valid, but the documents take effect together: correct GPUPolicy/a, GPUPolicy/worse",
     )
     assert condition(found["same"])[:2] == ("True", "Accepted")
 
@@ -72,12 +72,12 @@ def test_refused_with_everything_wrong_and_what_it_holds_back() -> None:
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     at = "2026-01-01T00:00:00Z"
     before = DocumentStatus(conditions=(Condition("InForce", "True", "Accepted", "older words", at),))
-    after = DocumentStatus(conditions=(Condition("InForce", "False", "Refused", "", at),))
+    after = DocumentStatus(conditions=(Condition("InForce", "False", "Invalid", "", at),))
 
-    found = reported(record("kept", GOOD, before), record("mended", GOOD, after))
+    found = reported(record("kept", GOOD, before), record("corrected", GOOD, after))
 
     assert found["kept"].conditions[0].last_transition_time == at
-    assert found["mended"].conditions[0].last_transition_time == "2026-11-21T12:00:00Z"
+    assert found["corrected"].conditions[0].last_transition_time == "2026-11-21T12:00:00Z"
 
 
 def test_what_was_written_is_read_back_the_same() -> None:
@@ -90,7 +90,7 @@ def test_what_was_written_is_read_back_the_same() -> None:
     assert seen.accepted == seen.document
 
 
-def test_a_status_that_somebody_spoilt_is_none() -> None:
+def test_an_unreadable_status_is_none() -> None:
     raw = b'{"metadata": {"name": "a", "uid": "a"}, "spec": {}, "status": {"accepted": "text"}}'
 
     assert record_decoder("GPUPolicy")(msgspec.Raw(raw)).status == DocumentStatus()

@@ -11,8 +11,7 @@ from policies.pods.pod import decode_pod
 from policies.quota.charge import Unpinned, charge_pod
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.claims import ClaimReader
-from webhook.controller.pods import PodReader, PodRecord
+from webhook.controller.records import ClaimReader, PodReader, PodRecord
 
 CONFIGURATION = load_directory(None)
 READER = PodReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)

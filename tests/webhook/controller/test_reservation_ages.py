@@ -14,7 +14,7 @@ from webhook.controller.reservation_ages import ReservationAges
 EXPIRY = 0.2
 
 
-def row(*ids: str, uid: str = "quota", generation: int = 1) -> QuotaLedger:
+def ledger(*ids: str, uid: str = "quota", generation: int = 1) -> QuotaLedger:
     entries = Reservations.of(*(Reservation(each, {"gpus": Fraction(1)}) for each in ids))
     return QuotaLedger(
         quota_uid=uid, generation=generation, hard={}, unpinned=Unpinned.TOTAL_ONLY, entries=entries
@@ -22,66 +22,66 @@ def row(*ids: str, uid: str = "quota", generation: int = 1) -> QuotaLedger:
 
 
 @pytest.fixture
-def sights() -> ReservationAges:
+def ages() -> ReservationAges:
     return ReservationAges(expiry=EXPIRY, no_quota=0.1)
 
 
-def test_an_entry_matures_after_the_bound(sights: ReservationAges) -> None:
-    sights.see("team", row("pod"))
+def test_an_entry_matures_after_the_bound(ages: ReservationAges) -> None:
+    ages.observe("team", ledger("pod"))
     seen = monotonic()
 
-    assert sights.matured("team", seen + EXPIRY - 0.1) == frozenset()
-    assert sights.matured("team", seen + EXPIRY) == {"pod"}
+    assert ages.expired("team", seen + EXPIRY - 0.1) == frozenset()
+    assert ages.expired("team", seen + EXPIRY) == {"pod"}
 
 
-def test_seeing_it_again_changes_nothing(sights: ReservationAges) -> None:
-    sights.see("team", row("pod"))
+def test_seeing_it_again_changes_nothing(ages: ReservationAges) -> None:
+    ages.observe("team", ledger("pod"))
     seen = monotonic()
     sleep(0.05)
-    sights.see("team", row("pod", "other"))
+    ages.observe("team", ledger("pod", "other"))
 
-    assert sights.matured("team", seen + EXPIRY) == {"pod"}
+    assert ages.expired("team", seen + EXPIRY) == {"pod"}
 
 
 @pytest.mark.parametrize(
     "between",
     [
-        pytest.param(row(), id="gone-in-between"),
-        pytest.param(row("pod", uid="another quota"), id="another-quota-object"),
+        pytest.param(ledger(), id="gone-in-between"),
+        pytest.param(ledger("pod", uid="another quota"), id="another-quota-object"),
     ],
 )
-def test_what_came_back_waits_the_whole_bound_again(sights: ReservationAges, between: QuotaLedger) -> None:
-    sights.see("team", row("pod"))
+def test_what_came_back_waits_the_whole_bound_again(ages: ReservationAges, between: QuotaLedger) -> None:
+    ages.observe("team", ledger("pod"))
     seen = monotonic()
     sleep(0.02)
-    sights.see("team", between)
-    sights.see("team", row("pod"))
+    ages.observe("team", between)
+    ages.observe("team", ledger("pod"))
 
-    assert sights.matured("team", seen + EXPIRY) == frozenset()
+    assert ages.expired("team", seen + EXPIRY) == frozenset()
 
 
-def test_the_next_maturity_is_that_of_the_oldest(sights: ReservationAges) -> None:
-    assert sights.next_maturity("team") is None
-    sights.see("team", row("old"))
+def test_the_next_maturity_is_that_of_the_oldest(ages: ReservationAges) -> None:
+    assert ages.next_expiry("team") is None
+    ages.observe("team", ledger("old"))
     sleep(0.05)
-    sights.see("team", row("old", "new"))
+    ages.observe("team", ledger("old", "new"))
 
-    left = sights.next_maturity("team")
+    left = ages.next_expiry("team")
     assert left is not None
     assert left <= EXPIRY - 0.05
 
 
-def test_a_changed_spec_counts_as_read_anew_but_is_the_same_quota(sights: ReservationAges) -> None:
-    sights.see("team", row())
-    first, waits = sights.read_at("team"), sights.waits("team")
+def test_a_changed_spec_counts_as_read_anew_but_is_the_same_quota(ages: ReservationAges) -> None:
+    ages.observe("team", ledger())
+    first, initialization_wait = ages.generation_since("team"), ages.initialization_wait("team")
     sleep(0.02)
-    sights.see("team", msgspec.structs.replace(row(), generation=2))
+    ages.observe("team", msgspec.structs.replace(ledger(), generation=2))
 
-    assert sights.read_at("team") > first
-    assert sights.waits("team") < waits
+    assert ages.generation_since("team") > first
+    assert ages.initialization_wait("team") < initialization_wait
 
 
-def test_what_was_never_seen_waits(sights: ReservationAges) -> None:
-    assert sights.waits("team") == 0.1
-    assert sights.read_at("team") <= monotonic()
-    assert sights.matured("team", monotonic() + 60) == frozenset()
+def test_what_was_never_seen_waits(ages: ReservationAges) -> None:
+    assert ages.initialization_wait("team") == 0.1
+    assert ages.generation_since("team") <= monotonic()
+    assert ages.expired("team", monotonic() + 60) == frozenset()

@@ -311,7 +311,7 @@ def test_metrics_show_the_rows(serve: Callable[..., Served]) -> None:
         'gpu_admission_quota_hard{dimension="gpus",namespace="team"} 2.0',
         'gpu_admission_quota_reserved{dimension="gpus",namespace="team"} 1.0',
         'gpu_admission_quota_used{dimension="gpus",namespace="team"} 0.0',
-        'gpu_admission_quota_entries{namespace="team"} 1.0',
+        'gpu_admission_quota_reservations{namespace="team"} 1.0',
         'gpu_admission_quota_decisions_total{reason="reserved"} 1.0',
     ):
         assert line in text.splitlines()

@@ -17,7 +17,7 @@ from policies.quota.ledger.quota_ledger import Revisions
 from policies.quota.ledger.reconcile import Reconciled, Stored
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.world import Controller, Held, PlainLedger, World, vector
-from webhook.controller.counting import GONE
+from webhook.controller.counting import DELETED
 from webhook.quota.store import Versioned
 
 
@@ -205,7 +205,7 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
     around.admit(flight)
     held = around.list(Controller())
     if not rule:
-        listing = msgspec.structs.replace(held.listing, objects={flight.uid: GONE, **held.listing.objects})
+        listing = msgspec.structs.replace(held.listing, objects={flight.uid: DELETED, **held.listing.objects})
         held = Held(listing, held.matured, held.waited)
     around.reconcile(held)
     around.admit(around.request(gpus=1))

@@ -21,7 +21,7 @@ from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, Stored, initialise, reconcile
 from policies.quota.ledger.reservations import LIMIT
-from webhook.controller.counting import GONE
+from webhook.controller.counting import DELETED
 from webhook.quota.store import Conflict, Gone, Store, Versioned
 
 NAMESPACE = "ledgers"
@@ -278,7 +278,7 @@ class World:
         controller.observe(row, self.now)
         waited = self.now - controller.quotas[row.quota_uid] >= NO_QUOTA_SECONDS
         listing = Listing.of(
-            {**dict.fromkeys(self.gone, GONE), **self.pods, **self.claims},
+            {**dict.fromkeys(self.gone, DELETED), **self.pods, **self.claims},
             self.revisions,
             quota_uid=row.quota_uid,
             generation=row.generation,

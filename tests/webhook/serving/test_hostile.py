@@ -189,7 +189,7 @@ class Served:
         ]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "webhook", "serve", *arguments], cwd=ROOT, stderr=log
+                [sys.executable, "-m", "webhook", "serve", "--standalone", *arguments], cwd=ROOT, stderr=log
             )
         self.port = self._wait_for_port()
 

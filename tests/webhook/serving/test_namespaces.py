@@ -36,10 +36,10 @@ def running(folder: Path, one: Callable[[Request], Answer]) -> Iterator[tuple[Na
         return one(request)
 
     with ApiServer(folder, answer) as server:
-        namespaces = Namespaces(server.client(), pace=QUICK)
+        namespaces = Namespaces(server.client(), timings=QUICK)
         assert namespaces.all() is None
         namespaces.start()
-        assert eventually(lambda: namespaces.mirror.synced)
+        assert eventually(lambda: namespaces.informer.synced)
         try:
             yield namespaces, server
         finally:
@@ -73,7 +73,7 @@ def test_one_that_is_new_is_read(tmp_path: Path) -> None:
         pytest.param(status(404, 'namespaces "no" not found'), 2.0, 'namespaces "no" not found', id="none-there"),
         pytest.param(status(503, "starting"), 2.0, "starting", id="server-is-away"),
         pytest.param(Answer(b"{}"), 2.0, "Object missing required field `metadata`", id="nonsense"),
-        pytest.param(Answer(b"{}"), -1.0, "there was no time left to ask the API server", id="too-late"),
+        pytest.param(Answer(b"{}"), -1.0, "no time was left to ask the API server", id="too-late"),
     ],
 )  # fmt: skip
 def test_one_that_cannot_be_read_is_unknown(tmp_path: Path, answer: Answer, left: float, want: str) -> None:

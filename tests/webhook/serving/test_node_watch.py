@@ -58,7 +58,7 @@ def watching(
 ) -> Iterator[tuple[NodeWatch, ApiServer]]:
     stopping = threading.Event()
     with ApiServer(folder, cluster) as server:
-        watch = NodeWatch(server.client(), keys, pace=QUICK, pool_seconds=0.1)
+        watch = NodeWatch(server.client(), keys, timings=QUICK, pool_seconds=0.1)
         thread = threading.Thread(target=watch.run, args=(stopping,))
         thread.start()
         try:
@@ -166,4 +166,6 @@ def test_pools_that_may_not_be_seen_leave_everything_unsaid(
 
     assert facts is None
     told = [record.getMessage() for record in caplog.records if record.name == "gpu_admission.nodes"]
-    assert told == ["no warnings of classes without nodes: node pools: nodepools is forbidden"], "said once"
+    assert told == ["classes without nodes cannot be warned about: node pools: nodepools is forbidden"], (
+        "said once"
+    )

@@ -10,7 +10,11 @@ from policies.policy import Binding
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration
 from webhook.configuration.loader import Configuration
-from webhook.tools.export import entitlement, isolation, scope, shape, toleration
+from webhook.tools.export import gpu_class as gpu_class_cel
+from webhook.tools.export import gpu_isolation as gpu_isolation_cel
+from webhook.tools.export import gpu_requests as gpu_requests_cel
+from webhook.tools.export import gpu_toleration as gpu_toleration_cel
+from webhook.tools.export import scope
 from webhook.tools.export import unsupported as gaps
 from webhook.tools.export.objects import (
     Check,
@@ -99,13 +103,13 @@ def pieces(configuration: Configuration, governed: Governed, binding: Binding) -
         binding.options,
     )
     if isinstance(options, gpu_requests.Options):
-        yield from shape.pieces(resource_mapping, options, WORKLOADS)
+        yield from gpu_requests_cel.pieces(resource_mapping, options, WORKLOADS)
     elif isinstance(options, gpu_class.Options):
-        yield from entitlement.pieces(resource_mapping, options, classes)
+        yield from gpu_class_cel.pieces(resource_mapping, options, classes)
     elif isinstance(options, gpu_toleration.Options):
-        yield from toleration.pieces(resource_mapping, options.tolerations, classes)
+        yield from gpu_toleration_cel.pieces(resource_mapping, options.tolerations, classes)
     elif isinstance(options, gpu_isolation.Options):
-        yield from isolation.pieces(resource_mapping, _gpu_taints(configuration, governed))
+        yield from gpu_isolation_cel.pieces(resource_mapping, _gpu_taints(configuration, governed))
 
 
 def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:

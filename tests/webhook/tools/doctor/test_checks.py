@@ -12,8 +12,8 @@ from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import Result, result_of
 from webhook.tools.doctor.checks.configurations import excluded_by_name
 from webhook.tools.doctor.checks.nodes import told
+from webhook.tools.doctor.expected import wanted
 from webhook.tools.doctor.registry import CHECKS
-from webhook.tools.doctor.wanted import wanted
 
 BY_ID = {check.id: check for check in CHECKS}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -178,8 +178,8 @@ def service(*ports: int) -> dict[str, Any]:
         ),
         pytest.param(
             "gpu-quotas",
-            {QUOTAS: [quota(("Ready", "True", ""), ("Stale", "True", "pods not heard of for 200 s"))]},
-            [("quota-stale", "is Stale: pods not heard of for 200 s")],
+            {QUOTAS: [quota(("Ready", "True", ""), ("Stale", "True", "no message about pods for 200 s"))]},
+            [("quota-stale", "is Stale: no message about pods for 200 s")],
             id="a-quota-is-stale",
         ),
         pytest.param(

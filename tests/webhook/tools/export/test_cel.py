@@ -11,7 +11,7 @@ from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMap
 from policies.rules.gpu_isolation import holds_gpu_devices
 from webhook.configuration.loader import load_directory
 from webhook.tools.export.cel import fits, glob_regex, names_gpu, text
-from webhook.tools.export.isolation import GPU_DEVICE_PATHS
+from webhook.tools.export.gpu_isolation import GPU_DEVICE_PATHS
 from webhook.tools.export.templates import plural
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import Check, Finding, NotChecked, Severity, Told
 from webhook.tools.doctor.cluster import ADMISSION, CONFIGURATION, Cluster
+from webhook.tools.doctor.expected import wanted
 from webhook.tools.doctor.rights import Right
-from webhook.tools.doctor.wanted import wanted
 
 KINDS = {
     "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",

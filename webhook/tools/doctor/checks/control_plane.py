@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from webhook.controller.canary_probe import probe
+from webhook.controller.canary import probe
 from webhook.tools.doctor.check import Check, Finding, NotChecked, Told
 from webhook.tools.doctor.cluster import Cluster, Unknown
 

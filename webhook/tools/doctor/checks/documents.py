@@ -8,8 +8,8 @@ from webhook.tools.doctor.check import Check, Finding, Severity, Told
 from webhook.tools.doctor.checks.configurations import APPLY
 from webhook.tools.doctor.checks.nodes import told
 from webhook.tools.doctor.cluster import Cluster
+from webhook.tools.doctor.expected import schema_digest, wanted
 from webhook.tools.doctor.rights import Right
-from webhook.tools.doctor.wanted import schema_digest, wanted
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 

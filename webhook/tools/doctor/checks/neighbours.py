@@ -10,8 +10,8 @@ from policies.pods.pod import decode_pod
 from webhook.tools.doctor.check import Check, Finding, Severity, Told
 from webhook.tools.doctor.checks.configurations import APPLY, READS, excluded_by_name, place
 from webhook.tools.doctor.cluster import ADMISSION, CONFIGURATION, Cluster
+from webhook.tools.doctor.expected import wanted
 from webhook.tools.doctor.rights import Right
-from webhook.tools.doctor.wanted import wanted
 
 MUTATING = "mutatingwebhookconfigurations"
 PODS_ENTRY = "pods.mutate.gpu-admission.dev"

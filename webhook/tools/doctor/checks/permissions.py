@@ -6,8 +6,8 @@ from webhook.configuration.cluster_source import PLURALS
 from webhook.tools.doctor.check import Check, Finding, Told
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS
 from webhook.tools.doctor.cluster import ADMISSION, CONFIGURATION, Cluster, Names
+from webhook.tools.doctor.expected import wanted
 from webhook.tools.doctor.rights import Right
-from webhook.tools.doctor.wanted import wanted
 
 OURS = "gpu-admission.dev"
 READING = ("get", "list", "watch")

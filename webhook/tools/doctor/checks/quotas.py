@@ -9,7 +9,7 @@ from policies.quota.lint import resource_quota_findings
 from policies.quota.spec import QuotaSpec
 from webhook.configuration.documents import quota_problems
 from webhook.configuration.loader import Configuration
-from webhook.controller.quotas import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.tools.doctor.check import Check, Finding, Severity, Told
 from webhook.tools.doctor.cluster import Cluster
 from webhook.tools.doctor.rights import Right
@@ -44,7 +44,7 @@ def _quota(raw: msgspec.Raw) -> tuple[QuotaRecord, QuotaSpec | None] | None:
     record = quota_record(raw)
     if record is None:
         return None
-    if record.row is None:
+    if record.ledger is None:
         return record, None
     return record, msgspec.json.decode(raw, type=_Stored).spec
 
@@ -62,7 +62,7 @@ def _limits_nothing(configuration: Configuration, namespace: str, spec: QuotaSpe
 
 def _gpu_quota(record: QuotaRecord) -> Iterator[Finding]:
     where = f"GPUQuota/default in {record.namespace}"
-    if record.row is None:
+    if record.ledger is None:
         yield Finding(
             id="quota-unreadable",
             object=where,
@@ -70,7 +70,7 @@ def _gpu_quota(record: QuotaRecord) -> Iterator[Finding]:
             remedy=f"correct it: kubectl -n {record.namespace} edit gpuquota default; GPU pods are refused until then",
         )
         return
-    conditions = {condition.type: condition for condition in record.row.conditions}
+    conditions = {condition.type: condition for condition in record.ledger.conditions}
     ready = conditions.get("Ready")
     if ready is None or ready.status != "True":
         told = ready.message if ready else "was never counted: every GPU pod is refused"

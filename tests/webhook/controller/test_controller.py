@@ -1,6 +1,6 @@
 import threading
 
-from webhook.controller.work_queue import WorkQueue
+from webhook.controller.controller import WorkQueue
 
 
 def test_the_earliest_time_asked_for_holds() -> None:

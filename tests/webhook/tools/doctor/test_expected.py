@@ -1,4 +1,4 @@
-"""What doctor holds installations against is what deploy/ has; UPDATE_WANTED=1 writes it anew."""
+"""What doctor holds installations against is what deploy/ has; UPDATE_EXPECTED=1 writes it anew."""
 
 import os
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from webhook.tools.doctor.wanted import wanted, wanted_of
+from webhook.tools.doctor.expected import wanted, wanted_of
 
 ROOT = Path(__file__).parents[4]
-KEPT = ROOT / "webhook" / "tools" / "doctor" / "wanted.json"
+KEPT = ROOT / "webhook" / "tools" / "doctor" / "expected.json"
 
 
 def manifests() -> Iterator[dict[str, Any]]:
@@ -26,10 +26,10 @@ def manifests() -> Iterator[dict[str, Any]]:
 def test_wanted_is_what_deploy_has() -> None:
     found = wanted_of(manifests())
     text = msgspec.json.format(msgspec.json.encode(found, order="deterministic"), indent=1)
-    if os.environ.get("UPDATE_WANTED"):
+    if os.environ.get("UPDATE_EXPECTED"):
         KEPT.write_bytes(text + b"\n")
 
-    assert KEPT.read_bytes() == text + b"\n", "UPDATE_WANTED=1 writes it anew"
+    assert KEPT.read_bytes() == text + b"\n", "UPDATE_EXPECTED=1 writes it anew"
     assert set(found.configurations) == {
         "mutatingwebhookconfigurations",
         "validatingwebhookconfigurations",

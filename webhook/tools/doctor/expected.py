@@ -1,6 +1,6 @@
 """What this version wants installed: both webhook configurations and the CRDs, as deploy/ has them.
 
-`make manifests` writes `wanted.json` from deploy/static; tests/webhook/tools/doctor/test_wanted.py fails where the two
+`make manifests` writes `expected.json` from deploy/static; tests/webhook/tools/doctor/test_expected.py fails where the two
 differ. Names may differ between installations, so the namespace is put in when it is read.
 """
 
@@ -29,7 +29,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def wanted(namespace: str = NAMESPACE) -> Wanted:
     """Return what is wanted of an installation in that namespace."""
-    text = (resources.files("webhook.tools.doctor") / "wanted.json").read_bytes()
+    text = (resources.files("webhook.tools.doctor") / "expected.json").read_bytes()
     found = msgspec.json.decode(text, type=Wanted)
     for entries in found.configurations.values():
         for entry in entries.values():

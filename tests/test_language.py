@@ -1,0 +1,125 @@
+"""The language of the product: sentences as Kubernetes writes them, in documentation, help, findings, metrics and log lines.
+
+Every text that a reader can meet is walked: pages, the chart, the examples, and the whole source with its docstrings,
+comments and literals. `--help` is rendered as well, because click composes it.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from webhook.commands import main
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = (
+    "README.md",
+    "docs",
+    "policies",
+    "webhook",
+    "certs",
+    "deploy",
+    "examples",
+    "Makefile",
+    "pyproject.toml",
+)
+GENERATED = {"deploy/constraints-build.txt"}
+TEXTS = {".py", ".md", ".yaml", ".yml", ".json", ".tpl", ".txt", ".toml", ""}
+
+WORDS = {
+    "told": "say, report or list",
+    "mends?|mended|mending": "fix or repair",
+    "vouch(es|ed|ing)?": "sign or trust",
+    "lends?|lent|lending": "share or overcommit",
+    "affairs?": "name the subject itself",
+    "shall": "must",
+    "lets? in|letting in": "admit",
+    "for ever": "forever, or a bound",
+}
+"""A word that no Kubernetes document uses so, and what to write instead."""
+
+PHRASES = {
+    r"(?<!there )\b(is|are) no (?!longer\b|more\b|less\b|later\b|earlier\b|older\b|newer\b)": "is not a valid …, must be …",
+    r"(?<!there )\b(is|are) none (of|that|which)\b": "must be one of …, is not …",
+    r"^[#|*\-\"' ]*(What|Whatever|Whoever|Who) [a-z][^.?|:\n]{2,90}? (is|are|gets|get) "
+    r"(denied|refused|rejected|admitted|allowed|added|checked|counted|left|sent|read|kept|not)\b": "name the subject",
+}
+"""Likewise turns of phrase: a noun that something "is no", a relative clause as a subject."""
+
+
+def pattern() -> re.Pattern[str]:
+    words = "|".join(WORDS)
+    return re.compile("|".join([rf"\b({words})\b", *PHRASES]), re.IGNORECASE | re.MULTILINE)
+
+
+OFFENCE = pattern()
+
+
+def shipped_texts() -> Iterator[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *SHIPPED],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
+    ).stdout.split()
+    yield from (name for name in listed if Path(name).suffix in TEXTS and name not in GENERATED)
+
+
+def offences(text: str) -> list[str]:
+    """Return `line: what is written` for each offence; words that a line quotes from others are not spared."""
+    return [
+        f"{text.count(chr(10), 0, found.start()) + 1}: {' '.join(found[0].split())}"
+        for found in OFFENCE.finditer(text)
+    ]
+
+
+def advice() -> str:
+    return "; ".join(f"{word}: {instead}" for word, instead in (WORDS | PHRASES).items())
+
+
+@pytest.mark.parametrize("name", sorted(shipped_texts()))
+def test_a_shipped_text_is_written_in_standard_words(name: str) -> None:
+    path = ROOT / name
+    assert not (found := offences(path.read_text())), f"{name}: {found}\ninstead: {advice()}"
+
+
+def commands(group: click.Group, context: click.Context, *path: str) -> Iterator[tuple[str, ...]]:
+    for name in group.list_commands(context):
+        yield (*path, name)
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, context, *path, name)
+
+
+@pytest.mark.parametrize("command", [(), *commands(main, click.Context(main))], ids=" ".join)
+def test_help_is_written_in_standard_words(command: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(main, [*command, "--help"])
+
+    assert shown.exit_code == 0, shown.output
+    assert not (found := offences(" ".join(shown.output.split()))), f"{found}\ninstead: {advice()}"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "want"),
+    [
+        pytest.param("the author is told", ["1: told"], id="a-word"),
+        pytest.param("how to mend it", ["1: mend"], id="a-verb"),
+        pytest.param("a\nGPU pods are let in", ["2: let in"], id="two-words-on-the-second-line"),
+        pytest.param('"x" is no number', ["1: is no"], id="not-a-valid-number"),
+        pytest.param("is none of enforce, warn", ["1: is none of"], id="one-of"),
+        pytest.param(
+            "What cannot work is refused when you apply it",
+            ["1: What cannot work is refused"],
+            id="a-clause-as-subject",
+        ),
+        pytest.param("There is no GPUQuota, and it is no longer counted", [], id="there-is-no-and-no-longer"),
+        pytest.param("must equal limits; commend, blend, recommended", [], id="words-inside-words"),
+    ],
+)
+def test_the_walk_finds_what_it_is_for(sentence: str, want: list[str]) -> None:
+    assert offences(sentence) == want

@@ -1,0 +1,70 @@
+"""What every object of the API server has, and the names of the objects that an installation of ours consists of."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+NAMESPACE = "gpu-admission"
+SERVICE = "gpu-admission"
+CANARY_NAMESPACE = "gpu-admission-canary"
+WEBHOOK_CONFIGURATION = "zz-gpu-admission"
+"""Of both kinds. API servers call mutating webhooks in the order of these names: ours comes last."""
+CERTIFICATE_SECRET = "gpu-admission-certificates"  # noqa: S105 - its name
+WEBHOOK = "gpu-admission-webhook"
+"""Deployment and ServiceAccount of `serve`."""
+CONTROLLER = "gpu-admission-controller"
+"""Deployment, ServiceAccount and Lease of `controller`."""
+LABELS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/part-of": "gpu-admission"}
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The metadata of an object, as far as it is read here; empty where the object has none.
+
+    To decode all of it takes 3 µs more than the three fields of a watch event do, of some 50 for a pod.
+    """
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+    @property
+    def sorted_labels(self) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted((self.labels or {}).items()))
+
+
+class PartialObject(msgspec.Struct, frozen=True):
+    """An object of any kind; subclasses add the fields that they read."""
+
+    metadata: ObjectMeta
+
+
+_PARTIAL_OBJECT = msgspec.json.Decoder(PartialObject)
+
+
+def decode_metadata(document: bytes | msgspec.Raw) -> ObjectMeta:
+    """Return the metadata of an object in JSON. Raises msgspec.ValidationError."""
+    return _PARTIAL_OBJECT.decode(document).metadata
+
+
+def service_names(namespace: str) -> tuple[str, str]:
+    """Return the name by which API servers call our Service, and the shorter form that people use."""
+    return f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}"
+
+
+def timestamp(moment: datetime, precision: str = "seconds") -> str:
+    """Return a point in time as Kubernetes writes it (RFC 3339, UTC); `precision` as for `datetime.isoformat`."""
+    return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Return the point in time, UTC. ValueError: it is not RFC 3339 or lacks the time zone."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f'"{text}" has no time zone')
+    return moment.astimezone(UTC)

@@ -1,0 +1,91 @@
+"""Which cluster a command works with: `--kubeconfig` and `--context`, with one meaning in every command.
+
+Left out, a command takes the service account of the pod in which it runs, and outside a pod what kubectl would use. Commands that
+also work without a cluster do so where `--standalone` says it, never because of what they happen to find.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from webhook.cluster import errors
+from webhook.cluster.access import Access, AccessError, load_access
+from webhook.cluster.api import ApiClient
+
+BAD_INPUT = 2
+"""The exit status of every command that was not understood, or whose cluster or documents cannot be used."""
+
+
+class ClusterChoice(NamedTuple):
+    """The cluster that was named; neither field is set where none was."""
+
+    kubeconfig: str | None
+    context: str | None
+
+    @property
+    def is_named(self) -> bool:
+        return self != ClusterChoice(None, None)
+
+    def access(self) -> Access:
+        """Return the credentials for it. Raises AccessError."""
+        return load_access(self.kubeconfig, self.context)
+
+    @contextmanager
+    def client(self) -> Iterator[ApiClient]:
+        """Give a client of it; where it cannot be used, the command ends with `error: …` and exit status 2."""
+        try:
+            yield ApiClient(self.access())
+        except (AccessError, errors.ApiError) as error:
+            fail(error)
+
+
+def fail(error: object, status: int = BAD_INPUT) -> NoReturn:
+    click.echo(f"error: {error}", err=True)
+    sys.exit(status)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--kubeconfig` and `--context`; the command gets them as `cluster`, a ClusterChoice."""
+
+    @_KUBECONFIG
+    @_CONTEXT
+    @functools.wraps(command)
+    def packed(kubeconfig: str | None, context: str | None, **given: Any) -> Any:
+        return command(cluster=ClusterChoice(kubeconfig, context), **given)
+
+    return packed
+
+
+def optional_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--standalone` too; `cluster` is None where it is given."""
+
+    @_STANDALONE
+    @cluster_options
+    @functools.wraps(command)
+    def chosen(cluster: ClusterChoice, *, standalone: bool, **given: Any) -> Any:
+        if standalone and cluster.is_named:
+            raise click.UsageError(
+                "--standalone works without a cluster: omit it, or --kubeconfig and --context"
+            )
+        return command(cluster=None if standalone else cluster, **given)
+
+    return chosen
+
+
+_KUBECONFIG = click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="Work with the cluster that this file names; left out: the pod's service account, else what kubectl would use.",
+)
+_CONTEXT = click.option(
+    "--context", metavar="NAME", help="Context of the kubeconfig; left out: its current one."
+)
+_STANDALONE = click.option(
+    "--standalone",
+    is_flag=True,
+    help="Work without a cluster: documents come from --config or are the built-in ones.",
+)

@@ -1,0 +1,316 @@
+"""The canary: a GPU pod sent to the real API server as a dry run, and an invalid one that must be rejected with our message.
+
+The result lists separately what the policy of the namespace leaves unproved: the traces in the answers say which rules are
+enforced. The leader runs a canary on a period, and exports the last result as metrics.
+"""
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic, perf_counter, time
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from policies.pods.annotations import CANARY, INJECTED
+from policies.pods.pod import decode_pod
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient, Attempt
+from webhook.serving.canary_trace import MUTATE, VALIDATE, CanaryTrace, read_canary_traces
+
+GPU = "nvidia.com/gpu"
+SECONDS = 20.0
+"""For one request: the API server's 5 s for each of our webhooks, and time for the webhooks of others."""
+POLL_SECONDS = 0.5
+MUTATING, VALIDATING = "pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"
+DENIED = f'admission webhook "{MUTATING}" denied the request'
+CALL_FAILED = "failed calling webhook"
+SHAPE, TOLERATION = "gpu-requests", "gpu-toleration"
+
+log = logging.getLogger("gpu_admission.canary")
+
+_ADDED_BY_THE_API_SERVER = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+"""Tolerations that every pod gets (admission plugin DefaultTolerationSeconds)."""
+
+REMEDIES = {
+    "api-server": "check whether the API server answers: kubectl get --raw /readyz",
+    "namespace": "kubectl create namespace {namespace}",
+    "forbidden": "allow it to create pods in namespace {namespace}: apply the RBAC of deploy/ again",
+    "refused": "remove what rejects the pod in namespace {namespace}, or name another --canary-namespace",
+    "call-failed": "kubectl -n gpu-admission get pods,endpointslices",
+    "not-called": "apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again; "
+    "its namespaceSelector must not exclude {namespace}",
+    "not-validated": "apply the ValidatingWebhookConfiguration zz-gpu-admission of deploy/ again; "
+    "its namespaceSelector must not exclude {namespace}",
+    "not-patched": "find the mutating webhook that runs after zz-gpu-admission and removes annotations: "
+    "kubectl get mutatingwebhookconfigurations",
+    "undone": "find the mutating webhook that runs after zz-gpu-admission: kubectl get mutatingwebhookconfigurations",
+    "not-refused": "see which version answers, and its log: kubectl -n gpu-admission logs -l "
+    "app.kubernetes.io/component=webhook",
+}
+"""By the reason of a failure; these are all."""
+
+_CAUSES = (
+    ("x509", "the caBundle does not verify the certificate that is served: gpu-admission certs check"),
+    ("certificate", "the caBundle does not verify the certificate that is served: gpu-admission certs check"),
+    ("not found", "apply the Service of deploy/ again: kubectl -n gpu-admission get service gpu-admission"),
+    ("no endpoints available", "start the webhook: kubectl -n gpu-admission get pods"),
+    ("connection refused", "start the webhook: kubectl -n gpu-admission get pods"),
+    (
+        "deadline exceeded",
+        "allow connections from the API server to port 8443 of the webhook (firewall, NetworkPolicy)",
+    ),
+)
+
+
+class CanaryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a canary. `reason` is empty if it succeeded, else one of REMEDIES."""
+
+    reason: str = ""
+    message: str = ""
+    remedy: str = ""
+    proved: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    """What was not proved because the policy does not enforce it."""
+    answered_by: tuple[str, ...] = ()
+    """Replica and version, for every call."""
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return not self.reason
+
+
+class _Failed(Exception):  # noqa: N818 - ends one canary
+    def __init__(self, reason: str, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.remedy = remedy
+
+
+def canary_pod(nonce: str, amount: str) -> dict[str, Any]:
+    """Return a pod that requests so many GPUs and nothing else, and fits the restricted profile."""
+    container = {
+        "name": "canary",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"limits": {GPU: amount}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "canary-", "annotations": {CANARY: nonce}},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "containers": [container],
+            "restartPolicy": "Never",
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65534,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+        },
+    }
+
+
+def probe(api: ApiClient, namespace: str) -> CanaryResult:
+    """Send both pods; every failure is a result, none is raised."""
+    begun = perf_counter()
+    try:
+        result = _Canary(api, namespace).run()
+    except _Failed as failed:
+        remedy = failed.remedy or REMEDIES[failed.reason].format(namespace=namespace)
+        result = CanaryResult(reason=failed.reason, message=str(failed), remedy=remedy)
+    except errors.ApiError as error:
+        result = CanaryResult(reason="api-server", message=str(error), remedy=REMEDIES["api-server"])
+    return msgspec.structs.replace(result, seconds=perf_counter() - begun)
+
+
+class _Canary:
+    def __init__(self, api: ApiClient, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._nonce = secrets.token_hex(8)
+        self.proved: list[str] = []
+        self.open: list[str] = []
+
+    def run(self) -> CanaryResult:
+        attempt = self._send("1")
+        traces = self._traces(attempt)
+        if attempt.error is None:
+            self._admitted(attempt, traces)
+        else:
+            # The path is proved as far as it goes: the policy, a quota, or another webhook rejected the pod.
+            self.open.append(f"that injections persist: the canary itself was rejected: {attempt.error}")
+        enforced = {rule for trace in traces for rule in trace.enforces}
+        if SHAPE in enforced:
+            self._rejected(self._send("0.5"))
+        else:
+            self.open.append(f"that an invalid pod is rejected: {SHAPE} is not enforced in {self._namespace}")
+        return CanaryResult(
+            proved=tuple(self.proved),
+            open=tuple(self.open),
+            answered_by=tuple(
+                dict.fromkeys(f"{trace.replica or '?'} (version {trace.version or '?'})" for trace in traces)
+            ),
+        )
+
+    def _send(self, amount: str) -> Attempt:
+        body = msgspec.json.encode(canary_pod(self._nonce, amount))
+        return self._api.dry_run(f"/api/v1/namespaces/{self._namespace}/pods", body, timeout=SECONDS)
+
+    def _traces(self, attempt: Attempt) -> list[CanaryTrace]:
+        """Return the traces of the first pod: both webhooks admitted it, or the first rejected it."""
+        traces = read_canary_traces(attempt.warnings, self._nonce)
+        phases = {trace.phase for trace in traces}
+        if MUTATE not in phases:
+            self._explain(attempt)
+            raise _Failed("not-called", f"a GPU pod was admitted without a call of {MUTATING}")
+        self.proved.append(f"{MUTATING} is called")
+        if DENIED in str(attempt.error):
+            self.open.append(
+                f"that {VALIDATING} is called, and patches applied: the policy rejects the canary before"
+            )
+            return traces
+        if VALIDATE not in phases:
+            self._explain(attempt)
+            raise _Failed("not-validated", f"a GPU pod was admitted without a call of {VALIDATING}")
+        self.proved.append(f"{VALIDATING} is called")
+        if not any(trace.patched for trace in traces if trace.phase == VALIDATE):
+            raise _Failed("not-patched", "the annotations of the mutating webhook are not in the final pod")
+        self.proved.append("patches are applied")
+        return traces
+
+    def _explain(self, attempt: Attempt) -> None:
+        """Raise if the answer itself says why a webhook was not called."""
+        error = attempt.error
+        if error is None:
+            return
+        text = str(error)
+        if CALL_FAILED in text:
+            causes = (remedy for cause, remedy in _CAUSES if cause in text)
+            raise _Failed("call-failed", text, next(causes, ""))
+        if isinstance(error, errors.NotFound):
+            raise _Failed("namespace", text)
+        if isinstance(error, errors.Unavailable | errors.Unauthorized):
+            raise _Failed("api-server", text)
+        is_access = isinstance(error, errors.Forbidden) and "cannot create resource" in text
+        raise _Failed("forbidden" if is_access else "refused", text)
+
+    def _admitted(self, attempt: Attempt, traces: list[CanaryTrace]) -> None:
+        """Check that the injections are in the pod as it would be stored."""
+        injected = {rule for trace in traces for rule in trace.injects}
+        if not injected:
+            self.open.append(f"that injections persist: the policy of {self._namespace} injects nothing")
+            return
+        pod = decode_pod(attempt.body)
+        tolerated = {each.key for each in pod.body.tolerations or ()} - _ADDED_BY_THE_API_SERVER
+        rules = ", ".join(sorted(injected))
+        if INJECTED not in pod.annotations or (TOLERATION in injected and not tolerated):
+            raise _Failed("undone", f"the injections of {rules} are not in the final pod")
+        self.proved.append(f"the injections of {rules} are in the final pod")
+
+    def _rejected(self, attempt: Attempt) -> None:
+        text = "" if attempt.error is None else str(attempt.error)
+        if DENIED in text and f"[{SHAPE}]" in text:
+            self.proved.append("half a GPU is rejected with our message")
+            return
+        if CALL_FAILED in text:
+            self._explain(attempt)
+        raise _Failed("not-refused", f"{MUTATING} did not reject half a GPU: {text or 'it was admitted'}")
+
+
+class CanaryMetrics(Collector):
+    """The last result: nothing before the first one, and nothing where this controller is not the leader."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._last: CanaryResult | None = None
+        self._succeeded_at: float | None = None
+        self._failures = Counter(
+            "gpu_admission_canary_failures",
+            "Failed canaries by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in REMEDIES:
+            self._failures.labels(reason)
+        registry.register(self)
+
+    def record(self, result: CanaryResult) -> None:
+        self._last = result
+        if result.ok:
+            self._succeeded_at = time()
+        else:
+            self._failures.labels(result.reason).inc()
+
+    def forget(self) -> None:
+        self._last = self._succeeded_at = None
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Return nothing: there may be no result yet."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        last, succeeded_at = self._last, self._succeeded_at
+        if last is None:
+            return
+        yield GaugeMetricFamily(
+            "gpu_admission_canary_success",
+            "1 if the last canary, a GPU pod sent as a dry run, went through both webhooks with all injections, else 0.",
+            value=float(last.ok),
+        )
+        yield GaugeMetricFamily(
+            "gpu_admission_canary_duration_seconds", "Duration of the last canary.", value=last.seconds
+        )
+        if succeeded_at is not None:
+            yield GaugeMetricFamily(
+                "gpu_admission_canary_last_success_timestamp_seconds",
+                "Time of the last canary that succeeded.",
+                value=succeeded_at,
+            )
+
+
+class CanaryLoop:
+    """Runs a canary in `namespace` every so many seconds while `is_leader` returns true."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        namespace: str,
+        seconds: float,
+        is_leader: Callable[[], bool],
+        registry: CollectorRegistry,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._seconds = seconds
+        self._is_leader = is_leader
+        self._metrics = CanaryMetrics(registry)
+        self._logged = ""
+
+    def run(self, stopping: threading.Event) -> None:
+        """Run until `stopping`; the body of a thread."""
+        due = 0.0
+        while not stopping.is_set():
+            if not self._is_leader():
+                self._metrics.forget()
+                due = 0.0
+            elif monotonic() >= due:
+                due = monotonic() + self._seconds
+                result = probe(self._api, self._namespace)
+                self._metrics.record(result)
+                self._log(result)
+            stopping.wait(POLL_SECONDS)
+
+    def _log(self, result: CanaryResult) -> None:
+        """Log a result that differs from the one before."""
+        text = "ok" if result.ok else f"{result.reason}: {result.message}"
+        if text != self._logged and not result.ok:
+            log.error("canary: %s; %s", result.message, result.remedy)
+        elif text != self._logged:
+            log.info("canary: succeeded in %.3f s: %s", result.seconds, "; ".join(result.proved))
+        self._logged = text

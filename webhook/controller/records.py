@@ -1,0 +1,281 @@
+"""What the controller keeps of pods, ResourceClaims, nodes and GPUQuotas: who they are, and what their charge is computed from.
+
+Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
+ten thousand short records. Pods that ask for no GPU are not kept. A claim costs the same whoever shares it, until it is deleted.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
+from policies.quota.amounts import Vector
+from policies.quota.charge import Charge, Unpinned, charge_pod
+from policies.quota.claims import (
+    EXTENDED_RESOURCE_CLAIM,
+    ResourceClaim,
+    charge_claim,
+    decode_claim,
+    is_charged_with_its_pod,
+)
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.spec import NAME
+from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import CLUSTER, Resource
+from webhook.cluster.objects import decode_metadata
+from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError, decode_quota
+
+PODS = Resource("/api/v1", "pods")
+NODES = Resource("/api/v1", "nodes")
+QUOTAS = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
+CLAIM_GROUP = "resource.k8s.io"
+CLAIM_VERSIONS = ("v1", "v1beta2", "v1beta1")
+"""Those that `policies.quota.claims` reads, the best first."""
+
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+Labels = tuple[tuple[str, str], ...]
+"""Labels of a node, sorted; only those by which classes select nodes."""
+
+
+class Blueprint(msgspec.Struct, weakref=True, eq=False):
+    """What the charge of a pod or a claim depends on, as compact JSON, and the charges computed from it."""
+
+    document: bytes
+    charges: dict[tuple[Unpinned, Labels | None], Charge]
+
+
+class _Reader:
+    """Makes records under one configuration, equal blueprints once."""
+
+    def __init__(self, classes: ClassCatalogue, resource_mapping: ResourceMapping) -> None:
+        self._classes = classes
+        self._resource_mapping = resource_mapping
+        self._blueprints: WeakValueDictionary[bytes, Blueprint] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def _blueprint(self, reduced: Pod | ResourceClaim) -> Blueprint:
+        document = msgspec.json.encode(reduced, order="sorted")
+        with self._lock:  # a refresh reads in another thread than the watch does
+            blueprint = self._blueprints.get(document)
+            if blueprint is None:
+                blueprint = self._blueprints[document] = Blueprint(document, {})
+            return blueprint
+
+
+class PodRecord(msgspec.Struct, frozen=True):
+    """A stored pod. `holder` is shown as the holder of its GPUs: its controller (`Job/train`) or the pod itself.
+
+    `version` is the resourceVersion; `extended_claim` names the ResourceClaim that the scheduler made for what the pod requests
+    by a resource name.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    holder: str
+    node_name: str
+    is_terminal: bool
+    blueprint: Blueprint
+    version: int
+    extended_claim: str = ""
+
+
+class _ExtendedClaim(msgspec.Struct, rename="camel"):
+    resource_claim_name: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    extended_resource_claim_status: _ExtendedClaim | None = None
+
+
+class _Body(msgspec.Struct):
+    metadata: Metadata
+    status: _Status | None = None
+
+
+_BODY = msgspec.json.Decoder(_Body)
+
+
+class PodReader(_Reader):
+    """Makes records of pods, and computes what they cost."""
+
+    def record(self, raw: msgspec.Raw) -> PodRecord | None:
+        """Return the record of a pod in JSON, None if it costs nothing."""
+        pod = decode_pod(raw)
+        if not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
+            return None
+        body = _BODY.decode(raw)
+        metadata, status = body.metadata, body.status or _Status()
+        extended = status.extended_resource_claim_status
+        record = PodRecord(
+            uid=metadata.uid or "",
+            namespace=metadata.namespace or "",
+            name=metadata.name or "",
+            holder=_holder(metadata, "Pod"),
+            node_name=pod.body.node_name or "",
+            is_terminal=status.phase in TERMINAL_PHASES,
+            blueprint=self._blueprint(self._reduced(pod)),
+            version=metadata.version,
+            extended_claim=extended.resource_claim_name if extended else "",
+        )
+        return record if self.charge(record, Unpinned.TOTAL_ONLY, None).vector else None
+
+    def charge(self, record: PodRecord, unpinned: Unpinned, labels: Labels | None) -> Charge:
+        """Return what the pod costs; `labels` are those of its node, None if it has none or an unknown one."""
+        key = (unpinned, labels)
+        charge = record.blueprint.charges.get(key)
+        if charge is None:
+            charge = record.blueprint.charges[key] = charge_pod(
+                decode_pod(record.blueprint.document),
+                classes=self._classes,
+                resource_mapping=self._resource_mapping,
+                unpinned=unpinned,
+                node_labels=None if labels is None else dict(labels),
+            )
+        return charge
+
+    def _reduced(self, pod: Pod) -> Pod:
+        body = pod.body
+        named = {key.key for key in self._resource_mapping.fraction_annotations}
+        annotations = {key: text for key, text in pod.annotations.items() if key in named}
+        return Pod(
+            metadata=Metadata(annotations=annotations) if annotations else None,
+            spec=PodSpec(
+                containers=_reduced_containers(body.containers),
+                init_containers=_reduced_containers(body.init_containers),
+                node_selector=body.node_selector,
+                affinity=body.affinity,
+                overhead=body.overhead,
+                resource_claims=body.resource_claims,
+            ),
+        )
+
+
+def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+    return containers and tuple(
+        Container(
+            resources=container.resources
+            and Resources(limits=container.resources.limits, requests=container.resources.requests),
+            restart_policy=container.restart_policy,
+        )
+        for container in containers
+    )
+
+
+class ClaimRecord(msgspec.Struct, frozen=True):
+    """A stored claim. `made_by_scheduler` identifies the pod of a claim whose annotation says that the scheduler made it."""
+
+    uid: str
+    namespace: str
+    name: str
+    holder: str
+    blueprint: Blueprint
+    version: int
+    made_by_scheduler: ResourceClaim | None = None
+
+
+class ClaimReader(_Reader):
+    """Makes records of claims, and computes what they cost."""
+
+    def record(self, raw: msgspec.Raw) -> ClaimRecord:
+        """Return the record of a claim in JSON."""
+        claim = decode_claim(raw)
+        metadata = claim.metadata or Metadata()
+        return ClaimRecord(
+            uid=metadata.uid or "",
+            namespace=metadata.namespace or "",
+            name=metadata.name or "",
+            holder=_holder(metadata, "ResourceClaim"),
+            blueprint=self._blueprint(ResourceClaim(spec=claim.spec)),
+            version=metadata.version,
+            made_by_scheduler=_identity(metadata),
+        )
+
+    def charge(self, record: ClaimRecord, unpinned: Unpinned, charged: Mapping[str, PodRecord]) -> Vector:
+        """Return what the claim costs; `charged` are the live pods, by uid, that are charged for what they request."""
+        special = record.made_by_scheduler
+        if special is not None:
+            # Only the scheduler and the API server write a pod's status, which names the claim.
+            pods = frozenset(uid for uid, pod in charged.items() if pod.extended_claim == record.name)
+            if is_charged_with_its_pod(special, by_scheduler=True, charged_pods=pods):
+                return {}
+        key, blueprint = (unpinned, None), record.blueprint
+        charge = blueprint.charges.get(key)
+        if charge is None:
+            charge = blueprint.charges[key] = charge_claim(
+                decode_claim(blueprint.document),
+                classes=self._classes,
+                resource_mapping=self._resource_mapping,
+                unpinned=unpinned,
+            )
+        return charge.vector
+
+
+def claims_resource(api: ApiClient) -> Resource | None:
+    """Return where claims are served, None if this API server has none. Raises `errors.ApiError`."""
+    version = api.served_version(CLAIM_GROUP, CLAIM_VERSIONS)
+    return Resource(f"/apis/{CLAIM_GROUP}/{version}", "resourceclaims") if version else None
+
+
+def _identity(metadata: Metadata) -> ResourceClaim | None:
+    mark = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM)
+    if mark is None:
+        return None
+    kept = Metadata(annotations={EXTENDED_RESOURCE_CLAIM: mark}, owner_references=metadata.owner_references)
+    return ResourceClaim(metadata=kept)
+
+
+def _holder(metadata: Metadata, kind: str) -> str:
+    """Return `Job/train` for what a controller owns, else `kind` and its own name."""
+    owner = next((each for each in metadata.owner_references or () if each.controller), None)
+    return f"{owner.kind}/{owner.name}" if owner else f"{kind}/{metadata.name}"
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """A node, with the labels by which classes select it."""
+
+    uid: str
+    name: str
+    labels: Labels
+    namespace: str = CLUSTER
+
+
+def node_reader(label_keys: frozenset[str]) -> Callable[[msgspec.Raw], NodeRecord]:
+    """Return a function that makes the record of a node in JSON, with the labels under these keys."""
+
+    def record(raw: msgspec.Raw) -> NodeRecord:
+        metadata = decode_metadata(raw)
+        labels = tuple((key, value) for key, value in metadata.sorted_labels if key in label_keys)
+        return NodeRecord(metadata.uid, metadata.name, labels)
+
+    return record
+
+
+class QuotaRecord(msgspec.Struct, frozen=True):
+    """The quota of a namespace as its watch showed it last; `row` is None if it cannot be read, and `problem` says why.
+
+    Every swap reads the quota again.
+    """
+
+    uid: str
+    namespace: str
+    ledger: QuotaLedger | None = None
+    problem: str = ""
+
+
+def quota_record(raw: msgspec.Raw) -> QuotaRecord | None:
+    """Return the record of a GPUQuota in JSON, None for a name that has no meaning."""
+    metadata = decode_metadata(raw)
+    if metadata.name != NAME:
+        return None
+    try:
+        ledger = decode_quota(raw).versioned.row
+    except DocumentError as error:
+        return QuotaRecord(metadata.uid, metadata.namespace, problem=str(error))
+    return QuotaRecord(metadata.uid, metadata.namespace, ledger)
