@@ -11,8 +11,8 @@ from certs.check import carried_names, issued_by
 from certs.rotation import RotationPhase, State, pem
 from webhook.certificates.examination import Finding
 from webhook.certificates.objects import CONFIGURATION, KINDS, ConfigurationSeen, SecretName
+from webhook.cluster.objects import timestamp
 from webhook.commands.output import Screen, counted
-from webhook.commands.parameters import moment
 
 BAR = 30
 STEPS = {
@@ -33,7 +33,7 @@ def described(
         "secret": str(name),
         "rotation": {
             "step": state.step.name.lower(),
-            "since": moment(state.since.replace(microsecond=0)) if state.since else None,
+            "since": timestamp(state.since) if state.since else None,
             "requested": state.requested.value if state.requested else None,
         },
         "certificate": _certificate(leaf, now, role="leaf") if leaf else None,
@@ -88,8 +88,8 @@ def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> 
         "subject": certificate.subject.rfc4514_string(),
         "issuer": certificate.issuer.rfc4514_string(),
         "names": carried_names(certificate),
-        "notBefore": moment(begin),
-        "notAfter": moment(end),
+        "notBefore": timestamp(begin),
+        "notAfter": timestamp(end),
         "daysLeft": round((end - now) / timedelta(days=1), 1),
         "lifeSpent": round(min(max((now - begin) / (end - begin), 0.0), 1.0), 3),
         "sha256": certificate.fingerprint(hashes.SHA256()).hex(),

@@ -15,6 +15,7 @@ import click
 
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
+from webhook.commands.cluster_options import BAD_INPUT
 from webhook.commands.output import Screen, counted, print_errors, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
@@ -30,7 +31,7 @@ from webhook.tools.check.offline import (
     labels_by_namespace,
 )
 
-REFUSED, BAD_INPUT = 1, 2
+REFUSED = 1
 STYLES = {
     ManifestVerdict.REFUSED: "bold red",
     ManifestVerdict.CHANGED: "bold cyan",

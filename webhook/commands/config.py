@@ -26,9 +26,10 @@ from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
-from webhook.commands.cluster_options import ClusterChoice, cluster_options
+from webhook.cluster.objects import timestamp
+from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, cluster_options
 from webhook.commands.output import Screen, counted, print_errors, print_json
-from webhook.commands.parameters import moment, now_option, output_option
+from webhook.commands.parameters import now_option, output_option
 from webhook.commands.pause import pause, resume
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
@@ -42,7 +43,6 @@ from webhook.configuration.loader import (
 )
 from webhook.tools.check.offline import NAME_LABEL
 
-BAD_INPUT = 2
 EVERYTHING = "*"
 
 
@@ -253,7 +253,7 @@ def _mode(effective: EffectivePolicy, binding: Binding | None, rule_id: str, now
     if exemption is not None:
         because = f"exempted: {exemption.reason}"
     elif effective.paused_until is not None and now < effective.paused_until:
-        because = f"paused until {moment(effective.paused_until)}"
+        because = f"paused until {timestamp(effective.paused_until)}"
     return {"id": rule_id, "mode": effective.mode(binding, now).value, "because": because}
 
 
@@ -303,7 +303,7 @@ def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
         f"governs {where}" + ("" if built_in else f" with priority {policy['priority']}"), indent=2
     )
     if policy["pausedUntil"] is not None:
-        until = moment(policy["pausedUntil"])
+        until = timestamp(policy["pausedUntil"])
         if policy["paused"]:
             screen.paragraph(f"paused until {until}: every rule only audits", indent=2, style="yellow")
         else:

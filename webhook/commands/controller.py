@@ -19,6 +19,7 @@ from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER
 from webhook.commands.certificate_options import CertificateOptions, certificate_options
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
+from webhook.commands.parameters import config_option
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
@@ -38,11 +39,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents, the same as for `serve`; left out: the cluster's.",
-)
+@config_option("the cluster's documents")
 @cluster_options
 @click.option("--namespace", help="Namespace of the leader's Lease; left out: that of the pod.")
 @click.option("--lease", default=CONTROLLER, show_default=True, help="Name of the leader's Lease.")

@@ -12,6 +12,7 @@ from rich.status import Status
 
 from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.doctor_report import is_healthy, print_json, print_text
+from webhook.commands.parameters import config_option, output_option
 from webhook.tools.doctor.check import Result, result_of
 from webhook.tools.doctor.cluster import Cluster, Names
 from webhook.tools.doctor.registry import CHECKS
@@ -38,12 +39,8 @@ DEFAULTS = Names()
     show_default=True,
     help="The Secret of the certificate.",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of documents, where `serve` has one; left out: the documents in the cluster.",
-)
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@config_option("the cluster's documents")
+@output_option("text", "json")
 def doctor(
     cluster: ClusterChoice,
     namespace: str,

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from policies.registry import RULES_BY_ID
+from webhook.cluster.objects import timestamp
 from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, optional_cluster_options
 from webhook.commands.output import counted
-from webhook.commands.parameters import Moment, moment
-from webhook.commands.parameters import now as current_time
+from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.export.admission_policies import EXPRESSIBLE, AdmissionPolicies, ExportOptions, backstop
@@ -59,13 +59,9 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of documents, for which no cluster is asked; left out: the cluster's.",
-)
+@config_option("the cluster's documents")
 @optional_cluster_options
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@output_option("yaml", "json")
 @click.option(
     "--directory", type=click.Path(path_type=Path), help="Write a file per policy into this directory."
 )
@@ -86,7 +82,7 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
     show_default=True,
     help="Leave this namespace alone, whatever the policies say; repeatable.",
 )
-@click.option("--now", type=Moment(), default=current_time, help="What holds at this time is exported.")
+@now_option("What holds at this time is exported")
 def export(
     *,
     config: Path | None,
@@ -121,9 +117,9 @@ def export(
     if directory is not None:
         write(directory, output, made, configuration, now)
     elif output == "json":
-        click.echo(as_json(made, configuration.version, moment(now)), nl=False)
+        click.echo(as_json(made, configuration.version, timestamp(now)), nl=False)
     else:
-        click.echo(header(made, configuration.version, moment(now)) + as_yaml(made.objects), nl=False)
+        click.echo(header(made, configuration.version, timestamp(now)) + as_yaml(made.objects), nl=False)
     tell(made)
 
 
@@ -141,14 +137,14 @@ def write(
 ) -> None:
     """Write each policy and its binding into a file of its name, and tell which files there are no longer part of it."""
     directory.mkdir(parents=True, exist_ok=True)
-    head = header(made, configuration.version, moment(now))
+    head = header(made, configuration.version, timestamp(now))
     by_name: dict[str, list[Object]] = {}
     for each in made.objects:
         by_name.setdefault(each["metadata"]["name"], []).append(each)
     for name, objects in by_name.items():
         part = AdmissionPolicies(objects=tuple(objects), gaps=made.gaps, ending=made.ending)
         text = (
-            as_json(part, configuration.version, moment(now))
+            as_json(part, configuration.version, timestamp(now))
             if form == "json"
             else head + as_yaml(part.objects)
         )

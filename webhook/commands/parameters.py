@@ -55,8 +55,3 @@ class Moment(click.ParamType[datetime]):
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-def moment(value: datetime) -> str:
-    """Return a point in time as Kubernetes writes it: 2027-01-31T18:00:00Z."""
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

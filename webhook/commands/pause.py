@@ -15,9 +15,10 @@ import msgspec
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
-from webhook.commands.cluster_options import ClusterChoice, cluster_options
+from webhook.cluster.objects import timestamp
+from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, cluster_options
 from webhook.commands.output import Screen, print_errors, print_json
-from webhook.commands.parameters import moment, output_option
+from webhook.commands.parameters import output_option
 from webhook.configuration.cluster_source import RESOURCES, path_of, record_decoder
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.serving.deadline import parse_duration
@@ -27,7 +28,7 @@ PAUSED_BY, PAUSED_AT, PAUSE_REASON = (
     f"{GROUP}/{name}" for name in ("paused-by", "paused-at", "pause-reason")
 )
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-FAILED, BAD_INPUT = 1, 2
+FAILED = 1
 EVERYTHING = "*"
 
 
@@ -70,9 +71,9 @@ def pause(
             "apply a policy whose rules audit instead"
         )
     _end_with(problems, BAD_INPUT)
-    until = moment(now + pause_duration(duration or ""))
+    until = timestamp(now + pause_duration(duration or ""))
     who = _who(api) if api else ""
-    change = {PAUSED_BY: who, PAUSED_AT: moment(now), PAUSE_REASON: reason}
+    change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
     done = _patch(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
     if output == "json":
         common = {"pausedUntil": until, "by": who, "reason": reason}

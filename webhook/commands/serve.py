@@ -17,6 +17,7 @@ from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
+from webhook.commands.parameters import config_option
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
@@ -45,12 +46,7 @@ PROBES = frozenset({"/healthz", "/readyz"})
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents; with --standalone GPUQuota, too. "
-    "Left out: the cluster's documents, with --standalone the built-in ones.",
-)
+@config_option("the cluster's documents, with --standalone the built-in ones")
 @optional_cluster_options
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
