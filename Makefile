@@ -8,6 +8,10 @@ BIN := .venv/bin
 PORT ?= 8443
 METRICS_PORT ?= 9443
 READY := .venv/.installed
+# Two processes, since most tests on a real API server wait most of the time; how tests are shared out: tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
+# Without bytecode every process that a test starts compiles all of it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 ##@ Everyday
 .PHONY: help
@@ -21,12 +25,16 @@ run: $(READY) ## serve the webhook over TLS on this machine and say how to try i
 	  --host 127.0.0.1 --port $(PORT) --metrics-host 127.0.0.1 --metrics-port $(METRICS_PORT)
 
 .PHONY: test
-test: $(READY) control-plane ## run all tests, on a real API server where one can be had
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+test: $(READY) control-plane helm ## run the tests, on a real API server where one can be had (6 minutes)
+	$(PYTEST) -m "not slow"
 
 .PHONY: test-unit
-test-unit: $(READY) ## run the tests that need no API server, in well under a minute
-	$(BIN)/python -m pytest -m "not cluster and not slow"
+test-unit: $(READY) ## run the tests that need no API server (1 minute)
+	$(PYTEST) -m "not slow" --ignore tests/cluster
+
+.PHONY: test-all
+test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (15 minutes)
+	$(PYTEST) --hypothesis-profile all
 
 .PHONY: demo
 demo: $(READY) ## show it on a real API server, with kubectl and fake GPU nodes
@@ -67,11 +75,15 @@ manifests: $(READY) ## render deploy/static from the chart, and what doctor hold
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files
 	$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o constraints-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt pyproject.toml -o constraints.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt --group fetcher -o deploy/constraints-fetcher.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt - -o deploy/constraints-build.txt
 
 .PHONY: control-plane
-control-plane: $(READY) ## build the Kubernetes control plane of the tests, and Helm, once per version
+control-plane: $(READY) ## build the Kubernetes control plane of the tests, once per version
 	@$(BIN)/python -m tests.controlplane build || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
+
+.PHONY: helm
+helm: $(READY) ## build Helm, which renders the chart for tests and manifests, once per version
 	@$(BIN)/python -m tests.controlplane build-helm || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
 
 .PHONY: clean

@@ -1,9 +1,9 @@
 """
-Whether a server may present a certificate that it was handed; pure.
+Whether a server may present a certificate that it was offered; pure.
 
-A pair with a fault never replaces one without. And while the pair in use is one that the API servers accept, another is
-presented only when they will accept that, too: when every published caBundle verifies it, and has done so long enough for all
-of them to have heard. So a Secret that was replaced out of turn costs no call.
+A pair with a problem never replaces one without. While API servers accept the pair in use, another is presented only when they
+will accept it too: every published caBundle verifies it, and has done so long enough for all API servers to have loaded it.
+So a Secret that was replaced out of order fails no call.
 """
 
 import dataclasses
@@ -16,13 +16,13 @@ from certs.check import issued_by, problems
 from certs.rotation import pem
 from certs.secret import authorities_of
 
-SETTLE = dt.timedelta(seconds=5)
+PROPAGATION = dt.timedelta(seconds=5)
 """How long an authority may take from a caBundle to every API server; their watches take milliseconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pair:
-    """A server certificate, its key and the authorities that it came with, in PEM."""
+class PEMPair:
+    """A server certificate, its key and its authorities, in PEM."""
 
     certificate: bytes
     key: bytes = dataclasses.field(repr=False)
@@ -30,11 +30,11 @@ class Pair:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Published:
+class PublishedBundles:
     """
-    Every caBundle that there is, each once, and the host names that API servers ask for.
+    Every caBundle once, and the host names that API servers call.
 
-    `carried` are the authorities that stand in all of them, and since when that was seen.
+    `carried` are the authorities in all of the bundles, and since when that was seen.
     """
 
     bundles: frozenset[bytes]
@@ -46,16 +46,18 @@ class Published:
 
 
 def observe(
-    before: Published | None, bundles: frozenset[bytes], names: tuple[str, ...], now: dt.datetime
-) -> Published:
-    """Return what is published now, knowing what was before."""
+    before: PublishedBundles | None, bundles: frozenset[bytes], names: tuple[str, ...], now: dt.datetime
+) -> PublishedBundles:
+    """Return what is published now; `before` is what was published at the last call."""
     common = set.intersection(*(set(authorities_of(bundle)) for bundle in bundles)) if bundles else set()
     since = before.carried if before else {}
-    return Published(bundles, names, {authority: since.get(authority, now) for authority in common})
+    return PublishedBundles(bundles, names, {authority: since.get(authority, now) for authority in common})
 
 
-def objections(offered: Pair, held: Pair | None, published: Published | None, now: dt.datetime) -> list[str]:
-    """Return why `offered` must not take the place of `held` now; None for what is not known or not there."""
+def objections(
+    offered: PEMPair, held: PEMPair | None, published: PublishedBundles | None, now: dt.datetime
+) -> list[str]:
+    """Return why `offered` must not replace `held` now; `held` and `published` are None where there is none, or it is unknown."""
     names = published.names if published else ()
     faults = problems(offered.certificate, offered.key, offered.authorities, names, now)
     if faults or held is None or published is None or not published.bundles:
@@ -68,6 +70,6 @@ def objections(offered: Pair, held: Pair | None, published: Published | None, no
     if not published.verifies(offered.certificate, now):
         return ["certificate: the published caBundle does not verify it yet"]
     known = [at for each, at in published.carried.items() if issued_by(offered.certificate, pem([each]), now)]
-    if not known or now - min(known) < SETTLE:
+    if not known or now - min(known) < PROPAGATION:
         return ["certificate: its authority was published only a moment ago"]
     return []

@@ -1,7 +1,7 @@
 """
-Whether a certificate is good for what it is about to be used for, with the reasons why not.
+Checks of a server certificate, its key and its authorities, with a message for every problem.
 
-Takes PEM as it lies in files and Secrets: whatever is in them becomes a sentence, not an exception.
+Takes PEM from files and Secrets: unreadable content is a message too, not an exception.
 """
 
 import datetime as dt
@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.issue import general_name
 
-# cert-manager renews at the same point: a third of the life is left to notice and to repair.
+# As cert-manager: a third of the lifetime remains to notice a failure and to repair it.
 _RENEW_AFTER = 2 / 3
 
 
@@ -23,10 +23,10 @@ def problems(
     certificate: bytes, key: bytes, authority: bytes, names: Iterable[str], now: dt.datetime
 ) -> list[str]:
     """
-    Return every reason why a server must not use this pair now; none if it may.
+    Return every reason why a server must not use this pair now.
 
     All in PEM: the server certificate first in `certificate`, one or more authorities in `authority`. The
-    certificate must carry each of `names`, DNS names or IP addresses, literally (no wildcards).
+    certificate must have each of `names`, DNS names or IP addresses, literally (no wildcards).
     """
     found: list[str] = []
     authorities = _load(authority, "authority", found)
@@ -44,17 +44,17 @@ def problems(
 
 
 def expires_at(certificate: bytes) -> dt.datetime:
-    """Return the end of validity, UTC, of the first certificate in PEM. ValueError: there is none."""
+    """Return when the first certificate in PEM expires, UTC. ValueError: there is none."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 def due_for_renewal(certificate: bytes, now: dt.datetime) -> bool:
-    """Whether two thirds of its life are over. ValueError: no certificate in this PEM."""
+    """Whether two thirds of its lifetime are over. ValueError: no certificate in this PEM."""
     return is_due(x509.load_pem_x509_certificate(certificate), now)
 
 
 def issued_by(certificate: bytes, authorities: bytes, now: dt.datetime) -> bool:
-    """Whether one of the authorities in PEM, valid now, has issued the first certificate. False also for what is no PEM."""
+    """Whether one of the authorities in PEM, valid now, issued the first certificate. False if either is not PEM."""
     try:
         leaf = x509.load_pem_x509_certificate(certificate)
         known = x509.load_pem_x509_certificates(authorities)
@@ -64,7 +64,7 @@ def issued_by(certificate: bytes, authorities: bytes, now: dt.datetime) -> bool:
 
 
 def carried_names(certificate: x509.Certificate) -> list[str]:
-    """Return the DNS names and IP addresses that it is good for."""
+    """Return its DNS names and IP addresses."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -73,7 +73,7 @@ def carried_names(certificate: x509.Certificate) -> list[str]:
 
 
 def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
-    """Whether two thirds of its life are over."""
+    """Whether two thirds of its lifetime are over."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return now >= begin + (end - begin) * _RENEW_AFTER
 
@@ -82,7 +82,7 @@ def _load(pem: bytes, what: str, found: list[str]) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
-        found.append(f"{what}: is not a certificate in PEM")
+        found.append(f"{what}: must be a certificate in PEM")
         return []
 
 
@@ -90,10 +90,10 @@ def _key_problems(pem: bytes, leaf: x509.Certificate | None) -> Iterator[str]:
     try:
         public_key = load_pem_private_key(pem, password=None).public_key()
     except (ValueError, TypeError):  # TypeError: it is encrypted
-        yield "key: is not an unencrypted private key in PEM"
+        yield "key: must be an unencrypted private key in PEM"
         return
     if leaf and _encoded(public_key) != _encoded(leaf.public_key()):
-        yield "key: is not the key of the certificate"
+        yield "key: must be the key of the certificate"
 
 
 def _encoded(public_key: PublicKeyTypes) -> bytes:
@@ -122,9 +122,9 @@ def _usage_problems(leaf: x509.Certificate) -> Iterator[str]:
     try:
         usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
-        return  # good for everything
+        return  # without the extension, for every use
     if ExtendedKeyUsageOID.SERVER_AUTH not in usages:
-        yield "certificate: is not meant for servers"
+        yield "certificate: extendedKeyUsage must include serverAuth"
 
 
 def _issuer_problems(
@@ -132,7 +132,7 @@ def _issuer_problems(
 ) -> Iterator[str]:
     issuers = [authority for authority in authorities if _issued(leaf, authority)]
     if not issuers:
-        yield "certificate: was not issued by the authority"
+        yield "certificate: must be issued by the authority"
     elif all(list(_validity_problems(issuer, "authority", now)) for issuer in issuers):
         yield from _validity_problems(issuers[0], "authority", now)
 

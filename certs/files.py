@@ -1,8 +1,8 @@
 """
 Self-signed certificates in a directory, for a server that runs without a cluster.
 
-The authority is kept while it is good, so that who trusts it need not be told anew; the server certificate is
-replaced when anything about it is wrong or two thirds of its life are over.
+A valid authority is kept, so that clients that trust it go on doing so; the server certificate is replaced when it has a
+problem or two thirds of its lifetime are over.
 """
 
 import dataclasses
@@ -13,10 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from certs.check import due_for_renewal, problems
+from certs.check import due_for_renewal, is_due, problems
 from certs.issue import KeyPair, issue_authority, issue_server
 
 AUTHORITY_LIFETIME = dt.timedelta(days=3650)
@@ -29,9 +27,9 @@ _EVERYBODY_READS = 0o644
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
     """
-    Where the certificates are, and what was done about them.
+    Where the certificates are, and whether they are new.
 
-    `issued`: new files were written. `reason`: one sentence for the log, saying why or what was kept.
+    `issued`: new files were written. `reason`: a sentence for the log, why or what was kept.
     """
 
     ca: Path
@@ -43,9 +41,9 @@ class Paths:
 
 def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) -> Paths:
     """
-    Make ca.crt, ca.key, tls.crt and tls.key in `directory`, or keep what is there and good for `names`.
+    Make ca.crt, ca.key, tls.crt and tls.key in `directory`, or keep those that are valid for `names`.
 
-    Keys are readable by their owner only, and each file is replaced at once. A server that reads between two
+    Keys are readable by their owner only, and each file is replaced atomically. A server that reads between two
     replacements finds a pair that does not match, keeps its own, and reads again at the next connection.
     OSError: the directory cannot be written.
     """
@@ -53,9 +51,9 @@ def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) 
     directory.mkdir(parents=True, exist_ok=True)
     ca, ca_key = directory / "ca.crt", directory / "ca.key"
     certificate, key = directory / "tls.crt", directory / "tls.key"
-    wrong = _wrong((ca, certificate, key), names, now)
-    if not wrong:
-        reason = f"kept {certificate}: good for {', '.join(names)}"
+    problem = _problem((ca, certificate, key), names, now)
+    if not problem:
+        reason = f"kept {certificate}: valid for {', '.join(names)}"
         return Paths(ca=ca, certificate=certificate, key=key, issued=False, reason=reason)
     authority = _authority(ca, ca_key, now)
     if authority is None:
@@ -65,37 +63,34 @@ def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) 
     server = issue_server(authority, names=names, now=now, lifetime=SERVER_LIFETIME)
     _write(key, server.key_pem(), _OWNER_ONLY)
     _write(certificate, server.certificate_pem(), _EVERYBODY_READS)
-    reason = f"issued {certificate} for {', '.join(names)}: {wrong}"
+    reason = f"issued {certificate} for {', '.join(names)}: {problem}"
     return Paths(ca=ca, certificate=certificate, key=key, issued=True, reason=reason)
 
 
-def _wrong(paths: tuple[Path, Path, Path], names: list[str], now: dt.datetime) -> str:
-    """Why what is there does not do; empty if it does."""
+def _problem(paths: tuple[Path, Path, Path], names: list[str], now: dt.datetime) -> str:
+    """Return why the present files are unusable; empty if they are usable."""
     if missing := [path.name for path in paths if not path.exists()]:
-        return f"there was no {' and no '.join(missing)}"
+        return f"{' and '.join(missing)} did not exist"
     authority, certificate, key = (path.read_bytes() for path in paths)
     found = problems(certificate, key, authority, names, now)
     if not found and due_for_renewal(certificate, now):
-        return "two thirds of the life of the one before were over"
+        return "two thirds of the lifetime of the previous one were over"
     return "; ".join(found)
 
 
 def _authority(ca: Path, ca_key: Path, now: dt.datetime) -> KeyPair | None:
-    """Return the authority that is there, None if it cannot sign for most of its life any more."""
+    """Return the present authority, None if it is due for renewal or unusable."""
     try:
         certificate = x509.load_pem_x509_certificate(ca.read_bytes())
-        key = load_pem_private_key(ca_key.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError):
+        pair = KeyPair.of([certificate], ca_key.read_bytes())
+    except (OSError, ValueError):
         return None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        return None
-    if now < certificate.not_valid_before_utc or due_for_renewal(ca.read_bytes(), now):
-        return None
-    return KeyPair(certificate, key)
+    is_usable = now >= certificate.not_valid_before_utc and not is_due(certificate, now)
+    return pair if is_usable else None
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file at once; mkstemp makes it readable by its owner only until `mode` says otherwise."""
+    """Replace a file atomically; mkstemp makes it readable by its owner only until `mode` is set."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "wb") as file:

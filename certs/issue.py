@@ -1,46 +1,59 @@
 """
-Issue an authority and the server certificates that it vouches for.
+Issue a certificate authority and server certificates.
 
-ECDSA on P-256 throughout: a handshake costs a fraction of what it would with RSA. The clock is an argument.
-kube-apiserver looks at subject alternative names only; the common name is for people.
+ECDSA on P-256: a handshake costs a fraction of one with RSA. The clock is an argument. kube-apiserver checks subject
+alternative names only; the common name is for people.
 """
 
 import dataclasses
 import datetime as dt
 import ipaddress
 from collections.abc import Iterable
+from typing import Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-# Clocks differ: a certificate must be good at once for an API server that is a little behind.
+# Clocks differ: a certificate must be valid at once for an API server whose clock is behind.
 BACKDATED = dt.timedelta(hours=1)
 
-# X.520 allows a common name no more.
+# The longest common name that X.520 allows.
 _COMMON_NAME_LENGTH = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its private key; two are equal if their certificates are, since a key is equal only to itself."""
+    """A certificate and its private key; equal if the certificates are, since a key equals only itself."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey = dataclasses.field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, certificates: Iterable[x509.Certificate], key_pem: bytes) -> Self | None:
+        """Pair the key in PEM with the certificate that is its own; None if there is none, or the key cannot be used."""
+        try:
+            key = serialization.load_pem_private_key(key_pem, password=None)
+        except (ValueError, TypeError):  # TypeError: it is encrypted
+            return None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            return None
+        public = key.public_key()
+        return next((cls(each, key) for each in certificates if each.public_key() == public), None)
 
     def certificate_pem(self) -> bytes:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def key_pem(self) -> bytes:
-        """Unencrypted PKCS #8; whoever stores it sees to its permissions."""
+        """Unencrypted PKCS #8; who stores it must restrict its permissions."""
         return self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
 
 def issue_authority(*, common_name: str, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
-    """Make a self-signed authority that may sign server certificates, and no further authorities."""
+    """Make a self-signed authority for server certificates, not for further authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(common_name)
     certificate = (
@@ -82,7 +95,7 @@ def issue_server(
 
 
 def general_name(name: str) -> x509.GeneralName:
-    """Return `name` as a certificate carries it: an IP address if it reads as one, else a DNS name."""
+    """Return `name` as it is in a certificate: an IP address if it parses as one, else a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

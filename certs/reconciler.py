@@ -1,13 +1,13 @@
 """
-Keeps the Secret and the caBundles as `rotation` wants them. Any number of keepers may do so at once.
+The reconciler of the Secret and the caBundles with `rotation`. Any number of reconcilers may run at once.
 
-Every write says which version it replaces, so of several keepers one wins and the others look again. The configurations
-are read before the Secret and written after it. A caBundle that has not changed since it was read therefore never
-becomes older than the Secret: a keeper that slept between reading and writing does no harm.
+Every write names the version that it replaces, so that one of several reconcilers wins and the others read again. The
+configurations are read before the Secret and written after it. So a caBundle that has not changed since it was read never
+becomes older than the Secret, even if a reconciler pauses between reading and writing.
 
-A keeper remembers what it saw last. A Secret that is deleted or damaged is written again from that; without it an
-authority is made. After anything that happened out of turn, the authorities of which leaves may still be served, those that
-are published and the one remembered, stay in the bundle until they have retired in order.
+A reconciler keeps the last state in memory. It restores a deleted or damaged Secret from that, or else makes a new authority.
+After any such event, authorities whose leaves may still be served (the published ones and the one in memory) stay in the
+bundle until they retire in order.
 """
 
 import dataclasses
@@ -18,33 +18,33 @@ from typing import Protocol
 
 from cryptography import x509
 
-from certs.rotation import RotationPhase, State, Terms, adopt, advance, found
-from certs.secret import Content, DamagedError, authorities_of, decode, encode
+from certs.rotation import RotationPhase, RotationState, Terms, adopt, advance, new_state
+from certs.secret import DamagedError, SecretContent, authorities_of, decode, encode
 
 log = logging.getLogger("gpu_admission.certificates")
 
 ATTEMPTS = 8
-"""Whoever loses a race this often in a row looks again on the next occasion."""
+"""After as many lost races in a row, the caller tries again later."""
 
 
 Clock = Callable[[], dt.datetime]
 
 
 class RacedError(Exception):
-    """Somebody else has written since we read, or it has gone: look again."""
+    """The object was written or deleted since it was read: read again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stored:
-    """A Secret as it was read at a version."""
+class StoredSecret:
+    """Our content of the Secret at one version."""
 
     version: str
-    content: Content
+    content: SecretContent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Configuration:
-    """One webhook configuration: the caBundle of each of its webhooks in order, as it was read at a version."""
+class WebhookConfiguration:
+    """One webhook configuration at one version: the caBundles of its webhooks in order."""
 
     kind: str
     version: str
@@ -54,54 +54,54 @@ class Configuration:
 class SecretStore(Protocol):
     """One Secret. `create` and `replace` raise RacedError; any other error is the caller's."""
 
-    def read(self) -> Stored | None: ...
-    def create(self, content: Content) -> None: ...
-    def replace(self, stored: Stored, content: Content) -> None: ...
+    def read(self) -> StoredSecret | None: ...
+    def create(self, content: SecretContent) -> None: ...
+    def replace(self, stored: StoredSecret, content: SecretContent) -> None: ...
 
 
-class Configurations(Protocol):
+class WebhookConfigurations(Protocol):
     """Our webhook configurations, no others. `publish` gives every webhook the bundle; it raises RacedError."""
 
-    def read(self) -> list[Configuration]: ...
-    def publish(self, configuration: Configuration, bundle: bytes) -> None: ...
+    def read(self) -> list[WebhookConfiguration]: ...
+    def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """What a look led to: the state now, whether it was written, and the kinds whose caBundles were."""
+    """The state now, whether the Secret was written, and the kinds whose caBundles were."""
 
-    state: State
+    state: RotationState
     written: bool
     published: tuple[str, ...]
 
 
 class CertificateReconciler:
-    """One of those who keep the Secret."""
+    """One of any number for the same Secret."""
 
     def __init__(
-        self, secret: SecretStore, configurations: Configurations, terms: Terms, clock: Clock
+        self, secret: SecretStore, configurations: WebhookConfigurations, terms: Terms, clock: Clock
     ) -> None:
         self._secret = secret
         self._configurations = configurations
         self._terms = terms
         self._clock = clock
-        self.known: State | None = None
+        self.last_state: RotationState | None = None
 
-    def keep(self) -> ReconcileResult:
-        """Do what is due, at most one step; call again until nothing was written. RacedError: others were always faster."""
+    def reconcile(self) -> ReconcileResult:
+        """Do at most one step; call again until nothing was written. RacedError: others were faster every time."""
         for _ in range(ATTEMPTS - 1):
             try:
-                return self._keep()
+                return self._reconcile_once()
             except RacedError:
                 continue
-        return self._keep()
+        return self._reconcile_once()
 
-    def _keep(self) -> ReconcileResult:
+    def _reconcile_once(self) -> ReconcileResult:
         configurations = self._configurations.read()
         stored = self._secret.read()
-        # Not before: a wait that begins with what was read must not count the time that reading took.
+        # After reading: a wait that starts now must not include the time that reading took.
         now = self._clock()
-        before = self._understood(stored, configurations, now)
+        before = self._present(stored, configurations, now)
         published = {bundle for each in configurations for bundle in each.bundles}
         state = advance(before, published, now, self._terms)
         content = encode(state)
@@ -111,11 +111,11 @@ class CertificateReconciler:
                 self._secret.create(content)
             else:
                 self._secret.replace(stored, content)
-            _report(self.known, state)
-        self.known = state
+            _report(self.last_state, state)
+        self.last_state = state
         return ReconcileResult(state, written, tuple(self._publish(configurations, state.bundle())))
 
-    def _publish(self, configurations: list[Configuration], bundle: bytes) -> Iterable[str]:
+    def _publish(self, configurations: list[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
         raced = None
         for each in configurations:
             if all(present == bundle for present in each.bundles):
@@ -123,17 +123,17 @@ class CertificateReconciler:
             try:
                 self._configurations.publish(each, bundle)
             except RacedError as error:
-                raced = error  # the other configuration need not wait for it
+                raced = error  # the other configuration is written all the same
             else:
-                log.info("the caBundle of %s was given our authorities", each.kind)
+                log.info("wrote the caBundle of the %s", each.kind)
                 yield each.kind
         if raced:
             raise raced
 
-    def _understood(
-        self, stored: Stored | None, configurations: list[Configuration], now: dt.datetime
-    ) -> State:
-        """Return what is to be gone on from; what servers may still have leaves of stays in the bundle."""
+    def _present(
+        self, stored: StoredSecret | None, configurations: list[WebhookConfiguration], now: dt.datetime
+    ) -> RotationState:
+        """Return the state to advance; authorities whose leaves may still be served stay in the bundle."""
         problem, readable = "is missing", tuple[x509.Certificate, ...]()
         if stored is not None:
             try:
@@ -141,27 +141,27 @@ class CertificateReconciler:
             except DamagedError as error:
                 problem, readable = f"is damaged: {error}", error.authorities
             else:
-                lost = [self.known.authority.certificate] if self.known else []
+                lost = [self.last_state.authority.certificate] if self.last_state else []
                 return adopt(state, [*lost, *_others(configurations, state)], now)
-        if self.known is not None:
-            log.warning("the Secret %s; writing it again as it was", problem)
+        if self.last_state is not None:
+            log.warning("the Secret %s; restoring it", problem)
         else:
             log.info("the Secret %s; making a certificate authority", problem)
-        state = self.known or found(self._terms, now)
-        # Servers could load nothing meanwhile: what waits for them waits anew.
+        state = self.last_state or new_state(self._terms, now)
+        # Servers could load nothing meanwhile, which restarts their wait.
         state = dataclasses.replace(state, since=None)
         return adopt(state, [*_authorities(configurations), *readable], now)
 
 
-def _authorities(configurations: Iterable[Configuration]) -> list[x509.Certificate]:
+def _authorities(configurations: Iterable[WebhookConfiguration]) -> list[x509.Certificate]:
     bundles = dict.fromkeys(bundle for each in configurations for bundle in each.bundles)
     return [authority for bundle in bundles for authority in authorities_of(bundle)]
 
 
-def _others(configurations: Iterable[Configuration], state: State) -> list[x509.Certificate]:
-    """Return what is published where the Secret's authority is not: the Secret was replaced, and servers do not know yet.
+def _others(configurations: Iterable[WebhookConfiguration], state: RotationState) -> list[x509.Certificate]:
+    """Return the authorities of configurations that lack the Secret's: the Secret was replaced, and servers have yet to load it.
 
-    Where it is published as well, the rest was dropped in its turn.
+    Where its authority is published too, the others were dropped in order.
     """
     return [
         authority
@@ -171,8 +171,8 @@ def _others(configurations: Iterable[Configuration], state: State) -> list[x509.
     ]
 
 
-def _report(before: State | None, after: State) -> None:
+def _report(before: RotationState | None, after: RotationState) -> None:
     if (before is None or before.leaf != after.leaf) and after.leaf:
-        log.info("the leaf is valid until %s", after.leaf.certificate.not_valid_after_utc)
-    if (before.step if before else RotationPhase.STEADY) != after.step:
-        log.info("rotation of the certificate authority: %s", after.step.name.lower())
+        log.info("the certificate is valid until %s", after.leaf.certificate.not_valid_after_utc)
+    if (before.phase if before else RotationPhase.STEADY) != after.phase:
+        log.info("rotation of the certificate authority: %s", after.phase.name.lower())

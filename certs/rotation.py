@@ -1,16 +1,16 @@
 """
-What the certificates of a cluster are at a moment, and the one step from there to the next.
+The state machine of a rotation: from the certificates of a cluster at one moment, one step to the next.
 
-Pure: what was observed and the clock are arguments. The rule behind every step: whatever leaf a server may still
-present verifies by whatever caBundle an API server may still hold. An authority is therefore replaced with an overlap:
+Pure: observations and the clock are arguments. Invariant: any leaf that a server may still present verifies by any
+caBundle that an API server may still use. So an authority is replaced with an overlap:
 
-    STEADY      one authority, and a leaf of it
-    PUBLISHING  a new authority stands beside it in the bundle, but not yet in every caBundle
-    SETTLING    every caBundle was seen to carry both; API servers get `propagation` to take note of it
-    RETIRING    the leaf is of the new authority; servers get `retirement` to load it, counted from the moment that every
-                caBundle carried both; then the old authority is dropped: STEADY
+    STEADY       one authority, and a leaf of it
+    PUBLISHING   the bundle has a new authority too, but not yet every caBundle
+    PROPAGATING  every caBundle has both; API servers get `propagation` to load it
+    RETIRING     the leaf is of the new authority; servers get `retirement` to load it, from the moment that every
+                 caBundle had both; then the old authority is dropped: STEADY
 
-A leaf of the same authority may be replaced at any time. What is seen missing in a caBundle begins the wait anew.
+A leaf of the same authority may be replaced at any time. A caBundle that lacks the bundle restarts the wait.
 """
 
 import dataclasses
@@ -28,16 +28,16 @@ COMMON_NAME = "gpu-admission"
 
 
 class RotationPhase(enum.IntEnum):
-    """Where a rotation of the authority stands; the number is that of the metric."""
+    """The phase of a rotation of the authority; the number is that of the metric."""
 
     STEADY = 0
     PUBLISHING = 1
-    SETTLING = 2
+    PROPAGATING = 2
     RETIRING = 3
 
 
 class Rotation(enum.StrEnum):
-    """What can be asked for ahead of time."""
+    """A renewal that can be requested ahead of time."""
 
     LEAF = "leaf"
     CA = "ca"
@@ -46,10 +46,10 @@ class Rotation(enum.StrEnum):
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """
-    What leaves are issued for, how long certificates live, and how long each side of an overlap is waited for.
+    The names of leaves, the lifetimes of certificates, and how long each phase of a rotation waits.
 
-    `propagation` is for the API servers to hear of a change of their webhook configurations, `retirement` for the
-    servers to load a new leaf: kubelet brings a mounted Secret up to date within two minutes.
+    `propagation` is for the API servers to load changed webhook configurations, `retirement` for the servers to load a
+    new leaf: kubelet updates a mounted Secret within two minutes.
     """
 
     names: tuple[str, ...]
@@ -60,13 +60,13 @@ class Terms:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class RotationState:
     """
-    All that the Secret holds.
+    Everything that the Secret holds.
 
-    `authority` issues leaves; `upcoming` will, once it is known everywhere; `retired` only vouches for what it has issued.
-    `since` is when every caBundle was first seen to carry the present bundle, while a rotation is under way. `requested`
-    is a rotation that somebody has asked for and that has not begun.
+    `authority` issues leaves; `upcoming` will, once every API server has it; `retired` only verify leaves issued before.
+    `since` is when every caBundle was first seen with the present bundle, during a rotation. `requested` is a rotation
+    that was requested and has not begun.
     """
 
     authority: KeyPair
@@ -77,19 +77,19 @@ class State:
     requested: Rotation | None = None
 
     @property
-    def step(self) -> RotationPhase:
+    def phase(self) -> RotationPhase:
         if self.upcoming is not None:
-            return RotationPhase.PUBLISHING if self.since is None else RotationPhase.SETTLING
+            return RotationPhase.PUBLISHING if self.since is None else RotationPhase.PROPAGATING
         return RotationPhase.RETIRING if self.retired else RotationPhase.STEADY
 
     @property
     def authorities(self) -> tuple[x509.Certificate, ...]:
-        """All that a caBundle must carry, the one that issues leaves first."""
+        """All authorities that a caBundle must have, the one that issues leaves first."""
         upcoming = (self.upcoming.certificate,) if self.upcoming else ()
         return (self.authority.certificate, *upcoming, *self.retired)
 
     def bundle(self) -> bytes:
-        """Return the authorities in PEM, as they stand in a caBundle."""
+        """Return the authorities in PEM, as in a caBundle."""
         return pem(self.authorities)
 
 
@@ -97,17 +97,17 @@ def pem(certificates: Iterable[x509.Certificate]) -> bytes:
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
 
 
-def found(terms: Terms, now: dt.datetime) -> State:
-    """Begin with an authority of our own."""
+def new_state(terms: Terms, now: dt.datetime) -> RotationState:
+    """Return a state with a new authority and leaf."""
     authority = _new_authority(terms, now)
-    return State(authority=authority, leaf=_issue(authority, terms.names, terms, now))
+    return RotationState(authority=authority, leaf=_issue(authority, terms.names, terms, now))
 
 
-def adopt(state: State, authorities: Collection[x509.Certificate], now: dt.datetime) -> State:
+def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: dt.datetime) -> RotationState:
     """
-    Retire those of the authorities that are valid and not known, too; the wait for it begins anew.
+    Add those of the authorities that are valid and unknown to the retired ones; that restarts the wait.
 
-    Their keys are lost or none of ours, but servers may still have leaves of them.
+    Their keys are lost or not ours, but servers may still have leaves of them.
     """
     unknown = tuple(
         dict.fromkeys(
@@ -119,39 +119,45 @@ def adopt(state: State, authorities: Collection[x509.Certificate], now: dt.datet
     return dataclasses.replace(state, retired=state.retired + unknown, since=None) if unknown else state
 
 
-def advance(state: State, published: Collection[bytes], now: dt.datetime, terms: Terms) -> State:
+def advance(
+    state: RotationState, published: Collection[bytes], now: dt.datetime, terms: Terms
+) -> RotationState:
     """
-    Do the next thing that is due, one only, since each must be stored before the next; the same state if nothing is.
+    Return the state after the next step that is due, the same one if none is. Each must be stored before the next.
 
-    `published` is the caBundle of every webhook that there is.
+    `published` is the caBundle of every webhook.
     """
     if state.authority.certificate.not_valid_after_utc <= now:
-        # Nobody accepts its leaves any more: there is nothing to overlap with.
-        return found(terms, now) if state.upcoming is None else _switched(state, state.upcoming, terms, now)
+        # No API server accepts its leaves: there is nothing to overlap with.
+        return (
+            new_state(terms, now) if state.upcoming is None else _switched(state, state.upcoming, terms, now)
+        )
     if _leaf_is_broken(state, now):
-        # Servers could load nothing, however long that was: a wait for them begins with the new one.
+        # Servers could not load it, so their wait starts with the new one.
         leaf = _issue(state.authority, terms.names, terms, now)
         return dataclasses.replace(state, leaf=leaf, since=None)
     moved = _rotated(state, published, now, terms)
     return _renewed(state, terms, now) if moved is state else moved
 
 
-def left(state: State, terms: Terms, now: dt.datetime) -> dt.timedelta | None:
-    """Return how long the present wait still takes; None if there is none, or what it waits for was not seen yet."""
+def remaining_wait(state: RotationState, terms: Terms, now: dt.datetime) -> dt.timedelta | None:
+    """Return the rest of the present wait; None if there is none, or it has not started."""
     if state.since is None:
         return None
     return max(state.since + _wait(state, terms) - now, dt.timedelta(0))
 
 
-def _rotated(state: State, published: Collection[bytes], now: dt.datetime, terms: Terms) -> State:
-    """Begin a rotation of the authority that is due, or take the one under way a step further."""
-    if state.step is RotationPhase.STEADY:
+def _rotated(
+    state: RotationState, published: Collection[bytes], now: dt.datetime, terms: Terms
+) -> RotationState:
+    """Begin a rotation of the authority that is due, or advance the present one."""
+    if state.phase is RotationPhase.STEADY:
         if state.requested is not Rotation.CA and not is_due(state.authority.certificate, now):
             return state
         requested = None if state.requested is Rotation.CA else state.requested
         return dataclasses.replace(state, upcoming=_new_authority(terms, now), requested=requested)
     carried = all(bundle == state.bundle() for bundle in published)
-    # A time yet to come was written by a clock that was wrong; it must not hold the rotation up.
+    # A time in the future is from a wrong clock; it must not delay the rotation.
     if carried != (state.since is not None) or (state.since is not None and state.since > now):
         return dataclasses.replace(state, since=now if carried else None)
     if state.since is None or now - state.since < _wait(state, terms):
@@ -161,11 +167,11 @@ def _rotated(state: State, published: Collection[bytes], now: dt.datetime, terms
     return _switched(state, state.upcoming, terms, now)
 
 
-def _wait(state: State, terms: Terms) -> dt.timedelta:
+def _wait(state: RotationState, terms: Terms) -> dt.timedelta:
     return terms.retirement if state.upcoming is None else terms.propagation
 
 
-def _switched(state: State, authority: KeyPair, terms: Terms, now: dt.datetime) -> State:
+def _switched(state: RotationState, authority: KeyPair, terms: Terms, now: dt.datetime) -> RotationState:
     return dataclasses.replace(
         state,
         authority=authority,
@@ -176,14 +182,14 @@ def _switched(state: State, authority: KeyPair, terms: Terms, now: dt.datetime) 
     )
 
 
-def _leaf_is_broken(state: State, now: dt.datetime) -> bool:
+def _leaf_is_broken(state: RotationState, now: dt.datetime) -> bool:
     if state.leaf is None:
         return True
     certificate, key = state.leaf.certificate_pem(), state.leaf.key_pem()
     return bool(problems(certificate, key, pem([state.authority.certificate]), (), now))
 
 
-def _renewed(state: State, terms: Terms, now: dt.datetime) -> State:
+def _renewed(state: RotationState, terms: Terms, now: dt.datetime) -> RotationState:
     names = _names_to_issue(state, terms, now)
     if not names:
         return state
@@ -191,23 +197,23 @@ def _renewed(state: State, terms: Terms, now: dt.datetime) -> State:
     return dataclasses.replace(state, leaf=_issue(state.authority, names, terms, now), requested=requested)
 
 
-def _names_to_issue(state: State, terms: Terms, now: dt.datetime) -> tuple[str, ...]:
-    """Return the names for a new leaf; none if the present one does."""
+def _names_to_issue(state: RotationState, terms: Terms, now: dt.datetime) -> tuple[str, ...]:
+    """Return the names for a new leaf; none if the present one suffices."""
     if state.leaf is None or state.requested is Rotation.LEAF:
         return terms.names
     leaf, authority = state.leaf.certificate, state.authority.certificate
-    # One that ends with its authority would be followed by one no longer.
+    # A leaf that ends with its authority would get a successor that ends then too.
     if is_due(leaf, now) and leaf.not_valid_after_utc < authority.not_valid_after_utc:
         return terms.names
     carried = carried_names(leaf)
     if set(terms.names) <= set(carried):
         return ()
-    # Controllers of two versions that want different names must not take turns: until it is due, each adds its own.
+    # Controllers of two versions with different names must not overwrite each other: until it is due, each adds its own.
     return (*terms.names, *(name for name in carried if name not in terms.names))
 
 
 def _new_authority(terms: Terms, now: dt.datetime) -> KeyPair:
-    # Authorities that stand side by side are told apart by name, by people and by who looks for an issuer.
+    # Different names for authorities in one bundle: people and issuer searches distinguish them by it.
     name = f"{COMMON_NAME} {now:%Y-%m-%dT%H:%M:%SZ}"
     return issue_authority(common_name=name, now=now, lifetime=terms.authority_lifetime)
 

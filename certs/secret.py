@@ -1,13 +1,13 @@
 """
-How a State stands in a Secret.
+The encoding of a RotationState in a Secret.
 
     ca.crt       the bundle, the authority that issues leaves first
     ca.key       its key
     ca-next.key  while a new authority is being published: the key of that one
     tls.crt, tls.key   the leaf
 
-Annotations hold since when the present wait lasts and what was asked for. What cannot be read of a leaf is no loss, it
-is issued anew; an authority without its key is one.
+Annotations hold the start of the present wait and a requested rotation. An unreadable leaf is issued again; an
+authority without its key is lost.
 """
 
 import dataclasses
@@ -15,11 +15,9 @@ import datetime as dt
 from collections.abc import Mapping
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from certs.issue import KeyPair
-from certs.rotation import Rotation, State
+from certs.rotation import Rotation, RotationState
 
 CA, CA_KEY, NEXT_CA_KEY = "ca.crt", "ca.key", "ca-next.key"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
@@ -30,7 +28,7 @@ ANNOTATIONS = (ROTATE, SINCE)
 
 
 class DamagedError(Exception):
-    """No authority that could issue anything; `authorities` are those certificates that can still be read."""
+    """The Secret has no authority with its key; `authorities` are the certificates that can still be read."""
 
     def __init__(self, problem: str, authorities: tuple[x509.Certificate, ...] = ()) -> None:
         super().__init__(problem)
@@ -38,14 +36,14 @@ class DamagedError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Content:
-    """Our part of a Secret; the keys are those named above, others are not ours."""
+class SecretContent:
+    """The keys of the Secret that are named above; others are not ours."""
 
     data: Mapping[str, bytes] = dataclasses.field(repr=False)
     annotations: Mapping[str, str]
 
 
-def encode(state: State) -> Content:
+def encode(state: RotationState) -> SecretContent:
     data = {CA: state.bundle(), CA_KEY: state.authority.key_pem()}
     if state.upcoming:
         data[NEXT_CA_KEY] = state.upcoming.key_pem()
@@ -56,21 +54,21 @@ def encode(state: State) -> Content:
         annotations[ROTATE] = state.requested.value
     if state.since:
         annotations[SINCE] = state.since.isoformat()
-    return Content(data, annotations)
+    return SecretContent(data, annotations)
 
 
-def decode(content: Content) -> State:
-    """Return what the Secret holds. DamagedError: it holds no authority with its key."""
+def decode(content: SecretContent) -> RotationState:
+    """Return the state in the Secret. DamagedError: it has no authority with its key."""
     data = content.data
     authorities = authorities_of(data.get(CA, b""))
     if not authorities:
-        raise DamagedError(f"{CA} holds no certificate authority in PEM")
-    authority = _pair(authorities, data.get(CA_KEY, b""))
+        raise DamagedError(f"{CA} must hold a certificate authority in PEM")
+    authority = KeyPair.of(authorities, data.get(CA_KEY, b""))
     if authority is None:
-        raise DamagedError(f"{CA_KEY} is the key of no authority in {CA}", authorities)
-    upcoming = _pair(authorities, data.get(NEXT_CA_KEY, b""))
+        raise DamagedError(f"{CA_KEY} must be the key of an authority in {CA}", authorities)
+    upcoming = KeyPair.of(authorities, data.get(NEXT_CA_KEY, b""))
     used = {authority.certificate} | ({upcoming.certificate} if upcoming else set())
-    return State(
+    return RotationState(
         authority=authority,
         leaf=_leaf(data.get(CERTIFICATE, b""), data.get(KEY, b"")),
         upcoming=upcoming,
@@ -81,7 +79,7 @@ def decode(content: Content) -> State:
 
 
 def authorities_of(bundle: bytes) -> tuple[x509.Certificate, ...]:
-    """Return the authorities in PEM, each once; none if any of it cannot be read, since API servers then read nothing."""
+    """Return the authorities in PEM, each once; none if any of it is unreadable, as for API servers."""
     try:
         certificates = x509.load_pem_x509_certificates(bundle)
     except ValueError:
@@ -96,28 +94,12 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _key(pem: bytes) -> ec.EllipticCurvePrivateKey | None:
-    try:
-        key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError):  # TypeError: it is encrypted
-        return None
-    return key if isinstance(key, ec.EllipticCurvePrivateKey) else None
-
-
-def _pair(certificates: tuple[x509.Certificate, ...], key_pem: bytes) -> KeyPair | None:
-    key = _key(key_pem)
-    if key is None:
-        return None
-    public = key.public_key()
-    return next((KeyPair(each, key) for each in certificates if each.public_key() == public), None)
-
-
 def _leaf(certificate_pem: bytes, key_pem: bytes) -> KeyPair | None:
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
     except ValueError:
         return None
-    return _pair((certificate,), key_pem)
+    return KeyPair.of([certificate], key_pem)
 
 
 def _moment(text: str) -> dt.datetime | None:

@@ -1,4 +1,4 @@
-"""What a rule is: an id, options, and up to two pure functions over a pod.
+"""What a rule is: an id, options, and pure functions over a pod.
 
 `mutate` changes a draft and may yield findings; `check` only yields findings. When each runs:
 
@@ -11,9 +11,13 @@ phase          `mutate`                    `check`
 template       on a scratch copy, findings yes
                only
 =============  ==========================  =======================================
+
+`reserve` takes from the quota what a pod or claim costs: at /validate, after everything else and only if nothing denies. It is
+handed the quota, so that it stays without I/O of its own. `check_claim_template` advises on a ResourceClaimTemplate.
 """
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -25,6 +29,8 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
+from policies.quota.charge_request import ChargeRequest, NamespaceQuota
+from policies.quota.claims import ResourceClaimTemplate
 
 
 class Mode(Enum):
@@ -56,18 +62,26 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
         yield from ()
 
 
+FETCHER_IMAGE = "gpu-admission-fetcher:0.1.0"
+"""What model-warming runs where neither the policy nor `serve --fetcher-image` names an image; `deploy/Dockerfile` builds it."""
+
+
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Everything besides the pod that a rule may look at."""
 
     phase: Phase
     namespace: str
+    now: datetime
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
     made_by_daemonset: bool = False
     """The DaemonSet controller made this pod, or this is the template of a DaemonSet: placement is decided already."""
     is_update: bool = False
+    fetcher_image: str = FETCHER_IMAGE
     nodes: NodeFacts | None = None
     """The nodes of the cluster, None where they are not known."""
+    quota: NamespaceQuota | None = None
+    """The quota of the namespace, None where nobody asks it: in templates, and offline."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
     """The options of another rule if it is not disabled, for the few that depend on one another."""
 
@@ -80,7 +94,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     options: type[RuleOptions]
     mutate: Callable[[PodPatch, Any, Context], Iterator[Finding]] | None = None
     check: Callable[[Pod, Any, Context], Iterator[Finding]] | None = None
+    reserve: Callable[[ChargeRequest, Any, Context], Iterator[Finding]] | None = None
+    check_claim_template: Callable[[ResourceClaimTemplate, Context], Iterator[Finding]] | None = None
     check_before_mutation: bool = False
     """Also check what came in, because the API server would refuse it right after /mutate with a worse sentence."""
     on_update: bool = False
-    """Also check a pod whose placement changed after it was created (a scheduling gate was lifted)."""
+    """Also check (and reserve for) a pod whose placement changed after it was created (a scheduling gate was lifted)."""

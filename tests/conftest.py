@@ -1,10 +1,34 @@
 """Settings of all tests."""
 
 import os
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
-# CI judges this change, not the luck of its draw; everywhere else each run looks at new examples.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# CI judges this change, not the luck of its draw; everywhere else each run looks at new examples. `make test-all` asks for
+# all of them; a test that needs more or fewer than others takes a multiple of `settings().max_examples`.
+DERANDOMIZE = bool(os.environ.get("CI"))
+settings.register_profile("quick", max_examples=40, derandomize=DERANDOMIZE)
+settings.register_profile("all", max_examples=100, derandomize=DERANDOMIZE)
+settings.load_profile("quick")
+
+TOGETHER = {
+    "a plane to install on": ("tests/cluster/deploy/",),
+    "one installation for doctor": ("tests/cluster/doctor/",),
+    "exported policies": ("tests/cluster/test_export", "tests/cluster/outage/test_backstop.py"),
+}
+"""Files that share a fixture which takes long to set up."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `--dist loadscope`: a file stays in one process, and beside it those that share a fixture with it."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  # only where it runs
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((name for name, starts in TOGETHER.items() if file.startswith(starts)), file)
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadscope" else None

@@ -34,7 +34,7 @@ from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.source import ConfigurationCollector
 from webhook.server.dispatcher import EdgeMetrics
 from webhook.serving.admission import Admission
-from webhook.serving.audit import AuditLog
+from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
@@ -267,7 +267,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     log, lost = tmp_path / "audit.jsonl", Counter[str]()
     audit = AuditLog.to(str(log), lambda number: lost.update(lines=number))
     configuration = load_directory(ROOT / "examples" / "policies")
-    admission = Admission(lambda: Engine(configuration), audit, Metrics(CollectorRegistry()))
+    admission = Admission(lambda: Engine(configuration), Recorder(Metrics(CollectorRegistry()), audit))
     for namespace, count in (("team", "1"), ("team", "500m"), ("kube-system", "1")):
         admission.mutate(request(pod(gpu_container(count)), namespace), deadline_of(None))
     audit.stop()

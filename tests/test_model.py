@@ -18,7 +18,7 @@ from policies.quota.amounts import Vector, total
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, Stored, initialise, reconcile
+from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import Reservations
 from tests.webhook.quota import test_protocol_rules
 
@@ -113,7 +113,7 @@ def replay_count(line: str) -> None:
     facts, expected = facts_of(told), row(facts_of(after))
     before, listing = row(facts), listing_of(facts)
     matured = frozenset(
-        reservation.entry.id
+        reservation.reservation.id
         for reservation, is_matured in zip(requests(facts), numbers(facts["matured"]), strict=True)
         if is_matured
     )
@@ -131,10 +131,10 @@ def written(before: QuotaLedger, result: Reconciled | Refused) -> QuotaLedger:
     """Return the row after the count: one that only is newer is not written, as in `QuotaReconciler._write`."""
     if (
         isinstance(result, Refused)
-        or msgspec.structs.replace(result.row, revisions=before.revisions) == before
+        or msgspec.structs.replace(result.ledger, revisions=before.revisions) == before
     ):
         return before
-    return result.row
+    return result.ledger
 
 
 def facts_of(line: str) -> dict[str, str]:
@@ -171,7 +171,7 @@ def row(facts: dict[str, str]) -> QuotaLedger:
     limits = dict(zip(KEYS, numbers(facts["hard"]), strict=True))
     hard = {key: Fraction(limit) for key, limit in limits.items() if limit != UNLIMITED}
     is_there = [entry.startswith("1") for entry in facts["entries"].split(",") if entry]
-    entries = [asked.entry for asked, there in zip(requests(facts), is_there, strict=True) if there]
+    entries = [asked.reservation for asked, there in zip(requests(facts), is_there, strict=True) if there]
     counted = total(vector(code) for code in numbers(facts["used"]))
     known = {KEYS[0], KEYS[1]} if facts["second_key"] == "1" else {KEYS[0]}
     zeros = {key: Fraction(0) for key in known & ({KEYS[0]} | hard.keys())}
@@ -183,7 +183,7 @@ def row(facts: dict[str, str]) -> QuotaLedger:
         hard=hard,
         unpinned=Unpinned.TOTAL_ONLY,
         used={**zeros, **counted} if is_counted else None,
-        entries=Reservations.of(*entries),
+        reservations=Reservations.of(*entries),
         revisions=revisions(numbers(facts["revisions"])),
         class_catalogue=CATALOGUE,
     )
@@ -199,7 +199,7 @@ def listing_of(facts: dict[str, str]) -> Listing:
     quota_uid, generation = min((uid, generation) for _, uid, generation in listed)
     shown = [tuple(int(part) for part in each.split("/")) for each in facts["shown"].split(",") if each]
     objects = {
-        f"object-{number}": Stored(
+        f"object-{number}": StoredObject(
             {} if code == TERMINAL else vector(code), terminal=code == TERMINAL, version=version
         )
         for number, (code, version) in enumerate(shown)

@@ -53,6 +53,7 @@ class VolumeMount(View, frozen=True):
     name: str = ""
     mount_path: str = ""
     sub_path: str | None = None
+    sub_path_expr: str | None = None
     read_only: bool | None = None
 
 

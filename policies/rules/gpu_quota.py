@@ -1,17 +1,33 @@
 """gpu-quota: a namespace never holds more GPUs than its GPUQuota grants.
 
-Denies: a pod, a change of one, or a ResourceClaim for which `used + in flight + demand ≤ hard` does not hold; with `required`
-every one that asks for a GPU in a namespace without a GPUQuota.
+Reads:   what the pod or ResourceClaim costs (policies.quota.charge), and the ledger of its namespace.
+Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
+         `required` also whatever asks for a GPU in a namespace without a GPUQuota.
+Warns:   of a ResourceClaimTemplate whose claims could never fit, in every mode.
 
-Looking only at the pod there is nothing to decide, so this rule has options and no function: what it costs is
-`policies.quota.charge`, who may come in is `policies.quota.ledger`, and
-`webhook.quota` asks at the very end, once nothing else refuses it.
-In modes warn and audit demand is reserved where it fits, and what does not fit is only told.
+Runs last, at the validation of creations and of pod updates, and only if nothing else denies; of an update only what grows
+has to fit. Templates cost nothing. In modes warn and audit it reserves what fits, and only reports what does not.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from enum import Enum
+from fractions import Fraction
+from math import ceil
 
-from policies.rule import Rule, RuleOptions
+from policies.finding import Finding, Severity
+from policies.quota.amounts import CLASSES, shown
+from policies.quota.charge import RULE_ID, Charge
+from policies.quota.charge_request import ChargeRequest, LedgerError
+from policies.quota.claims import ResourceClaimTemplate, template_findings
+from policies.quota.ledger.decide import Reason, ReservationVerdict
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
+from policies.quota.spec import NAME
+from policies.rule import Context, Rule, RuleOptions
+
+RECOUNT_SECONDS = 10
+"""Beyond a reservation's expiry, what a controller takes at most until its next count."""
+HELD_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
 
 
 class OnLedgerError(Enum):
@@ -22,14 +38,136 @@ class OnLedgerError(Enum):
 
 
 class GpuQuotaOptions(RuleOptions, frozen=True, kw_only=True):
-    """`required` refuses GPUs where there is no quota. With `onLedgerError: allow` a quota is no promise; a warning says so."""
+    """`required` denies GPUs where there is no quota. With `onLedgerError: allow` a quota is no promise; a warning says so."""
 
     required: bool = False
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
 
 
+def reserve(request: ChargeRequest, options: GpuQuotaOptions, context: Context) -> Iterator[Finding]:
+    """Reserve what is requested in the ledger of the namespace; yield what denies it."""
+    if context.quota is None:
+        return
+    try:
+        outcome = context.quota.reserve(request)
+    except LedgerError as error:
+        yield _ledger_error(error, options.on_ledger_error)
+        return
+    ledger, verdict = outcome.ledger, outcome.verdict
+    if ledger is None:
+        if options.required and not request.is_free:
+            yield _no_quota(context.namespace)
+    elif verdict is None:
+        yield from request.denials(ledger.unpinned)
+    elif verdict.reason is Reason.EXCEEDED:
+        charge = request.after(ledger.unpinned)
+        yield _exceeded(context.namespace, ledger, verdict, charge, context.now)
+    elif not verdict.allowed:
+        message, remedy = _UNDECIDED[verdict.reason]
+        yield Finding(rule=RULE_ID, message=f"quota {context.namespace}/{NAME} {message}", remedy=remedy)
+
+
+def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
+    """Warn of a ResourceClaimTemplate whose claims the quota of its namespace could never grant."""
+    grant = context.quota.grant() if context.quota else None
+    if grant is not None:
+        yield from template_findings(
+            template,
+            grant.hard,
+            classes=context.classes,
+            resource_mapping=context.resource_mapping,
+            unpinned=grant.unpinned,
+        )
+
+
 RULE = Rule(
-    id="gpu-quota",
-    summary="Refuses what does not fit into the namespace's GPUQuota.",
+    id=RULE_ID,
+    summary="a namespace holds no more GPUs than its GPUQuota grants",
     options=GpuQuotaOptions,
+    reserve=reserve,
+    check_claim_template=check_claim_template,
+    on_update=True,
 )
+
+
+def _no_quota(namespace: str) -> Finding:
+    return Finding(
+        rule=RULE_ID,
+        message=f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs",
+        remedy=f"ask the platform team for a GPUQuota named {NAME}",
+    )
+
+
+def _ledger_error(error: LedgerError, on_error: OnLedgerError) -> Finding:
+    if on_error is OnLedgerError.DENY:
+        return Finding(
+            rule=RULE_ID,
+            message=f"the quota could not be checked: {error}",
+            remedy="try again; if it persists, contact the platform team",
+        )
+    return Finding(
+        rule=RULE_ID,
+        severity=Severity.WARNING,
+        message=f"admitted without a quota check, which failed: {error}",
+    )
+
+
+_UNDECIDED: Mapping[Reason, tuple[str, str]] = {
+    Reason.UNCOUNTED: (
+        "has not been counted yet: it, or a dimension of it, is new",
+        "try again in some seconds; if it persists, see its conditions and the log of `gpu-admission controller`",
+    ),
+    Reason.OTHER_CATALOGUE: (
+        "must be counted again: spec.unpinned or the GPUClass documents changed, or this replica has others",
+        f"try again in some seconds, at most {HELD_SECONDS} while creations are in flight; if it persists, the replicas and "
+        "`gpu-admission controller` differ in their configuration",
+    ),
+    Reason.FULL: (
+        "cannot hold more reservations than it has now",
+        f"try again; each is counted or dropped within {HELD_SECONDS} s; if it persists, `gpu-admission controller` is not "
+        "running",
+    ),
+}
+
+
+def _exceeded(
+    namespace: str, ledger: QuotaLedger, verdict: ReservationVerdict, charge: Charge, now: datetime
+) -> Finding:
+    """Return the denial in the words of ResourceQuota (`checkRequest` in the API server's resourcequota controller)."""
+    shortfalls = verdict.shortfalls
+    message = (
+        f"exceeded quota: {namespace}/{NAME}, requested: {_amounts((s.key, s.requested) for s in shortfalls)}, "
+        f"used: {_amounts((s.key, s.used) for s in shortfalls)}"
+    )
+    if any(shortfall.reserved for shortfall in shortfalls):
+        message += f", reserved: {_amounts((s.key, s.reserved) for s in shortfalls)}{_until(ledger, now)}"
+    message += f", limited: {_amounts((s.key, s.hard) for s in shortfalls)}"
+    keys = [shortfall.key for shortfall in shortfalls]
+    for key in keys:
+        holders = ", ".join(f"{holder.name} {holder.amount}" for holder in ledger.holders.get(key, ()))
+        if holders:
+            message += f"; largest holders of {key}: {holders}"
+    classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
+    if classes and charge.because:
+        message += f"; charged to {', '.join(classes)}: {charge.because}"
+    fields = ", ".join(map(_field, keys))
+    return Finding(
+        rule=RULE_ID,
+        message=message,
+        remedy=f"wait until others finish, or ask the platform team to raise {fields}",
+    )
+
+
+def _amounts(pairs: Iterable[tuple[str, Fraction]]) -> str:
+    return ",".join(f"{key}={shown(amount)}" for key, amount in pairs)
+
+
+def _until(ledger: QuotaLedger, now: datetime) -> str:
+    if not ledger.revisions.pods:  # no controller counts: without a cluster, reservations are what exists
+        return ""
+    return f" (until {now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS):%H:%M:%SZ})"
+
+
+def _field(key: str) -> str:
+    group, _, name = key.partition("/")
+    return f"spec.hard.{group}[{name}]" if name else f"spec.hard.{group}"

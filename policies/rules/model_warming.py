@@ -4,7 +4,8 @@ Reads:   annotation model-uri (s3, gs, hf, https, pvc: `policies.models.warming.
          finds the files (else `mountPath`); model-cache-claim, a claim of the namespace that keeps them (else an emptyDir).
 Adds:    a volume, an init container that fetches into it, and a read-only mount in every app container that asks for a GPU
          (in the first, if none does). The init container asks for no GPU, fits the restricted profile, comes after the
-         sidecars that it may need, and leaves the pod in the QoS class it was in.
+         sidecars that it may need, and leaves the pod in the QoS class it was in. It runs `gpu-admission fetch-model` with
+         the credentials that the policy names, else with those of the servers.
 Denies:  a URI, path or claim name that cannot be used, and a URI that holds credentials.
 Warns:   of a container name, volume name or mount path that is taken: what is there stays, and nothing is fetched.
 
@@ -16,15 +17,45 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.finding import Finding, Severity
-from policies.models.warming.init_container import CACHE, CONTAINER, Warming
+from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
-from policies.models.warming.options import Options, is_name, mount_path_problem
+from policies.models.warming.options import FetchResources, Sources, is_name, mount_path_problem, too_little
+from policies.models.warming.server_credentials import server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
-from policies.rule import Context, Rule
+from policies.rule import Context, Rule, RuleOptions
 
 ID = "model-warming"
+LARGEST_USER = 2**31 - 1
+
+
+class Options(RuleOptions, frozen=True):
+    mount_path: str = "/model-cache"
+    sources: Sources = Sources()
+    cache_size_limit: str = "200Gi"
+    """Of the emptyDir; a claim has a size of its own."""
+    resources: FetchResources = FetchResources()
+    run_as_user: int | None = 65532
+    """Of the init container, where the pod does not say; null leaves it to the image or the platform (OpenShift)."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        problem = mount_path_problem(self.mount_path)
+        if problem:
+            yield "mountPath", f'"{self.mount_path}" {problem}'
+        for scheme in Sources.__struct_fields__:
+            for field, sentence in self.sources.of(scheme).problems(scheme):
+                yield f"sources.{scheme}.{field}", sentence
+        problem = too_little(self.cache_size_limit, "1Mi")
+        if problem:
+            yield "cacheSizeLimit", problem
+        for field, sentence in self.resources.problems():
+            yield f"resources.{field}", sentence
+        if self.run_as_user is not None and not 1 <= self.run_as_user <= LARGEST_USER:
+            yield (
+                "runAsUser",
+                f"{self.run_as_user} is not from 1 to {LARGEST_USER}; root is refused where pods are restricted",
+            )
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +75,19 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
         for bad in request:
             yield Finding(rule=ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
         return
+    source, servers = options.sources.of(request.uri.scheme), serving_places(pod, context)
     warming = Warming(
         uri=request.uri,
-        source=options.sources.of(request.uri.scheme),
+        source=source,
+        image=source.image or context.fetcher_image,
         claim=request.claim,
         size_limit=options.cache_size_limit,
         resources=fetch_resources(pod, options),
         run_as_user=run_as_user(pod, options),
+        servers=server_credentials(
+            request.uri.scheme, [each.container for each in servers], CREDENTIALS_PATH
+        ),
     )
-    servers = serving_places(pod, context)
     taken = list(conflicts(pod, warming, servers, request.mount_path))
     yield from taken
     if not taken:

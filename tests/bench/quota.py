@@ -126,7 +126,7 @@ class Scene:
 
     def _is_settled(self) -> bool:
         row = self.team.row()
-        return not row.entries and not any((row.used or {}).values())
+        return not row.reservations and not any((row.used or {}).values())
 
 
 def compare(*, rounds: int, creates: int, progress: Callable[[str], None]) -> QuotaReport:

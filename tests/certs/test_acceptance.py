@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from certs.acceptance import Pair, Published, objections, observe
+from certs.acceptance import PEMPair, PublishedBundles, objections, observe
 from certs.issue import KeyPair, issue_authority, issue_server
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -15,12 +15,12 @@ NEW = issue_authority(common_name="ours", now=NOW, lifetime=9 * DAY)
 BOTH = OLD.certificate_pem() + NEW.certificate_pem()
 
 
-def pair(authority: KeyPair, name: str = NAME) -> Pair:
+def pair(authority: KeyPair, name: str = NAME) -> PEMPair:
     issued = issue_server(authority, names=[name], now=NOW, lifetime=DAY)
-    return Pair(issued.certificate_pem(), issued.key_pem(), authority.certificate_pem())
+    return PEMPair(issued.certificate_pem(), issued.key_pem(), authority.certificate_pem())
 
 
-def published(*bundles: bytes, seconds: int = 60) -> Published:
+def published(*bundles: bytes, seconds: int = 60) -> PublishedBundles:
     return observe(None, frozenset(bundles), (NAME,), NOW - seconds * SECOND)
 
 
@@ -67,23 +67,23 @@ NOT_YET = ["certificate: the published caBundle does not verify it yet"]
             id="other-name",
         ),
         pytest.param(
-            Pair(HELD.certificate, pair(OLD).key, HELD.authorities),
+            PEMPair(HELD.certificate, pair(OLD).key, HELD.authorities),
             HELD,
             None,
-            ["key: is not the key of the certificate"],
+            ["key: must be the key of the certificate"],
             id="key-of-another",
         ),
         pytest.param(
-            Pair(HELD.certificate, HELD.key, NEW.certificate_pem()),
+            PEMPair(HELD.certificate, HELD.key, NEW.certificate_pem()),
             HELD,
             published(OLD.certificate_pem()),
-            ["certificate: was not issued by the authority"],
+            ["certificate: must be issued by the authority"],
             id="authority-of-another",
         ),
     ],
 )
 def test_a_pair_takes_the_place_of_another(
-    offered: Pair, held: Pair | None, seen: Published | None, want: list[str]
+    offered: PEMPair, held: PEMPair | None, seen: PublishedBundles | None, want: list[str]
 ) -> None:
     assert objections(offered, held, seen, NOW) == want
 

@@ -81,17 +81,17 @@ def found(**given: Any) -> list[str]:
         ),
         pytest.param(
             {"certificate": OF_SHORT.certificate_pem(), "key": OF_SHORT.key_pem()},
-            ["certificate: was not issued by the authority"],
+            ["certificate: must be issued by the authority"],
             id="of-another-authority",
         ),
         pytest.param(
             {"authority": SAME_NAME.certificate_pem()},
-            ["certificate: was not issued by the authority"],
+            ["certificate: must be issued by the authority"],
             id="of-another-authority-with-the-same-name",
         ),
         pytest.param(
             {"authority": SERVER.certificate_pem()},
-            ["certificate: was not issued by the authority"],
+            ["certificate: must be issued by the authority"],
             id="authority-is-none",
         ),
         pytest.param(
@@ -105,22 +105,25 @@ def found(**given: Any) -> list[str]:
             id="both-expired",
         ),
         pytest.param(
-            {"key": AUTHORITY.key_pem()}, ["key: is not the key of the certificate"], id="key-of-another"
+            {"key": AUTHORITY.key_pem()}, ["key: must be the key of the certificate"], id="key-of-another"
         ),
         pytest.param(
-            {"key": ENCRYPTED}, ["key: is not an unencrypted private key in PEM"], id="encrypted-key"
+            {"key": ENCRYPTED}, ["key: must be an unencrypted private key in PEM"], id="encrypted-key"
         ),
         pytest.param(
             {"certificate": CLIENT},
-            ["certificate: does not carry the name hook.ns.svc", "certificate: is not meant for servers"],
+            [
+                "certificate: does not carry the name hook.ns.svc",
+                "certificate: extendedKeyUsage must include serverAuth",
+            ],
             id="certificate-for-clients",
         ),
         pytest.param(
             {"certificate": b"", "key": b"nonsense", "authority": b"\xff"},
             [
-                "authority: is not a certificate in PEM",
-                "certificate: is not a certificate in PEM",
-                "key: is not an unencrypted private key in PEM",
+                "authority: must be a certificate in PEM",
+                "certificate: must be a certificate in PEM",
+                "key: must be an unencrypted private key in PEM",
             ],
             id="nothing-is-what-it-should-be",
         ),
@@ -152,4 +155,4 @@ def test_key_of_another_kind_is_compared_too() -> None:
     other = ec.generate_private_key(ec.SECP384R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    assert found(key=other) == ["key: is not the key of the certificate"]
+    assert found(key=other) == ["key: must be the key of the certificate"]

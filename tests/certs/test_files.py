@@ -25,8 +25,7 @@ def test_everything_is_made_where_nothing_was(tmp_path: Path) -> None:
     paths = ensure_self_signed(tmp_path / "new" / "certs", NAMES, NOW)
     assert paths.issued
     assert paths.reason == (
-        f"issued {paths.certificate} for localhost, 127.0.0.1:"
-        " there was no ca.crt and no tls.crt and no tls.key"
+        f"issued {paths.certificate} for localhost, 127.0.0.1: ca.crt and tls.crt and tls.key did not exist"
     )
     assert good(paths, NAMES, NOW)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths.ca.parent.iterdir()}
@@ -38,7 +37,7 @@ def test_good_files_are_kept(tmp_path: Path) -> None:
     before = content(tmp_path)
     paths = ensure_self_signed(tmp_path, NAMES, NOW + dt.timedelta(days=100))
     assert not paths.issued
-    assert paths.reason == f"kept {paths.certificate}: good for localhost, 127.0.0.1"
+    assert paths.reason == f"kept {paths.certificate}: valid for localhost, 127.0.0.1"
     assert content(tmp_path) == before
 
 
@@ -66,18 +65,25 @@ def nothing(_: Path) -> None:
             nothing,
             NAMES,
             0.7 * SERVER_LIFETIME.days,
-            "two thirds of the life of the one before were over",
+            "two thirds of the lifetime of the previous one were over",
             True,
             id="renewal",
         ),
         pytest.param(
             nothing, NAMES, 0.7 * AUTHORITY_LIFETIME.days, "certificate: expired", False, id="authority-aged"
         ),
-        pytest.param(damage("tls.key", None), NAMES, 0, "there was no tls.key", True, id="key-gone"),
+        pytest.param(damage("tls.key", None), NAMES, 0, "tls.key did not exist", True, id="key-gone"),
         pytest.param(
-            damage("tls.crt", "?"), NAMES, 0, "certificate: is not a certificate in PEM", True, id="garbage"
+            damage("tls.crt", "?"), NAMES, 0, "certificate: must be a certificate in PEM", True, id="garbage"
         ),
-        pytest.param(damage("ca.crt", "?"), NAMES, 0, "authority: is not", False, id="authority-garbage"),
+        pytest.param(
+            damage("ca.crt", "?"),
+            NAMES,
+            0,
+            "authority: must be a certificate in PEM",
+            False,
+            id="authority-garbage",
+        ),
     ],
 )
 def test_what_is_not_good_is_issued_again(

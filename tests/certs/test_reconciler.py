@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from certs.rotation import RotationPhase
-from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, ROTATE, Content, decode
+from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, ROTATE, SecretContent, decode
 from tests.certs.world import KINDS, Controller, Interruption, World
 
 OPERATIONS = st.integers(1, 6)
@@ -29,12 +29,12 @@ def running() -> tuple[World, Controller, Controller]:
 def request(world: World, rotation: str) -> None:
     assert world.stored is not None
     content = world.stored.content
-    world.store(Content(content.data, {**content.annotations, ROTATE: rotation}))
+    world.store(SecretContent(content.data, {**content.annotations, ROTATE: rotation}))
 
 
-def step(world: World) -> RotationPhase:
+def phase(world: World) -> RotationPhase:
     assert world.stored is not None
-    return decode(world.stored.content).step
+    return decode(world.stored.content).phase
 
 
 class Rotations(RuleBasedStateMachine):
@@ -55,11 +55,11 @@ class Rotations(RuleBasedStateMachine):
 
     @rule(controller=st.integers(0, 1))
     def a_controller_looks(self, controller: int) -> None:
-        self.controllers[controller].keep()
+        self.controllers[controller].reconcile()
 
     @rule(controller=st.integers(0, 1), operation=OPERATIONS, dies=st.sampled_from(["before", "after"]))
     def a_controller_dies_at_work(self, controller: int, operation: int, dies: str) -> None:
-        self.controllers[controller].keep(Interruption(operation, dies))
+        self.controllers[controller].reconcile(Interruption(operation, dies))
 
     @rule(controller=st.integers(0, 1), operation=OPERATIONS, pauses=st.lists(st.integers(0, 25), max_size=6))
     def a_controller_sleeps_while_the_other_works(
@@ -68,9 +68,9 @@ class Rotations(RuleBasedStateMachine):
         def meanwhile() -> None:
             for seconds in pauses:
                 self.world.pass_time(seconds)
-                self.controllers[1 - controller].keep()
+                self.controllers[1 - controller].reconcile()
 
-        self.controllers[controller].keep(Interruption(operation, meanwhile=meanwhile))
+        self.controllers[controller].reconcile(Interruption(operation, meanwhile=meanwhile))
 
     @rule(api_server=st.integers(0, 1), kind=st.sampled_from(KINDS))
     def an_api_server_hears(self, api_server: int, kind: str) -> None:
@@ -87,7 +87,7 @@ class Rotations(RuleBasedStateMachine):
             self.world.pass_time(11)
             for controller in self.controllers:
                 controller.settle()
-        assert step(self.world) is RotationPhase.STEADY, (
+        assert phase(self.world) is RotationPhase.STEADY, (
             "nothing is asked for any more, so it comes to an end"
         )
         assert len({server.held for server in self.world.servers}) == 1
@@ -109,7 +109,7 @@ class Losses(Rotations):
         assert self.world.stored is not None
         self.world.out_of_turn = True
         content = self.world.stored.content
-        self.world.store(Content({**content.data, key: damage}, content.annotations))
+        self.world.store(SecretContent({**content.data, key: damage}, content.annotations))
 
     @rule()
     def all_controllers_restart(self) -> None:
@@ -118,7 +118,10 @@ class Losses(Rotations):
 
 
 QUIET = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=settings().max_examples * 4 // 10,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET
@@ -132,20 +135,20 @@ def rotate(world: World, controller: Controller) -> None:
         controller.settle()
         world.pass_time(11)
     controller.settle()
-    assert step(world) is RotationPhase.STEADY
+    assert phase(world) is RotationPhase.STEADY
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
 @pytest.mark.parametrize("operation", range(1, 6))
-@pytest.mark.parametrize("look", range(6))
-def test_another_goes_on_wherever_one_died(look: int, operation: int, dies: str) -> None:
+@pytest.mark.parametrize("refresh", range(6))
+def test_another_goes_on_wherever_one_died(refresh: int, operation: int, dies: str) -> None:
     world, first, second = running()
     request(world, "ca")
     before = authority(world)
-    for _ in range(look):
-        first.keep()
+    for _ in range(refresh):
+        first.reconcile()
         world.pass_time(6)
-    first.keep(Interruption(operation, dies))
+    first.reconcile(Interruption(operation, dies))
     rotate(world, second)
     assert authority(world) != before
 
@@ -157,12 +160,12 @@ def test_time_that_a_controller_slept_is_no_part_of_a_wait() -> None:
     def meanwhile() -> None:
         for seconds in (0, 17, 10):
             world.pass_time(seconds)
-            second.keep()
+            second.reconcile()
 
-    first.keep(Interruption(1, meanwhile=meanwhile))
-    assert step(world) is RotationPhase.RETIRING
-    first.keep()
-    assert step(world) is RotationPhase.RETIRING
+    first.reconcile(Interruption(1, meanwhile=meanwhile))
+    assert phase(world) is RotationPhase.RETIRING
+    first.reconcile()
+    assert phase(world) is RotationPhase.RETIRING
     world.pass_time(5)
 
 
@@ -176,7 +179,7 @@ def test_an_authority_is_not_dropped_for_a_leaf_that_nobody_could_load() -> None
     damage_authority(world)
     world.pass_time(25)
     first.settle()
-    assert step(world) is RotationPhase.RETIRING
+    assert phase(world) is RotationPhase.RETIRING
     world.pass_time(5)
 
 
@@ -191,7 +194,7 @@ def delete(world: World) -> None:
 
 def damage_authority(world: World) -> None:
     assert world.stored is not None
-    world.store(Content({**world.stored.content.data, CA: b"", CA_KEY: b""}, {}))
+    world.store(SecretContent({**world.stored.content.data, CA: b"", CA_KEY: b""}, {}))
 
 
 def replace_by_another(world: World) -> None:
@@ -236,7 +239,7 @@ def test_what_is_lost_comes_back(
 def test_controllers_that_begin_at_once_make_one_authority() -> None:
     world = World()
     first, second = Controller(world), Controller(world)
-    first.keep(Interruption(3, meanwhile=second.settle))  # between looking and creating
+    first.reconcile(Interruption(3, meanwhile=second.settle))  # between looking and creating
     made = authority(world)
     first.settle()
     second.settle()
@@ -247,8 +250,8 @@ def test_controllers_that_begin_at_once_make_one_authority() -> None:
 def test_what_is_right_is_not_written() -> None:
     world, first, second = running()
     versions = world.versions
-    assert not first.keep()
-    assert not second.keep()
+    assert not first.reconcile()
+    assert not second.reconcile()
     assert world.versions == versions
 
 

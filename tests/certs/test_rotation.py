@@ -8,7 +8,16 @@ import pytest
 
 from certs.check import carried_names
 from certs.issue import issue_authority, issue_server
-from certs.rotation import Rotation, RotationPhase, State, Terms, adopt, advance, found, left
+from certs.rotation import (
+    Rotation,
+    RotationPhase,
+    RotationState,
+    Terms,
+    adopt,
+    advance,
+    new_state,
+    remaining_wait,
+)
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
@@ -20,15 +29,17 @@ TERMS = Terms(
     propagation=60 * SECOND,
     retirement=600 * SECOND,
 )
-FOUNDED = found(TERMS, NOW)
+FOUNDED = new_state(TERMS, NOW)
 OTHER = issue_authority(common_name="other", now=NOW, lifetime=300 * DAY)
 
 
-def changed(**fields: Any) -> State:
+def changed(**fields: Any) -> RotationState:
     return dataclasses.replace(FOUNDED, **fields)
 
 
-def advanced(state: State, *, carried: bool = True, after: dt.timedelta = dt.timedelta(0)) -> State:
+def advanced(
+    state: RotationState, *, carried: bool = True, after: dt.timedelta = dt.timedelta(0)
+) -> RotationState:
     return advance(state, [state.bundle(), state.bundle() if carried else b""], NOW + after, TERMS)
 
 
@@ -37,7 +48,7 @@ def test_a_whole_rotation() -> None:
     assert state.leaf is not None
 
     published = advanced(state)
-    assert (published.step, published.requested, published.leaf) == (
+    assert (published.phase, published.requested, published.leaf) == (
         RotationPhase.PUBLISHING,
         None,
         state.leaf,
@@ -45,13 +56,13 @@ def test_a_whole_rotation() -> None:
     assert published.authorities[0] == state.authority.certificate
     assert advanced(published, carried=False) is published, "one caBundle lacks it: that is waited for"
 
-    settling = advanced(published)
-    assert (settling.step, settling.since) == (RotationPhase.SETTLING, NOW)
-    assert advanced(settling, after=59 * SECOND) is settling
-    assert left(settling, TERMS, NOW + 59 * SECOND) == SECOND
+    propagating = advanced(published)
+    assert (propagating.phase, propagating.since) == (RotationPhase.PROPAGATING, NOW)
+    assert advanced(propagating, after=59 * SECOND) is propagating
+    assert remaining_wait(propagating, TERMS, NOW + 59 * SECOND) == SECOND
 
-    switched = advanced(settling, after=60 * SECOND)
-    assert switched.step is RotationPhase.RETIRING
+    switched = advanced(propagating, after=60 * SECOND)
+    assert switched.phase is RotationPhase.RETIRING
     assert switched.authorities == (published.authorities[1], published.authorities[0])
     assert switched.leaf is not None
     switched.leaf.certificate.verify_directly_issued_by(switched.authority.certificate)
@@ -60,7 +71,7 @@ def test_a_whole_rotation() -> None:
     assert retiring.since == NOW + 61 * SECOND
     assert advanced(retiring, after=660 * SECOND) is retiring
     done = advanced(retiring, after=661 * SECOND)
-    assert (done.step, done.authorities, done.leaf) == (
+    assert (done.phase, done.authorities, done.leaf) == (
         RotationPhase.STEADY,
         (switched.authority.certificate,),
         switched.leaf,
@@ -137,9 +148,9 @@ def test_a_whole_rotation() -> None:
         ),
     ],
 )
-def test_what_is_due(state: State, after: dt.timedelta, want: list[str]) -> None:
+def test_what_is_due(state: RotationState, after: dt.timedelta, want: list[str]) -> None:
     result = advanced(state, after=after)
-    names = [field.name for field in dataclasses.fields(State)]
+    names = [field.name for field in dataclasses.fields(RotationState)]
     differing = [name for name in names if getattr(result, name) != getattr(state, name)]
     assert sorted(differing) == sorted(want)
 
@@ -163,7 +174,7 @@ def test_an_authority_that_expires_while_its_successor_is_published_gives_way_at
 
 
 def test_without_configurations_a_rotation_goes_on() -> None:
-    assert advance(changed(upcoming=OTHER), [], NOW, TERMS).step is RotationPhase.SETTLING
+    assert advance(changed(upcoming=OTHER), [], NOW, TERMS).phase is RotationPhase.PROPAGATING
 
 
 def test_controllers_that_want_different_names_do_not_take_turns() -> None:

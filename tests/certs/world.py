@@ -9,11 +9,11 @@ import datetime as dt
 import functools
 from collections.abc import Callable
 
-from certs.acceptance import Pair, Published, objections, observe
+from certs.acceptance import PEMPair, PublishedBundles, objections, observe
 from certs.check import issued_by
-from certs.reconciler import CertificateReconciler, Configuration, RacedError, Stored
+from certs.reconciler import CertificateReconciler, RacedError, StoredSecret, WebhookConfiguration
 from certs.rotation import Terms
-from certs.secret import CA, CERTIFICATE, KEY, Content
+from certs.secret import CA, CERTIFICATE, KEY, SecretContent
 
 NAME = "gpu-admission.gpu-admission.svc"
 BEGIN = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -30,7 +30,7 @@ class Crash(Exception):  # noqa: N818 - an event
 class World:
     def __init__(self) -> None:
         self.now = BEGIN
-        self.stored: Stored | None = None
+        self.stored: StoredSecret | None = None
         self.stored_at = BEGIN
         self.versions = 0
         self.history: dict[str, list[tuple[dt.datetime, tuple[bytes, ...]]]] = {
@@ -47,8 +47,8 @@ class World:
         self.versions += 1
         return str(self.versions)
 
-    def store(self, content: Content | None) -> None:
-        self.stored = None if content is None else Stored(self.version(), content)
+    def store(self, content: SecretContent | None) -> None:
+        self.stored = None if content is None else StoredSecret(self.version(), content)
         self.stored_at = self.now
         self.check()
 
@@ -116,8 +116,8 @@ class Server:
     def __init__(self, world: World, *, careful: bool) -> None:
         self._world = world
         self.careful = careful
-        self.held: Pair | None = None
-        self._published: Published | None = None
+        self.held: PEMPair | None = None
+        self._published: PublishedBundles | None = None
         self._looked = BEGIN
 
     def hear(self) -> None:
@@ -128,7 +128,7 @@ class Server:
         if world.stored is None:
             return
         data = world.stored.content.data
-        offered = Pair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b""))
+        offered = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b""))
         published = self._published if self.careful else None
         if offered == self.held:
             return
@@ -155,25 +155,25 @@ class Controller:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.keeper = self._born()
+        self.reconciler = self._born()
 
-    def keep(self, interruption: Interruption | None = None) -> bool:
+    def reconcile(self, interruption: Interruption | None = None) -> bool:
         """Look once; returns whether anything was written."""
         self._count, self._interruption = 0, interruption
         try:
-            return self.keeper.keep().written
+            return self.reconciler.reconcile().written
         except Crash:
-            self.keeper = self._born()
+            self.reconciler = self._born()
             return True
         except RacedError:
             return True
 
     def settle(self) -> None:
-        while self.keep():
+        while self.reconcile():
             pass
 
     def die(self) -> None:
-        self.keeper = self._born()
+        self.reconciler = self._born()
 
     def _born(self) -> CertificateReconciler:
         return CertificateReconciler(_Secret(self), _Configurations(self), TERMS, lambda: self.world.now)
@@ -198,11 +198,11 @@ class _Secret:
         self._controller = controller
         self._world = controller.world
 
-    def read(self) -> Stored | None:
+    def read(self) -> StoredSecret | None:
         self._controller.call(lambda: None)
         return self._world.stored
 
-    def create(self, content: Content) -> None:
+    def create(self, content: SecretContent) -> None:
         def effect() -> None:
             if self._world.stored is not None:
                 raise RacedError
@@ -210,7 +210,7 @@ class _Secret:
 
         self._controller.call(effect)
 
-    def replace(self, stored: Stored, content: Content) -> None:
+    def replace(self, stored: StoredSecret, content: SecretContent) -> None:
         def effect() -> None:
             if self._world.stored is None or self._world.stored.version != stored.version:
                 raise RacedError
@@ -224,14 +224,14 @@ class _Configurations:
         self._controller = controller
         self._world = controller.world
 
-    def read(self) -> list[Configuration]:
+    def read(self) -> list[WebhookConfiguration]:
         self._controller.call(lambda: None)
         return [
-            Configuration(kind, self._world.configuration_versions[kind], self._world.published(kind))
+            WebhookConfiguration(kind, self._world.configuration_versions[kind], self._world.published(kind))
             for kind in KINDS
         ]
 
-    def publish(self, configuration: Configuration, bundle: bytes) -> None:
+    def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
         def effect() -> None:
             if self._world.configuration_versions[configuration.kind] != configuration.version:
                 raise RacedError

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.cluster.exported import configuration, installed
 from tests.controlplane import ControlPlane, ControlPlaneUnavailable, locate
 from tests.controlplane.gpuquota import install_quota_kind
 
@@ -47,6 +48,13 @@ def quotas(plane: ControlPlane) -> ControlPlane:
 def full_plane() -> Iterator[ControlPlane]:
     """Serve the API with controllers and scheduler. `engineer`, of ml-engineers, may do nothing."""
     yield from _running(lambda: ControlPlane(controllers=True, scheduler=True))
+
+
+@pytest.fixture(scope="session")
+def exported(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Serve the API with the exported policies in force, which reach no namespace but those of `tests.cluster.exported`."""
+    with installed(full_plane, configuration(tmp_path_factory.mktemp("config"))):
+        yield full_plane
 
 
 def _running(make: Callable[[], ControlPlane]) -> Iterator[ControlPlane]:

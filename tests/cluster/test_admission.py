@@ -262,7 +262,7 @@ def test_a_workload_is_warned_about_what_its_pods_would_meet(plane: ControlPlane
     accepted, said = apply(plane, deployment)
 
     assert accepted, said
-    assert "Warning: its pods would be refused: spec.template.metadata.annotations" in said
+    assert "Warning: its pods would be denied: spec.template.metadata.annotations" in said
     assert "nvidia-a100" in said
 
 

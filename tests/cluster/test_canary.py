@@ -302,7 +302,6 @@ def test_another_webhook_that_takes_out_what_was_injected_is_found(
     plane: ControlPlane,
     config: Path,
     api: ApiClient,
-    tmp_path: Path,
     change: Callable[[JSON], None],
     reason: str,
     message: str,
@@ -310,12 +309,8 @@ def test_another_webhook_that_takes_out_what_was_injected_is_found(
     _write(config, {})
     plane.client().post("/api/v1/namespaces", {"metadata": {"name": SHARED}})
     eventually(lambda: probe(api, SHARED).ok)
-    other = OtherWebhook(plane, tmp_path, SHARED)
-    try:
-        with other.registered(change, reinvocation="IfNeeded"):
-            outcome = probe(api, SHARED)
-    finally:
-        other.close()
+    with OtherWebhook(plane, SHARED) as other, other.in_force(change, reinvocation="IfNeeded"):
+        outcome = probe(api, SHARED)
 
     assert (outcome.reason, outcome.message) == (reason, message)
     assert "find the mutating webhook that runs after zz-gpu-admission" in outcome.remedy

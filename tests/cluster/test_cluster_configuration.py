@@ -258,7 +258,7 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
     # What others apply meanwhile is held back.
     served.apply(policy("other", {"match": {"namespaces": ["other"]}}))
     assert eventually(lambda: condition("GPUPolicy", "other")["reason"] == "HeldBack")
-    assert "mend GPUPolicy/default" in condition("GPUPolicy", "other")["message"]
+    assert "correct GPUPolicy/default" in condition("GPUPolicy", "other")["message"]
     # Break glass does not depend on it.
     paused = run_pause(served.plane, "default", "--for", "1m", "--reason", "incident")
     assert paused.exit_code == 0, paused.output

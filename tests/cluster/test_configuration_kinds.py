@@ -101,10 +101,12 @@ TOLERATIONS = few(
     )
 )
 SOURCES = some(
-    image=st.sampled_from(["python:3.12", "example.com/a/b@sha256:00"]),
+    image=st.sampled_from(["fetcher:1", "example.com/a/b@sha256:00", None]),
+    endpoint=st.sampled_from(["https://hub.example.com", None]),
+    hosts=few(st.sampled_from(["models.example.com", "models.example.com:8443"])),
     credentialsSecret=st.sampled_from(["model-keys", None]),
     credentialsKey=st.sampled_from(["key.json"]),
-    env=st.dictionaries(st.sampled_from(["HF_ENDPOINT", "HTTPS_PROXY"]), WORDS, max_size=2),
+    env=st.dictionaries(st.sampled_from(["AWS_REGION", "HTTPS_PROXY"]), WORDS, max_size=2),
 )
 RULES = some(
     **{
@@ -193,7 +195,9 @@ DOCUMENTS = st.sampled_from(list(SPECS)).flatmap(
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    max_examples=3 * settings().max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 @given(DOCUMENTS.filter(lambda document: not read(document).problems))
 def test_whatever_we_take_the_schema_takes_and_keeps(client: Client, document: JSON) -> None:

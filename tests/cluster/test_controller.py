@@ -65,7 +65,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
         )
     )
 
-    assert eventually(lambda: not team.row().entries)
+    assert eventually(lambda: not team.row().reservations)
     assert gpus(team) == 2
 
 
@@ -78,8 +78,8 @@ def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, run
         )
     )
 
-    assert len(team.row().entries) == 1
-    assert eventually(lambda: not team.row().entries, seconds=6)
+    assert len(team.row().reservations) == 1
+    assert eventually(lambda: not team.row().reservations, seconds=6)
     assert gpus(team) == 0
 
 

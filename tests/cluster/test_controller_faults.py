@@ -97,9 +97,9 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
             proxy.fall_silent()
             lifted = {"spec": {"schedulingGates": None, "nodeSelector": {"accelerator": "nvidia-a100"}}}
             assert plane.client().patch(team.path("pods", "gated"), lifted)[0] == 200
-            assert len(team.row().entries) == 1
+            assert len(team.row().reservations) == 1
 
-            assert eventually(lambda: not team.row().entries, seconds=40)
+            assert eventually(lambda: not team.row().reservations, seconds=40)
             assert (team.used() or {})[family] == 2
             assert running.metrics.expired.labels(team.name)._value.get() == 0
 
@@ -163,7 +163,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(1)}, catalogue))
         with Running(plane, lease="second"):
             assert uses(team, 3)
-            assert uid not in team.row().entries
+            assert uid not in team.row().reservations
         with every_use(plane, team) as uses_written:
             os.kill(first.pid, signal.SIGCONT)
             released.set()
@@ -176,6 +176,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
     plane.processes.kill(first.name)
 
 
+@pytest.mark.slow  # 15 s until a Lease has run out
 def test_a_killed_leader_is_followed_by_another(plane: ControlPlane) -> None:
     team = Namespace(plane)
     killed = Command(plane, f"killed-{team.name}", "--lease", "killed")

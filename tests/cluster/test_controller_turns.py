@@ -77,7 +77,7 @@ def test_another_unpinned_counts_everything_anew_and_waits_for_what_is_in_flight
         assert _verdict(ledger, ReservationRequest.creation("next", card, after)) is Reason.OTHER_CATALOGUE
 
         assert eventually(lambda: (team.used() or {}).get("classes/nvidia-t4") == 2)
-        assert "in-flight" in team.row().entries
+        assert "in-flight" in team.row().reservations
         assert (
             _verdict(team.row(), ReservationRequest.creation("next", card, before)) is Reason.OTHER_CATALOGUE
         )
@@ -85,7 +85,7 @@ def test_another_unpinned_counts_everything_anew_and_waits_for_what_is_in_flight
             _verdict(team.row(), ReservationRequest.creation("next", card, after)) is Reason.OTHER_CATALOGUE
         )
         assert eventually(lambda: team.row().class_catalogue == after)
-        assert not team.row().entries
+        assert not team.row().reservations
         assert _verdict(team.row(), ReservationRequest.creation("next", card, after)) is Reason.RESERVED
 
 

@@ -3,21 +3,18 @@
 import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
-import threading
-import time
-from base64 import b64encode
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.controlplane import Authority, Client, ControlPlane, ControlPlaneFailed, create_gpu_node
+from tests.cluster.controllers import eventually
+from tests.controlplane import Client, ControlPlane, ControlPlaneFailed, create_gpu_node
+from tests.controlplane.fake_webhook import Call, FakeWebhook, Reply
 
 ROOT = Path(__file__).parents[2]
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -27,14 +24,6 @@ GPU_POD = {
     "containers": [{"name": "train", "image": "trainer", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
 }
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-def eventually(check: Callable[[], Any], *, seconds: float = 15) -> Any:
-    """Return what `check` returns as soon as it is truthy, else its last answer."""
-    deadline = time.monotonic() + seconds
-    while not (answer := check()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return answer
 
 
 def alive(pid: int) -> bool:
@@ -89,78 +78,29 @@ def test_rbac(plane: ControlPlane) -> None:
     stranger.close()
 
 
-class Refuser(BaseHTTPRequestHandler):
-    """Denies every review, and says in which TLS name and path it was called."""
-
-    def do_POST(self) -> None:
-        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        message = f"refused by {self.headers['Host']}{self.path}"
-        response = {"uid": review["request"]["uid"], "allowed": False, "status": {"message": message}}
-        body = json.dumps(
-            {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}
-        ).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it
-        pass
+def refuse(call: Call) -> Reply:
+    return Reply({"allowed": False, "status": {"message": f"refused by {call.host}{call.path}"}})
 
 
-@pytest.fixture
-def refuser(plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Authority, int]]:
-    authority = Authority("webhook test")
-    pem = tmp_path / "tls.pem"
-    pem.write_bytes(authority.issue(names=["refuser.default.svc"]))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pem)
-    with ThreadingHTTPServer((plane.service_address(10), 0), Refuser) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield authority, server.server_port
-        server.shutdown()
-        thread.join()
-
-
-def test_webhook_is_called_through_its_service(plane: ControlPlane, refuser: tuple[Authority, int]) -> None:
-    authority, port = refuser
-    service = {
-        "metadata": {"name": "refuser"},
-        "spec": {"clusterIP": plane.service_address(10), "ports": [{"port": port}]},
-    }
-    webhook = {
-        "name": "refuser.example.com",
-        "clientConfig": {
-            "service": {"namespace": "default", "name": "refuser", "path": "/validate", "port": port},
-            "caBundle": b64encode(authority.certificate).decode(),
-        },
-        "rules": [
-            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
-        ],
-        "objectSelector": {"matchLabels": {"test": "refuser"}},
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-    }
-    configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+def test_webhook_is_called_through_its_service(plane: ControlPlane) -> None:
     config_map = {"metadata": {"name": "any", "labels": {"test": "refuser"}}}
     client = plane.client()
 
-    assert client.post("/api/v1/namespaces/default/services", service)[0] == 201
-    assert client.post(configurations, {"metadata": {"name": "refuser"}, "webhooks": [webhook]})[0] == 201
-    try:
-        message = eventually(
-            lambda: client.post(CONFIG_MAPS, config_map, {"dryRun": "All"})[1].get("message")
+    with FakeWebhook(plane, "refuser", refuse, host=10) as refuser:
+        entry = refuser.entry(
+            "refuser.example.com",
+            "configmaps",
+            path="/validate",
+            objectSelector={"matchLabels": {"test": "refuser"}},
         )
-    finally:
-        client.delete(f"{configurations}/refuser")
-        client.delete("/api/v1/namespaces/default/services/refuser")
+        with refuser.registered("validating", "refuser", entry):
+            message = eventually(
+                lambda: client.post(CONFIG_MAPS, config_map, {"dryRun": "All"})[1].get("message")
+            )
 
     assert message == (
         'admission webhook "refuser.example.com" denied the request: '
-        f"refused by refuser.default.svc:{port}/validate?timeout=10s"
+        "refused by refuser.default.svc:443/validate?timeout=10s"
     )
 
 

@@ -24,6 +24,10 @@ spec:
 NAMESPACE = "agents"
 NODES = ("agent-node-0", "agent-node-1")
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+RESERVED = {"key": "agents", "value": "only", "effect": "NoSchedule"}
+"""Keeps the nodes free of pods that other tests have left pending: without a kubelet their GPUs would stay taken."""
+BOUND_WITHIN = 30.0
+"""Seconds; one on an idle machine."""
 PIN = {"accelerator": "nvidia-a100-80gb"}
 MIRROR = "kubernetes.io/config.mirror"
 
@@ -33,7 +37,10 @@ DAEMONSET: JSON = {
     "metadata": {"name": "monitor", "namespace": NAMESPACE},
     "spec": {
         "selector": {"matchLabels": {"app": "monitor"}},
-        "template": {"metadata": {"labels": {"app": "monitor"}}, "spec": {"containers": [gpu_container()]}},
+        "template": {
+            "metadata": {"labels": {"app": "monitor"}},
+            "spec": {"containers": [gpu_container()], "tolerations": [{"operator": "Equal", **RESERVED}]},
+        },
     },
 }
 
@@ -62,9 +69,9 @@ def webhook(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
     full_plane.kubectl("create", "namespace", NAMESPACE)
     full_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(KUBELETS_MAY))
     for name in NODES:
-        # Of another class than the policy's default: a pod that is pinned runs on neither. And without a taint: for a node
-        # that its template does not tolerate, the DaemonSet controller makes no pod that we could add a toleration to.
-        create_gpu_node(full_plane.client(), name, labels={"accelerator": "nvidia-t4"})
+        # Of another class than the policy's default: a pod that is pinned runs on neither. And without the GPU taint: for a
+        # node that its template does not tolerate, the DaemonSet controller makes no pod that we could add a toleration to.
+        create_gpu_node(full_plane.client(), name, labels={"accelerator": "nvidia-t4"}, taints=[RESERVED])
     with Webhook(full_plane, config=config) as running:
         running.register()
         yield running
@@ -88,7 +95,7 @@ def mirror_pod(name: str, node: str) -> JSON:
 def bound_pods(plane: ControlPlane) -> list[JSON]:
     """Return the pods of the DaemonSet once each node has one."""
     client = plane.client()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + BOUND_WITHIN
     while True:
         _, answer = client.get(f"/api/v1/namespaces/{NAMESPACE}/pods", {"labelSelector": "app=monitor"})
         pods: list[JSON] = answer["items"]

@@ -1,7 +1,6 @@
 """What `gpu-admission export` writes, on a real API server without our webhook: the rules hold all the same."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,9 +14,7 @@ from tests.cluster.exported import (
     RESTRICTED,
     TEAM,
     WARNED,
-    configuration,
     create,
-    installed,
     mutations,
 )
 from tests.controlplane import ControlPlane, minor_version
@@ -29,9 +26,8 @@ ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 
 
 @pytest.fixture(scope="module")
-def plane(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with installed(full_plane, configuration(tmp_path_factory.mktemp("config"))):
-        yield full_plane
+def plane(exported: ControlPlane) -> ControlPlane:
+    return exported
 
 
 @pytest.fixture

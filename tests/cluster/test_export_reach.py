@@ -13,11 +13,9 @@ from tests.cluster.exported import (
     POLICY,
     TEAM,
     WARNED,
-    configuration,
     create,
     create_job,
     deployment,
-    installed,
     mutations,
 )
 from tests.controlplane import ControlPlane
@@ -29,9 +27,8 @@ ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 
 
 @pytest.fixture(scope="module")
-def plane(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with installed(full_plane, configuration(tmp_path_factory.mktemp("config"))):
-        yield full_plane
+def plane(exported: ControlPlane) -> ControlPlane:
+    return exported
 
 
 @pytest.fixture

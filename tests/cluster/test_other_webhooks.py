@@ -39,11 +39,9 @@ def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
 def other(
     plane: ControlPlane,
     webhook: Webhook,  # noqa: ARG001  it has to be registered first
-    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[OtherWebhook]:
-    other = OtherWebhook(plane, tmp_path_factory.mktemp("other"), NAMESPACE)
-    yield other
-    other.close()
+    with OtherWebhook(plane, NAMESPACE) as other:
+        yield other
 
 
 def adds(added: JSON) -> Change:
@@ -81,7 +79,7 @@ WRONG = [
 def test_a_wrong_container_added_to_a_gpu_pod_is_refused_when_we_are_asked_again(
     plane: ControlPlane, other: OtherWebhook, added: JSON, told: list[str]
 ) -> None:
-    with other.registered(adds(added)):
+    with other.in_force(adds(added)):
         accepted, said = creating(plane, "injected", gpu_container())
 
     assert not accepted
@@ -94,7 +92,7 @@ def test_a_wrong_container_added_to_a_pod_that_we_never_mutated_is_refused_by_va
     plane: ControlPlane, other: OtherWebhook, added: JSON, told: list[str]
 ) -> None:
     # Without a GPU it did not concern us, so there is no second call to /mutate either.
-    with other.registered(adds(added)):
+    with other.in_force(adds(added)):
         accepted, said = creating(plane, "injected", container())
 
     assert not accepted
@@ -105,7 +103,7 @@ def test_a_wrong_container_added_to_a_pod_that_we_never_mutated_is_refused_by_va
 def test_a_sound_container_added_to_a_pod_that_we_never_mutated_is_told_what_it_lacks(
     plane: ControlPlane, other: OtherWebhook
 ) -> None:
-    with other.registered(adds(gpu_container("1", "helper"))):
+    with other.in_force(adds(gpu_container("1", "helper"))):
         accepted, said = creating(plane, "late", container())
 
     assert accepted, said
@@ -114,7 +112,7 @@ def test_a_sound_container_added_to_a_pod_that_we_never_mutated_is_told_what_it_
 
 
 def test_both_converge(plane: ControlPlane, webhook: Webhook, other: OtherWebhook) -> None:
-    with other.registered(adds(gpu_container("1", "helper")), reinvocation="IfNeeded"):
+    with other.in_force(adds(gpu_container("1", "helper")), reinvocation="IfNeeded"):
         accepted, said = creating(plane, "both", gpu_container("1", "train"))
 
     assert accepted, said
@@ -133,7 +131,7 @@ def test_both_converge(plane: ControlPlane, webhook: Webhook, other: OtherWebhoo
 def test_what_is_stripped_once_is_added_again(
     plane: ControlPlane, webhook: Webhook, other: OtherWebhook
 ) -> None:
-    with other.registered(strips):
+    with other.in_force(strips):
         accepted, said = creating(plane, "stripped-once", gpu_container())
 
     assert accepted, said
@@ -149,7 +147,7 @@ def test_what_is_stripped_once_is_added_again(
 def test_what_is_stripped_every_time_does_not_loop_and_is_told(
     plane: ControlPlane, webhook: Webhook, other: OtherWebhook
 ) -> None:
-    with other.registered(strips, reinvocation="IfNeeded"):
+    with other.in_force(strips, reinvocation="IfNeeded"):
         accepted, said = creating(plane, "stripped", gpu_container())
 
     assert accepted, said

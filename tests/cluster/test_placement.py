@@ -108,7 +108,7 @@ def test_its_pods_get_everything_and_are_bound_to_the_matching_node(plane: Contr
         (server,) = spec["containers"]
         assert server["readinessProbe"]["initialDelaySeconds"] == 72  # 60 s and 20 % of it
         (fetcher,) = spec["initContainers"]
-        assert {"name": "MODEL_SOURCE", "value": "s3://models/llama-3"} in fetcher["env"]
+        assert fetcher["args"][0] == "s3://models/llama-3"
         cache = next(
             mount for mount in fetcher["volumeMounts"] if not mount["mountPath"].startswith("/var/run")
         )

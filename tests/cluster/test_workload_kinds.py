@@ -208,7 +208,7 @@ def test_its_author_is_told_where_it_is_wrong(
     accepted, said = apply(plane, custom(api_version, kind, "wrong", spec))
 
     assert accepted, said
-    assert f"Warning: its pods would be refused: {path}" in said
+    assert f"Warning: its pods would be denied: {path}" in said
     assert '= "500m"' in said
     resource = f"{kind.lower()}s.{api_version.partition('/')[0]}"
     stored = yaml.safe_load(plane.kubectl("get", resource, "wrong", "-n", "kinds", "-o", "yaml").stdout)
@@ -263,4 +263,4 @@ def test_a_kind_that_is_installed_later_is_looked_at_from_then_on(plane: Control
     accepted, said = apply(plane, custom("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "late", spec))
 
     assert accepted, said
-    assert f"its pods would be refused: spec.leaderWorkerTemplate.workerTemplate.{WRONG}" in said
+    assert f"its pods would be denied: spec.leaderWorkerTemplate.workerTemplate.{WRONG}" in said

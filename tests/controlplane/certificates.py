@@ -17,8 +17,8 @@ import psutil
 import yaml
 from cryptography import x509
 
-from certs.rotation import State
-from certs.secret import ROTATE, Content, decode
+from certs.rotation import RotationState
+from certs.secret import ROTATE, SecretContent, decode
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.replicas import FORWARDER
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, ROOT, manifests
@@ -140,7 +140,7 @@ class Installation:
         plane: ControlPlane,
         *,
         servers: int = 3,
-        keepers: int = 2,
+        reconcilers: int = 2,
         host: int = 10,
         propagation: float = 2.0,
         retirement: float = 6.0,
@@ -150,9 +150,9 @@ class Installation:
         self.address = plane.service_address(host)
         self.host = f"gpu-admission.{NAMESPACE}.svc"
         self.servers = [Server(plane, host + number) for number in range(1, servers + 1)]
-        self.keepers = [
+        self.reconcilers = [
             CertificateReconciler(plane, number, propagation=propagation, retirement=retirement)
-            for number in range(1, keepers + 1)
+            for number in range(1, reconcilers + 1)
         ]
 
     def __enter__(self) -> Self:
@@ -165,9 +165,9 @@ class Installation:
         for server in self.servers:
             if server.name in running:
                 server.kill()
-        for keeper in self.keepers:
-            if keeper.name in running:
-                keeper.terminate()  # in order: a killed one would leave its lease to the next test
+        for reconciler in self.reconcilers:
+            if reconciler.name in running:
+                reconciler.terminate()  # in order: a killed one would leave its lease to the next test
         if SERVICE in running:
             self.plane.processes.kill(SERVICE)
         for kind_name in CONFIGURATIONS:
@@ -185,7 +185,7 @@ class Installation:
 
     def start(self) -> None:
         """Start all processes at once, without waiting for any."""
-        for process in [*self.servers, *self.keepers]:
+        for process in [*self.servers, *self.reconcilers]:
             process.start()
         backends = [f"{server.address}:443" for server in self.servers]
         command: list[str | Path] = [sys.executable, "-I", FORWARDER, f"{self.address}:443", *backends]
@@ -197,17 +197,17 @@ class Installation:
     def ready(self) -> bool:
         return all(server.ready() for server in self.servers)
 
-    def state(self) -> State:
+    def state(self) -> RotationState:
         """Return what the Secret holds. DamagedError: that is nothing."""
         _, body = self.client.get(SECRET_PATH)
-        return decode(Content(self.secret(), body.get("metadata", {}).get("annotations") or {}))
+        return decode(SecretContent(self.secret(), body.get("metadata", {}).get("annotations") or {}))
 
     def ask(self, rotation: str) -> None:
         status, answer = self.client.patch(SECRET_PATH, {"metadata": {"annotations": {ROTATE: rotation}}})
         assert status == 200, answer
 
     def logs(self) -> str:
-        return "\n".join(f"== {each.name}\n{each.log()}" for each in [*self.keepers, *self.servers])
+        return "\n".join(f"== {each.name}\n{each.log()}" for each in [*self.reconcilers, *self.servers])
 
     def secret(self) -> dict[str, bytes]:
         """Return the data of the Secret; nothing if there is none."""

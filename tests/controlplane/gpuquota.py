@@ -17,7 +17,7 @@ from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, quota_path
-from webhook.quota.store import Conflict
+from webhook.quota.store import LedgerConflict
 
 CRD = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds" / "gpuquotas.yaml"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -102,7 +102,7 @@ class Namespace:
     def row(self) -> QuotaLedger:
         versioned = self.store.read(self.name, 10)
         assert versioned is not None
-        return versioned.row
+        return versioned.ledger
 
     def used(self) -> Vector | None:
         return self.row().used
@@ -112,12 +112,12 @@ class Namespace:
         while True:
             before = self.store.read(self.name, 10)
             assert before is not None
-            decided = decide(before.row, reservations)
-            if decided.row is before.row:
+            decided = decide(before.ledger, reservations)
+            if decided.ledger is before.ledger:
                 return
             try:
-                self.store.swap(self.name, before, decided.row, 10)
-            except Conflict:
+                self.store.compare_and_swap(self.name, before, decided.ledger, 10)
+            except LedgerConflict:
                 continue
             return
 

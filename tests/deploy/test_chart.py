@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from policies.registry import RULES
+from policies.rule import FETCHER_IMAGE
 from tests.controlplane import helm
 from tests.deploy.manifests import CHART, ROOT, STATIC, main, static, template
 from webhook.commands.controller import controller
@@ -70,6 +71,7 @@ def test_manifests_that_are_out_of_date_fail_the_check(
         pytest.param("webhooks.failurePolicy=Maybe", "'Fail', 'Ignore'", id="not-a-choice"),
         pytest.param("webhooks.excludedNamespaces={Team_A}", "does not match pattern", id="not-a-namespace"),
         pytest.param("image.digest=latest", "does not match pattern", id="not-a-digest"),
+        pytest.param("fetcher.image.name=f", "additional properties 'name' not allowed", id="not-an-image"),
         pytest.param("webhook.resources.limit.cpu=1", "additional properties 'limit'", id="not-resources"),
         pytest.param("policies[0].name=default", "missing property 'spec'", id="policy-without-spec"),
         pytest.param(
@@ -230,9 +232,36 @@ def webhooks(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        pytest.param("", FETCHER_IMAGE, id="default"),
+        pytest.param(
+            "image.repository=r.example/gpu-admission",
+            "r.example/gpu-admission-fetcher:0.1.0",
+            id="beside-the-webhooks",
+        ),
+        pytest.param(
+            "fetcher.image.repository=r.example/f,fetcher.image.tag=v2", "r.example/f:v2", id="one-of-its-own"
+        ),
+        pytest.param(
+            f"fetcher.image.digest=sha256:{0:064}", f"gpu-admission-fetcher@sha256:{0:064}", id="digest"
+        ),
+    ],
+)
+def test_which_fetcher_the_webhook_injects(values: str, want: str) -> None:
+    (arguments,) = (
+        deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+        for deployment in of_kind("Deployment", rendered("--set", values))
+        if deployment["metadata"]["name"] == "gpu-admission-webhook"
+    )
+
+    assert f"--fetcher-image={want}" in arguments
+
+
 def test_the_image_has_the_version_of_the_project() -> None:
     project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert project is not None
-    assert chart["version"] == chart["appVersion"] == project[1]
+    assert chart["version"] == chart["appVersion"] == project[1] == FETCHER_IMAGE.partition(":")[2]

@@ -1,7 +1,7 @@
-"""The image, as far as that goes without a container engine: what the Dockerfile builds runs as its pod runs it.
+"""The images, as far as that goes without a container engine: what the Dockerfile builds runs as its pods run it.
 
-The instructions of its first stage are carried out here, in a fresh virtual environment; the result is started with a read-only
-root, as a user with no rights, no shell and no Python packages but its own.
+The instructions of its build stages are carried out here, in a fresh virtual environment; the results are started with a
+read-only root, as a user with no rights, no shell and no Python packages but their own.
 """
 
 import os
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import urllib3
 import yaml
 
 from tests.deploy.manifests import ROOT, STATIC
+from tests.webhook.tools.fetch.servers import GSHandler, Handler, HubHandler, S3Handler, Store, serving
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 USER = 65532
@@ -42,41 +44,65 @@ exec "$@"
 """
 
 
-def stage(number: int) -> list[tuple[str, str]]:
-    """Return the instructions of a stage of the Dockerfile, each with what it says."""
+def stage(name: str) -> list[tuple[str, str]]:
+    """Return the instructions of a stage of the Dockerfile, each with what it says; the last stage has no name."""
     text = DOCKERFILE.read_text().replace("\\\n", " ")
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
     starts = [index for index, (word, *_) in enumerate(lines) if word == "FROM"] + [len(lines)]
-    return [(word, rest) for word, rest in lines[starts[number] + 1 : starts[number + 1]]]
+    stages = {lines[start][1].partition(" AS ")[2]: lines[start + 1 : end] for start, end in pairwise(starts)}
+    return [(word, rest) for word, rest in stages[name]]
+
+
+class Builder:
+    """Carries out build stages one after the other, as layers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self._venv = folder / "source", folder / "venv"
+        self.source.mkdir()
+        subprocess.run([sys.executable, "-m", "venv", self._venv], check=True)
+
+    def carry_out(self, name: str, app: Path) -> None:
+        path = f"{self._venv / 'bin'}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        for word, rest in stage(name):
+            if word == "COPY":
+                *sources, destination = rest.split()
+                copy(self.source, [ROOT / each for each in sources], self.source / destination)
+            elif word == "RUN":
+                done = subprocess.run(
+                    ["sh", "-ec", rest.replace("/app", str(app))],
+                    cwd=self.source,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                if done.returncode and OFFLINE.search(done.stderr):
+                    pytest.skip("no package index can be reached")
+                assert done.returncode == 0, f"{rest}\n{done.stderr}"
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what the first stage puts into /app."""
-    folder = tmp_path_factory.mktemp("image")
-    source, target = folder / "source", folder / "app"
-    source.mkdir()
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    path = f"{folder / 'venv' / 'bin'}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    for word, rest in stage(0):
-        if word == "COPY":
-            *sources, destination = rest.split()
-            copy(source, [ROOT / name for name in sources], source / destination)
-        elif word == "RUN":
-            command = rest.replace("/app", str(target))
-            done = subprocess.run(
-                ["sh", "-ec", command],
-                cwd=source,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode and OFFLINE.search(done.stderr):
-                pytest.skip("no package index can be reached")
-            assert done.returncode == 0, f"{rest}\n{done.stderr}"
-    return target
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    made = Builder(tmp_path_factory.mktemp("image"))
+    made.carry_out("source", made.source)
+    return made
+
+
+@pytest.fixture(scope="module")
+def app(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what both commands' image has in /app."""
+    app = tmp_path_factory.mktemp("app") / "app"
+    builder.carry_out("build", app)
+    return app
+
+
+@pytest.fixture(scope="module")
+def fetcher_app(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what the fetcher's image has in /app."""
+    app = tmp_path_factory.mktemp("fetcher-app") / "app"
+    builder.carry_out("build-fetcher", app)
+    return app
 
 
 def copy(source: Path, paths: list[Path], destination: Path) -> None:
@@ -95,16 +121,29 @@ def admitted(path: Path) -> bool:
     )
 
 
+def packages(app: Path) -> set[str]:
+    return {path.name.partition("-")[0].lower() for path in app.glob("*.dist-info")}
+
+
+def locked(constraints: str) -> set[str]:
+    found = re.findall(r"^([a-z0-9-]+)==", (ROOT / constraints).read_text(), re.MULTILINE)
+    return {name.replace("-", "_") for name in found} | {"gpu_admission"}
+
+
 @pytest.mark.slow
 def test_holds_what_runs_and_nothing_else(app: Path) -> None:
-    packages = {path.name.partition("-")[0].lower() for path in app.glob("*.dist-info")}
-    locked = re.findall(r"^([a-z0-9-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-
-    assert packages <= {name.replace("-", "_") for name in locked} | {"gpu_admission"}
-    assert {"gpu_admission", "gunicorn", "flask", "cryptography"} <= packages
+    assert packages(app) <= locked("constraints.txt")
+    assert {"gpu_admission", "gunicorn", "flask", "cryptography"} <= packages(app)
     for room in ("webhook", "policies", "certs"):
         ours = {path.relative_to(ROOT) for path in (ROOT / room).rglob("*") if wanted(path)}
         assert ours == {path.relative_to(app) for path in (app / room).rglob("*") if wanted(path)}
+
+
+@pytest.mark.slow
+def test_the_fetcher_holds_the_clients_and_nothing_of_the_webhook(fetcher_app: Path) -> None:
+    assert packages(fetcher_app) <= locked("deploy/constraints-fetcher.txt")
+    assert {"gpu_admission", "boto3", "google_cloud_storage", "huggingface_hub"} <= packages(fetcher_app)
+    assert not {"flask", "gunicorn", "kubernetes"} & packages(fetcher_app)
 
 
 def wanted(path: Path) -> bool:
@@ -114,6 +153,16 @@ def wanted(path: Path) -> bool:
 @pytest.fixture
 def confined(app: Path) -> list[str]:
     """Return what a command must follow to run as in a pod of the chart."""
+    return [*as_in_a_pod(app), *PYTHON, "PYTHONPATH=/srv/app", INTERPRETER, "-S", "-s"]
+
+
+# The environment of the image; LD_LIBRARY_PATH is for an interpreter that was moved.
+PYTHON = ["env", "-i", "LD_LIBRARY_PATH=/srv/python/lib"]
+# Without -S and -s this machine's packages would help out.
+INTERPRETER = f"/srv/python/bin/python3.{sys.version_info.minor}"
+
+
+def as_in_a_pod(app: Path) -> list[str]:
     root = os.geteuid() == 0
     # Who is not root already needs no other user, but a namespace in which mounting is allowed.
     isolate = ["unshare", "--mount"] if root else ["unshare", "--user", "--map-root-user", "--mount"]
@@ -121,18 +170,51 @@ def confined(app: Path) -> list[str]:
         pytest.skip("no mount namespace of our own can be had here")
     rights = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
     rights += [f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if root else []
-    library = "LD_LIBRARY_PATH=/srv/python/lib"  # an interpreter that was moved
-    # The environment of the image; without -S and -s this machine's packages would help out.
-    python = [
-        "env",
-        "-i",
-        library,
-        "PYTHONPATH=/srv/app",
-        f"/srv/python/bin/python3.{sys.version_info.minor}",
-        "-S",
-        "-s",
-    ]
-    return [*isolate, "sh", "-c", CONFINED, "sh", str(app), sys.base_prefix, *rights, *python]
+    return [*isolate, "sh", "-c", CONFINED, "sh", str(app), sys.base_prefix, *rights]
+
+
+MODEL = {"config.json": b"{}", "weights.safetensors": b"0123456789" * 100_000}
+AWS = ("AWS_ACCESS_KEY_ID=AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY=t0pS3cretKey", "AWS_REGION=eu-west-1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("uri", "handler", "prefix", "environment"),
+    [
+        pytest.param("s3://models/llama", S3Handler, "models/llama/", AWS, id="s3"),
+        pytest.param("gs://models/llama", GSHandler, "models/llama/", ("NO_GCE_CHECK=true",), id="gs"),
+        pytest.param("hf://meta/llama", HubHandler, "", ("HF_TOKEN=hf_t0pS3cretKey",), id="hub"),
+    ],
+)
+def test_the_fetcher_fetches_with_nothing_but_itself(
+    fetcher_app: Path, uri: str, handler: type[Handler], prefix: str, environment: tuple[str, ...]
+) -> None:
+    """Run as its init container runs it: no root, a read-only root file system, the whole program from /app."""
+    store = Store({prefix + name: body for name, body in MODEL.items()})
+    with serving(store, handler) as url:
+        launcher = ["/srv/app/bin/gpu-admission", "fetch-model", uri, "/tmp/cache/model", f"--endpoint={url}"]  # noqa: S108 - a file system of its own
+        program = [*PYTHON, *environment, "PYTHONPATH=/nonexistent", INTERPRETER, "-I", "-S"]
+        done = subprocess.run(
+            [*as_in_a_pod(fetcher_app), *program, *launcher],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{uri}: 2 file(s), 976.6 KiB" in done.stdout
+    assert "done: /tmp/cache/model holds 976.6 KiB" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_fetchers_launcher_names_the_images_interpreter(fetcher_app: Path) -> None:
+    launcher = fetcher_app / "bin" / "gpu-admission"
+
+    assert launcher.read_text().startswith("#!/usr/local/bin/python3 -I\n")
+    assert os.access(launcher, os.X_OK)
+    assert ("COPY", "--from=build-fetcher /app /app") in stage("fetcher")
+    assert dict(stage("fetcher"))["ENV"].startswith("PATH=/app/bin:")
 
 
 @pytest.mark.slow
@@ -198,11 +280,18 @@ def lines(process: subprocess.Popen[str]) -> Iterator[str]:
     yield from process.stdout
 
 
-def test_nothing_of_the_last_stage_needs_a_shell() -> None:
-    instructions = dict(stage(1))
+@pytest.mark.parametrize(
+    ("name", "entrypoint"),
+    [
+        pytest.param("", '["python3", "-m", "webhook"]', id="both-commands"),
+        pytest.param("fetcher", '["gpu-admission", "fetch-model"]', id="fetcher"),
+    ],
+)
+def test_nothing_of_the_last_stages_needs_a_shell(name: str, entrypoint: str) -> None:
+    instructions = dict(stage(name))
 
     assert "RUN" not in instructions
-    assert instructions["ENTRYPOINT"] == '["python3", "-m", "webhook"]'
+    assert instructions["ENTRYPOINT"] == entrypoint
     assert instructions["USER"] == f"{USER}:{USER}"
 
 

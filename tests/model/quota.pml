@@ -462,7 +462,7 @@ inline print_row() {
 
 mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_ROW };
 
-/* policies/quota/ledger/decide.py: _Batch._refused, _Batch._shortfalls.
+/* policies/quota/ledger/decide.py: _Batch._without_reserving, _Batch._shortfalls.
    Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED. */
 inline decide(q, g) {
   verdict = RESERVED;
@@ -533,7 +533,7 @@ inline answers_yes(q) {
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
 
-/* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._swap */
+/* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._compare_and_swap */
 proctype Serve(byte s) {
   byte q; bool reserved;
 end:

@@ -45,7 +45,11 @@ def variants() -> Iterator[Any]:
 
 every_rule = pytest.mark.parametrize(("rule", "options"), list(variants()))
 # No deadline: the machine may be busy, and none of the laws is about time.
-generated = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+generated = settings(
+    max_examples=settings().max_examples * 3 // 10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 def options_of(rule_id: str) -> RuleOptions | None:

@@ -1,1 +1,1 @@
-"""Certificates that live in a Secret of the cluster: what `certs` decides, done through the API server."""
+"""The certificate Secret and the caBundles of a cluster: `certs` decides, this room reads and writes them."""

@@ -9,10 +9,10 @@ LEAF, CA = "leaf", "ca"
 
 
 def not_after_gauge(registry: CollectorRegistry) -> Gauge:
-    """Return the gauge that serve and controller have alike; 0 for what there is not."""
+    """Return the gauge that serve and controller share."""
     return Gauge(
         "gpu_admission_certificate_not_after_timestamp_seconds",
-        "When the certificate expires: the leaf that is served, the authority that vouches for it.",
+        "Expiry of the certificate: the leaf that is served, and the authority that issued it; 0 if there is none.",
         ["certificate"],
         registry=registry,
     )
@@ -23,41 +23,41 @@ def not_after(certificate: x509.Certificate | None) -> float:
 
 
 class CertificateReconcilerMetrics:
-    """Of the loop that keeps them."""
+    """Results of the certificate loop of the controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._not_after = not_after_gauge(registry)
-        self._step = Gauge(
-            "gpu_admission_certificate_rotation_step",
-            "Of a rotation of the authority: 0 none, 1 publishing, 2 settling, 3 retiring.",
+        self._phase = Gauge(
+            "gpu_admission_certificate_rotation_phase",
+            "Phase of the rotation of the authority: 0 none, 1 publishing, 2 propagating, 3 retiring.",
             registry=registry,
         )
         self._published = Counter(
             "gpu_admission_certificate_bundles_published",
-            "How often a caBundle was missing or wrong and was written.",
+            "Writes of caBundles that were missing or wrong.",
             ["kind"],
             registry=registry,
         )
         self._writes = Counter(
-            "gpu_admission_certificate_secret_writes", "How often the Secret was written.", registry=registry
+            "gpu_admission_certificate_secret_writes", "Writes of the Secret.", registry=registry
         )
         self.failures = Counter(
             "gpu_admission_certificate_failures",
-            "How often the Secret or a caBundle could not be looked after; the log says why.",
+            "Failed reconciliations of Secret and caBundles; the log has the reason.",
             registry=registry,
         )
-        self.well = Gauge(
-            "gpu_admission_certificate_kept",
-            "1 if the last look found or made Secret and caBundles right, 0 if it failed.",
+        self.reconciled = Gauge(
+            "gpu_admission_certificate_reconciled",
+            "1 if the last reconciliation of Secret and caBundles succeeded, else 0.",
             registry=registry,
         )
 
-    def kept(self, kept: ReconcileResult) -> None:
-        state = kept.state
+    def record(self, result: ReconcileResult) -> None:
+        state = result.state
         self._not_after.labels(LEAF).set(not_after(state.leaf.certificate if state.leaf else None))
         self._not_after.labels(CA).set(not_after(state.authority.certificate))
-        self._step.set(state.step)
-        if kept.written:
+        self._phase.set(state.phase)
+        if result.written:
             self._writes.inc()
-        for kind in kept.published:
+        for kind in result.published:
             self._published.labels(kind).inc()

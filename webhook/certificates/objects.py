@@ -1,45 +1,44 @@
-"""The Secret and the two webhook configurations, read and written through the API server.
+"""The Secret and the two webhook configurations: read, written and watched through the API server.
 
-Everything else in these objects is left as it is: the Secret is merged into, the configurations are patched at the caBundles,
-both only at the version that was read. No other configuration is ever asked for.
+Writes change nothing else in these objects, and only the version that was read: a merge patch of the Secret, a JSON patch of the
+caBundles. No other configuration is read.
 """
 
 import threading
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import msgspec
 
-from certs.reconciler import Configuration, RacedError, Stored
-from certs.secret import ANNOTATIONS, DATA_KEYS, Content
+from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
+from certs.secret import ANNOTATIONS, DATA_KEYS, SecretContent
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, MERGE_PATCH, ApiClient
 from webhook.cluster.informer import Informer, Resource, WatchTimings
+from webhook.cluster.objects import LABELS, WEBHOOK_CONFIGURATION, PartialObject, decode_metadata
 
-CONFIGURATION = "zz-gpu-admission"
 KINDS = {
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
-SECRET = "gpu-admission-certificates"  # noqa: S105 - its name
-LABELS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/part-of": "gpu-admission"}
 
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _SECONDS = 5.0
+_SELECTOR = f"metadata.name={WEBHOOK_CONFIGURATION}"
+_TIMINGS = WatchTimings(pause_most=5.0)
+"""A lost watch is resumed within seconds; there are three."""
 
 
 class SecretName(NamedTuple):
-    """Where the Secret is."""
+    """Namespace and name of the Secret."""
 
     namespace: str
     name: str
 
     @classmethod
     def of(cls, text: str, namespace: str) -> Self:
-        """Read `[NAMESPACE/]NAME`; `namespace` is for those who leave it out."""
+        """Parse `[NAMESPACE/]NAME`; `namespace` is the default."""
         before, slash, name = text.rpartition("/")
         return cls(before if slash else namespace, name)
 
@@ -57,21 +56,8 @@ class SecretName(NamedTuple):
         return f"{self.resource.path()}/{self.name}"
 
 
-def configuration_resources() -> list[Resource]:
-    return [
-        Resource(_ADMISSION, plural, field_selector=f"metadata.name={CONFIGURATION}")
-        for plural in KINDS.values()
-    ]
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Secret(msgspec.Struct):
-    metadata: _Metadata
-    data: dict[str, str] | None = None
+class _Secret(PartialObject, frozen=True):
+    data: dict[str, bytes] | None = None
 
 
 class _Service(msgspec.Struct):
@@ -81,7 +67,7 @@ class _Service(msgspec.Struct):
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
-    ca_bundle: str | None = None
+    ca_bundle: bytes = b""
     service: _Service | None = None
     url: str | None = None
 
@@ -90,13 +76,12 @@ class _Webhook(msgspec.Struct, rename="camel"):
     client_config: _ClientConfig
 
 
-class _Configuration(msgspec.Struct):
-    metadata: _Metadata
+class _Configuration(PartialObject, frozen=True):
     webhooks: list[_Webhook] | None = None
 
 
 class Target(NamedTuple):
-    """Where API servers call: the host name that they ask for, and the Service behind it, if there is one."""
+    """The host name that API servers call, and the Service behind it, if there is one."""
 
     host: str
     service: str = ""
@@ -105,9 +90,9 @@ class Target(NamedTuple):
 
 
 class ConfigurationSeen(NamedTuple):
-    """A configuration as it was read, and where its webhooks are."""
+    """A configuration as it was read, and the targets of its webhooks."""
 
-    configuration: Configuration
+    configuration: WebhookConfiguration
     targets: tuple[Target, ...]
 
 
@@ -116,26 +101,26 @@ _CONFIGURATION = msgspec.json.Decoder(_Configuration)
 
 
 class ClusterSecret:
-    """The Secret. Raises `errors.ApiError` for what is no race."""
+    """The Secret. Raises `errors.ApiError` for everything but a race."""
 
     def __init__(self, api: ApiClient, name: SecretName) -> None:
         self._api = api
         self.name = name
 
-    def read(self) -> Stored | None:
+    def read(self) -> StoredSecret | None:
         try:
             secret = _SECRET.decode(self._api.get(self.name.path, timeout=_SECONDS))
         except errors.NotFound:
             return None
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the Secret {self.name} cannot be read: {error}") from None
-        data = {key: _bytes(text) for key, text in (secret.data or {}).items() if key in DATA_KEYS}
+        data = {key: value for key, value in (secret.data or {}).items() if key in DATA_KEYS}
         annotations = {
             key: text for key, text in (secret.metadata.annotations or {}).items() if key in ANNOTATIONS
         }
-        return Stored(secret.metadata.resource_version, Content(data, annotations))
+        return StoredSecret(secret.metadata.resource_version, SecretContent(data, annotations))
 
-    def create(self, content: Content) -> None:
+    def create(self, content: SecretContent) -> None:
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -146,20 +131,20 @@ class ClusterSecret:
                 "labels": LABELS,
                 "annotations": dict(content.annotations),
             },
-            "data": {key: _text(value) for key, value in content.data.items()},
+            "data": dict(content.data),
         }
         try:
             self._api.post(self.name.resource.path(), msgspec.json.encode(body), timeout=_SECONDS)
         except errors.AlreadyExists as error:
             raise RacedError(str(error)) from None
 
-    def replace(self, stored: Stored, content: Content) -> None:
-        data = {key: _text(content.data[key]) if key in content.data else None for key in DATA_KEYS}
+    def replace(self, stored: StoredSecret, content: SecretContent) -> None:
+        data = {key: content.data.get(key) for key in DATA_KEYS}
         self._merge(
             stored.version, {"data": data}, {key: content.annotations.get(key) for key in ANNOTATIONS}
         )
 
-    def annotate(self, stored: Stored, annotations: dict[str, str]) -> None:
+    def annotate(self, stored: StoredSecret, annotations: dict[str, str]) -> None:
         """Change these annotations only."""
         self._merge(stored.version, {}, annotations)
 
@@ -174,12 +159,12 @@ class ClusterSecret:
 
 
 class ClusterConfigurations:
-    """Both configurations named `zz-gpu-admission`. Raises `errors.ApiError` for what is no race."""
+    """Both configurations named `zz-gpu-admission`. Raises `errors.ApiError` for everything but a race."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    def read(self) -> list[Configuration]:
+    def read(self) -> list[WebhookConfiguration]:
         return [seen.configuration for seen in self.seen()]
 
     def seen(self) -> list[ConfigurationSeen]:
@@ -192,19 +177,19 @@ class ClusterConfigurations:
         except errors.NotFound:
             return None
         except msgspec.MsgspecError as error:
-            raise errors.ApiError(f"the {kind} {CONFIGURATION} cannot be read: {error}") from None
+            raise errors.ApiError(f"the {kind} {WEBHOOK_CONFIGURATION} cannot be read: {error}") from None
         clients = [webhook.client_config for webhook in read.webhooks or ()]
-        bundles = tuple(_bytes(client.ca_bundle or "") for client in clients)
+        bundles = tuple(client.ca_bundle for client in clients)
         targets = tuple(dict.fromkeys(_target(client) for client in clients))
-        return ConfigurationSeen(Configuration(kind, read.metadata.resource_version, bundles), targets)
+        return ConfigurationSeen(WebhookConfiguration(kind, read.metadata.resource_version, bundles), targets)
 
-    def publish(self, configuration: Configuration, bundle: bytes) -> None:
-        # The version in the patch makes a change by somebody else in between a conflict: indices stay true.
+    def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
+        # The version in the patch makes a change in between a conflict, so that the indices are right.
         operations: list[dict[str, Any]] = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.version}
         ]
         operations += [
-            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": _text(bundle)}
+            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
             for index, present in enumerate(configuration.bundles)
             if present != bundle
         ]
@@ -215,13 +200,54 @@ class ClusterConfigurations:
             raise RacedError(str(error)) from None
 
 
+class _ObjectVersion(msgspec.Struct, frozen=True):
+    uid: str
+    namespace: str
+    resource_version: str
+
+
+def _object_version(raw: msgspec.Raw) -> _ObjectVersion:
+    metadata = decode_metadata(raw)
+    return _ObjectVersion(metadata.uid, metadata.namespace, metadata.resource_version)
+
+
+class ChangeSignal:
+    """Watches the Secret and both configurations; `wait` returns after a change, after its timeout, or to stop."""
+
+    def __init__(self, api: ApiClient, secret: SecretName) -> None:
+        self._changed = threading.Event()
+        resources = [
+            secret.resource,
+            *(Resource(_ADMISSION, plural, field_selector=_SELECTOR) for plural in KINDS.values()),
+        ]
+        self._informers = [
+            Informer(
+                api, each, _object_version, lambda _before, _after: self._changed.set(), timings=_TIMINGS
+            )
+            for each in resources
+        ]
+
+    def start(self, stopping: threading.Event) -> None:
+        for informer in self._informers:
+            informer.start(stopping)
+        threading.Thread(target=self._stop, args=(stopping,), name="change signal", daemon=True).start()
+
+    def wait(self, seconds: float) -> None:
+        self._changed.wait(seconds)
+        self._changed.clear()
+
+    def _stop(self, stopping: threading.Event) -> None:
+        stopping.wait()
+        self._changed.set()
+
+
 def hosts(seen: Iterable[ConfigurationSeen]) -> tuple[str, ...]:
-    """Return the names that API servers ask for."""
+    """Return the host names that API servers call."""
     return tuple(dict.fromkeys(target.host for each in seen for target in each.targets))
 
 
 def _path(kind: str) -> str:
-    return f"{_ADMISSION}/{KINDS[kind]}/{CONFIGURATION}"
+    return f"{_ADMISSION}/{KINDS[kind]}/{WEBHOOK_CONFIGURATION}"
 
 
 def _target(client: _ClientConfig) -> Target:
@@ -231,60 +257,3 @@ def _target(client: _ClientConfig) -> Target:
         return Target(host, service.name, service.namespace, service.port or 443)
     url = urlsplit(client.url or "")
     return Target(url.hostname or "", port=url.port or 443)
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except (Base64Error, ValueError):
-        return b""
-
-
-def _text(content: bytes) -> str:
-    return b64encode(content).decode()
-
-
-TIMINGS = WatchTimings(pause_most=5.0)
-"""A watch that was lost is taken up again within seconds; there are two or three of them."""
-
-
-class _Version(msgspec.Struct, frozen=True, rename="camel"):
-    uid: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-
-
-class _Object(msgspec.Struct):
-    metadata: _Version
-
-
-_OBJECT = msgspec.json.Decoder(_Object)
-
-
-class ChangeSignal:
-    """Watches what the resources select; `wait` returns after a change, when it is time for the next look, or to stop."""
-
-    def __init__(self, api: ApiClient, resources: Iterable[Resource]) -> None:
-        self._rung = threading.Event()
-        self._mirrors = [
-            Informer(api, each, _version, lambda _before, _after: self._rung.set(), timings=TIMINGS)
-            for each in resources
-        ]
-
-    def start(self, stopping: threading.Event) -> None:
-        for mirror in self._mirrors:
-            name = f"watch-{mirror.resource.plural}"
-            threading.Thread(target=mirror.run, args=(stopping,), name=name, daemon=True).start()
-        threading.Thread(target=self._stop, args=(stopping,), name="bell", daemon=True).start()
-
-    def wait(self, seconds: float) -> None:
-        self._rung.wait(seconds)
-        self._rung.clear()
-
-    def _stop(self, stopping: threading.Event) -> None:
-        stopping.wait()
-        self._rung.set()
-
-
-def _version(raw: msgspec.Raw) -> _Version:
-    return _OBJECT.decode(raw).metadata

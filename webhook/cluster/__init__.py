@@ -1,1 +1,1 @@
-"""The API server as seen from here: a raw JSON client, list and watch, leader election. Knows nothing of quotas."""
+"""Access to the API server: credentials, a raw JSON client, informers, leader election."""

@@ -1,7 +1,7 @@
-"""Where the API server is and who we are: what the `kubernetes` package makes of a kubeconfig or a pod's service account.
+"""Access to the API server: its address and our credentials, from a kubeconfig or a pod's service account.
 
-That package finds the server, its CA, client certificates, tokens and exec plugins, and builds the urllib3 pool with
-them; nothing else of it is used (its models cost 30 times the time of plain JSON, and drop fields that they do not know).
+The `kubernetes` package finds server, CA, client certificates, tokens and exec plugins, and builds the urllib3 pool; nothing else
+of it is used (its models take 30 times as long as plain JSON, and drop unknown fields).
 """
 
 import os
@@ -14,11 +14,11 @@ import urllib3
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 RELOAD_SECONDS = 10.0
-"""Refused credentials are loaded again at most this often: a server that refuses all of ours is not hammered."""
+"""Rejected credentials are loaded again at most this often, for a server that rejects all of them."""
 
 
 class AccessError(Exception):
-    """No usable kubeconfig and no service account; the message says what was looked for."""
+    """There is neither a usable kubeconfig nor a service account; the message names what was tried."""
 
 
 class Access:
@@ -40,7 +40,7 @@ class Access:
             self._configuration = configuration
 
     def pool(self, size: int) -> urllib3.PoolManager:
-        """Return connections that are authenticated as far as TLS goes; `size` of them are kept alive."""
+        """Return a pool of connections with the client certificate, of which `size` are kept alive."""
         from kubernetes.client.rest import RESTClientObject  # noqa: PLC0415 - see `load_access`
 
         manager: urllib3.PoolManager = RESTClientObject(self._configuration, maxsize=size).pool_manager

@@ -26,14 +26,14 @@ POOL_SIZE = 64
 PAGE = 500
 """Objects per page of a LIST, as kubectl and client-go have it: some MB of pods at once, not a hundred."""
 RESTARTS = 3
-"""How often a LIST is begun anew because its continue token expired; etcd is compacted every 5 minutes."""
+"""How often a LIST is restarted because its continue token expired; etcd is compacted every 5 minutes."""
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""What to accept where spec and status are not needed: the API server then sends metadata alone."""
+"""Accept header for metadata alone, without spec and status."""
 
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ class ApiClient:
             try:
                 listed = self._list_once(path, project, {**(query or {}), "limit": str(page)}, accept)
             except errors.Gone:
-                # The answer offers a token that goes on at a newer revision: such a list never existed.
+                # The token in the answer continues at a newer revision: such a list never existed.
                 continue
             if listed is not None:
                 return listed

@@ -1,6 +1,6 @@
-"""What can go wrong with a call to the API server, each kind a type, so that callers name what they can handle.
+"""Errors of calls to the API server, one type for each kind, so that callers name those that they handle.
 
-`of_response` turns an answer that is not a success into one of them. The message is the API server's own sentence.
+`of_response` makes one from an unsuccessful response. The message is that of the API server.
 """
 # ruff: noqa: N818  # named for the reasons of the API (NotFound, Conflict), as every Kubernetes client names them
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class ApiError(Exception):
-    """The API server refused or could not be asked. `code` is the HTTP status, 0 where there was none."""
+    """A failed call. `code` is the HTTP status, 0 if there was no response."""
 
     def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
         super().__init__(message)
@@ -19,11 +19,11 @@ class ApiError(Exception):
 
 
 class Unreachable(ApiError):
-    """No answer: connection refused, cut or timed out. A write may have happened all the same."""
+    """No response: connection refused, cut or timed out. A write may have happened nevertheless."""
 
 
 class BadRequest(ApiError):
-    """400: what was sent is malformed."""
+    """400: the request is malformed."""
 
 
 class Unauthorized(ApiError):
@@ -31,31 +31,31 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: these credentials may not do this, or admission said no."""
+    """403: RBAC or admission denied the request."""
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such API on this server."""
+    """404: the object, or the API, does not exist."""
 
 
 class Conflict(ApiError):
-    """409: the object has changed since the resourceVersion that the write was based on."""
+    """409: the object has changed since the resourceVersion in the write."""
 
 
 class AlreadyExists(ApiError):
-    """409 of a POST: there is an object of that name."""
+    """409 of a POST: an object of that name exists."""
 
 
 class Gone(ApiError):
-    """410: the resourceVersion (or the continue token) is older than what the API server remembers; list again."""
+    """410: the resourceVersion or the continue token has expired; list again."""
 
 
 class Invalid(ApiError):
-    """422: validation refused the object."""
+    """422: the object is invalid."""
 
 
 class Unavailable(ApiError):
-    """429 or 5xx: the API server is overloaded, starting, or failing; `retry_after` is its wish in seconds, or 0."""
+    """429 or 5xx: the API server is overloaded, starting, or failing; `retry_after` is its Retry-After in seconds, or 0."""
 
     def __init__(self, message: str, *, code: int = 0, reason: str = "", retry_after: int = 0) -> None:
         super().__init__(message, code=code, reason=reason)
@@ -80,7 +80,7 @@ _STATUS = msgspec.json.Decoder(_Status)
 
 
 def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
-    """Return the error that an answer of this code means; `body` is a Status where the API server made it."""
+    """Return the error for a response of this code; `body` is a Status if the API server made it."""
     try:
         status = _STATUS.decode(body)
     except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text

@@ -34,7 +34,7 @@ DELETED_SECONDS = 120.0
 
 
 class CachedObject(Protocol):
-    """What an informer keeps of an object."""
+    """The projection of an object in an informer."""
 
     @property
     def uid(self) -> str: ...
@@ -46,7 +46,7 @@ K = TypeVar("K", bound=CachedObject)
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where a collection is served: `/api/v1` and `pods`. With `metadata_only` the API server sends neither spec nor status."""
+    """A collection of the API: `/api/v1` and `pods`. With `metadata_only` the API server sends neither spec nor status."""
 
     prefix: str
     plural: str
@@ -116,7 +116,7 @@ _EVENT_OBJECT = msgspec.json.Decoder(_EventObject)
 
 
 class Informer(Generic[K]):
-    """Keeps what `project` makes of every object; None is not kept. `changed(before, after)` is told every difference.
+    """Keeps what `project` makes of every object; None is not kept. `changed(before, after)` is called with every difference.
 
     `changed` is called in the thread that found the difference, without a lock held; it must not block for long.
     """
@@ -147,7 +147,7 @@ class Informer(Generic[K]):
         self.relists = 0
         self.failures = 0
         self.is_missing = False
-        """Whether the API server answered 404 last: it does not have this kind."""
+        """Whether the API server answered 404 last: it does not serve this kind."""
 
     @property
     def age(self) -> float:

@@ -1,4 +1,4 @@
-"""What every object of the API server has, and the names of the objects that an installation of ours consists of."""
+"""Metadata and timestamps of API objects, and the names of the objects of an installation."""
 
 from datetime import UTC, datetime
 

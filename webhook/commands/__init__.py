@@ -12,11 +12,12 @@ COMMANDS = (
     "doctor",
     "estimate",
     "export",
+    "fetch-model",
     "quota",
     "rules",
     "serve",
 )
-"""Each is a module of this package with a command of the same name in it."""
+"""Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
 
 
 class LazyGroup(click.Group):
@@ -28,7 +29,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"webhook.commands.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"webhook.commands.{name}"), name)
         return command
 
 

@@ -1,4 +1,4 @@
-"""What the controller's command line says about certificates."""
+"""Options of `controller` for certificates."""
 
 import datetime as dt
 import functools
@@ -12,15 +12,18 @@ from prometheus_client import CollectorRegistry
 from certs.rotation import Terms
 from webhook.certificates.objects import SecretName
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import service_names
 from webhook.controller.certificate_loop import CertificateLoop
 
-SERVICE = "gpu-admission"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _DEFAULTS = Terms(names=())
+_DAY, _SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
+_LIFETIME = "Lifetime of {}; renewed after two thirds of it."
+_Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class CertificateOptions(NamedTuple):
-    """As given; `secret` is None where this controller keeps no certificates."""
+    """As given; `secret` is None where this controller does not manage certificates."""
 
     secret: str | None
     names: tuple[str, ...]
@@ -30,7 +33,7 @@ class CertificateOptions(NamedTuple):
     retirement_seconds: float
 
     def loop(self, api: ApiClient, namespace: str, registry: CollectorRegistry) -> CertificateLoop | None:
-        """Return what keeps them, in `namespace` if the Secret's name has none."""
+        """Return the certificate loop; `namespace` is for a Secret's name without one."""
         if self.secret is None:
             return None
         secret = SecretName.of(self.secret, namespace)
@@ -42,11 +45,6 @@ class CertificateOptions(NamedTuple):
             retirement=dt.timedelta(seconds=self.retirement_seconds),
         )
         return CertificateLoop(api, secret, terms, registry)
-
-
-def service_names(namespace: str) -> tuple[str, ...]:
-    """Return what API servers ask our Service for, and the shorter form that people use."""
-    return (f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}")
 
 
 def certificate_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,15 +66,26 @@ def _dns_names(
 ) -> tuple[str, ...]:
     for name in given:
         if not _NAME.fullmatch(name):
-            raise click.BadParameter(f'"{name}" is no DNS name')
+            raise click.BadParameter(f'"{name}" is not a valid DNS name')
     return given
+
+
+def _duration(flag: str, default: dt.timedelta, unit: dt.timedelta, least: float, text: str) -> _Option:
+    return click.option(
+        flag,
+        f"certificate_{flag[2:].replace('-', '_')}",
+        default=default / unit,
+        show_default=True,
+        type=click.FloatRange(min=least),
+        help=text,
+    )
 
 
 _OPTIONS = (
     click.option(
         "--certificate-secret",
         metavar="[NAMESPACE/]NAME",
-        help="Keep authority and certificate of the webhook in this Secret, and the caBundles of zz-gpu-admission right.",
+        help="Manage authority and certificate of the webhook in this Secret, and the caBundles of zz-gpu-admission.",
     ),
     click.option(
         "--certificate-name",
@@ -84,39 +93,25 @@ _OPTIONS = (
         metavar="DNS",
         multiple=True,
         callback=_dns_names,
-        help="Name in the certificate (repeatable); left out: of the Service gpu-admission beside the Secret.",
+        help="DNS name in the certificate (repeatable); left out: those of the Service gpu-admission in the Secret's namespace.",
     ),
-    click.option(
-        "--ca-days",
-        "certificate_ca_days",
-        default=_DEFAULTS.authority_lifetime / dt.timedelta(days=1),
-        show_default=True,
-        type=click.FloatRange(min=2.0),
-        help="Life of a certificate authority; replaced after two thirds of it.",
+    _duration(
+        "--ca-days", _DEFAULTS.authority_lifetime, _DAY, 2.0, _LIFETIME.format("a certificate authority")
     ),
-    click.option(
-        "--leaf-days",
-        "certificate_leaf_days",
-        default=_DEFAULTS.leaf_lifetime / dt.timedelta(days=1),
-        show_default=True,
-        # Certificates are dated back by an hour, which counts as part of their life.
-        type=click.FloatRange(min=1.0),
-        help="Life of a certificate; replaced after two thirds of it.",
-    ),
-    click.option(
+    # Certificates are valid from an hour before, which is part of their lifetime.
+    _duration("--leaf-days", _DEFAULTS.leaf_lifetime, _DAY, 1.0, _LIFETIME.format("a certificate")),
+    _duration(
         "--propagation-seconds",
-        "certificate_propagation_seconds",
-        default=_DEFAULTS.propagation.total_seconds(),
-        show_default=True,
-        type=click.FloatRange(min=0.0),
-        help="What every API server has to take note of a new authority before certificates are issued by it.",
+        _DEFAULTS.propagation,
+        _SECOND,
+        0.0,
+        "Time for every API server to load a new authority before it issues certificates.",
     ),
-    click.option(
+    _duration(
         "--retirement-seconds",
-        "certificate_retirement_seconds",
-        default=_DEFAULTS.retirement.total_seconds(),
-        show_default=True,
-        type=click.FloatRange(min=0.0),
-        help="What every server has to load a certificate of it before the old authority is dropped.",
+        _DEFAULTS.retirement,
+        _SECOND,
+        0.0,
+        "Time for every server to load its certificate before the old authority is dropped.",
     ),
 )

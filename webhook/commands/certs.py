@@ -8,12 +8,11 @@ import click
 import msgspec
 
 from certs.check import problems
-from certs.reconciler import RacedError, Stored
-from certs.rotation import Rotation, RotationPhase, State
+from certs.reconciler import RacedError, StoredSecret
+from certs.rotation import Rotation, RotationPhase, RotationState
 from certs.secret import ROTATE, DamagedError, decode
-from webhook.certificates.examination import Finding, examine, examine_served
+from webhook.certificates.examination import CertificateFinding, examine, examine_served
 from webhook.certificates.objects import (
-    SECRET,
     ClusterConfigurations,
     ClusterSecret,
     ConfigurationSeen,
@@ -21,6 +20,7 @@ from webhook.certificates.objects import (
     Target,
 )
 from webhook.cluster import errors
+from webhook.cluster.objects import CERTIFICATE_SECRET, NAMESPACE
 from webhook.commands.certs_report import described, print_findings, print_state
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen
@@ -28,7 +28,6 @@ from webhook.commands.parameters import now
 
 FINDING = 1
 ATTEMPTS = 5
-NAMESPACE = "gpu-admission"
 
 
 class Cluster:
@@ -53,7 +52,7 @@ class Cluster:
 secret_option = click.option(
     "--secret",
     "secret_name",
-    default=f"{NAMESPACE}/{SECRET}",
+    default=f"{NAMESPACE}/{CERTIFICATE_SECRET}",
     show_default=True,
     metavar="[NAMESPACE/]NAME",
     help="Where the certificates are.",
@@ -166,14 +165,14 @@ def rotate(
         sys.exit(FINDING)
 
 
-def _state(name: SecretName, stored: Stored | None) -> State:
+def _state(name: SecretName, stored: StoredSecret | None) -> RotationState:
     if stored is None:
         click.echo(f"error: there is no Secret {name}", err=True)
         sys.exit(FINDING)
     return decode(stored.content)
 
 
-def _ask(cluster: Cluster, rotation: Rotation) -> State:
+def _ask(cluster: Cluster, rotation: Rotation) -> RotationState:
     """Leave the wish on the Secret; returns the state before. RacedError: it was being changed all the time."""
     for _ in range(ATTEMPTS):
         stored = cluster.secret.read()
@@ -188,18 +187,19 @@ def _ask(cluster: Cluster, rotation: Rotation) -> State:
     raise RacedError("it is being changed all the time")
 
 
-def _await(cluster: Cluster, rotation: Rotation, before: State, seconds: float) -> bool:
+def _await(cluster: Cluster, rotation: Rotation, before: RotationState, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     told = ""
     while time.monotonic() < deadline:
         state = _state(cluster.name, cluster.secret.read())
-        shown = "waiting for a controller" if state.requested is rotation else state.step.name.lower()
+        shown = "waiting for a controller" if state.requested is rotation else state.phase.name.lower()
         if shown != told:
             click.echo(shown)
         told = shown
         renewed = state.leaf != before.leaf and state.requested is None
         replaced = (
-            state.authority.certificate != before.authority.certificate and state.step is RotationPhase.STEADY
+            state.authority.certificate != before.authority.certificate
+            and state.phase is RotationPhase.STEADY
         )
         if renewed and (replaced or rotation is Rotation.LEAF):
             return True
@@ -209,7 +209,7 @@ def _await(cluster: Cluster, rotation: Rotation, before: State, seconds: float) 
 
 def _of_server(
     cluster: Cluster, target: Target, seen: list[ConfigurationSeen], notes: list[str]
-) -> list[Finding]:
+) -> list[CertificateFinding]:
     bundles = [
         bundle for each in seen if target in each.targets for bundle in each.configuration.bundles if bundle
     ]
@@ -217,7 +217,7 @@ def _of_server(
         address = cluster.address(target)
     except errors.NotFound:
         remedy = "apply the manifests: API servers have nobody to call"
-        return [Finding(f"there is no Service {target.namespace}/{target.service}", remedy)]
+        return [CertificateFinding(f"there is no Service {target.namespace}/{target.service}", remedy)]
     except errors.ApiError as error:
         notes.append(f"the Service of {target.host} could not be looked up: {error}")
         return []
@@ -229,7 +229,7 @@ def _of_server(
         return []
 
 
-def _of_directory(directory: Path, names: tuple[str, ...]) -> list[Finding]:
+def _of_directory(directory: Path, names: tuple[str, ...]) -> list[CertificateFinding]:
     contents: list[bytes] = []
     for name in ("tls.crt", "tls.key", "ca.crt"):
         try:
@@ -239,6 +239,6 @@ def _of_directory(directory: Path, names: tuple[str, ...]) -> list[Finding]:
     remedy = "whoever makes these files must make them anew: cert-manager, or `serve --self-signed` at its next start"
     certificate, key, authority = contents
     return [
-        Finding(f"{directory}: {fault}", remedy)
+        CertificateFinding(f"{directory}: {fault}", remedy)
         for fault in problems(certificate, key, authority, names, now())
     ]

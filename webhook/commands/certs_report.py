@@ -8,23 +8,23 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from certs.check import carried_names, issued_by
-from certs.rotation import RotationPhase, State, pem
-from webhook.certificates.examination import Finding
-from webhook.certificates.objects import CONFIGURATION, KINDS, ConfigurationSeen, SecretName
-from webhook.cluster.objects import timestamp
+from certs.rotation import RotationPhase, RotationState, pem
+from webhook.certificates.examination import CertificateFinding
+from webhook.certificates.objects import KINDS, ConfigurationSeen, SecretName
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION, timestamp
 from webhook.commands.output import Screen, counted
 
 BAR = 30
-STEPS = {
+PHASES = {
     RotationPhase.STEADY: "no rotation under way",
     RotationPhase.PUBLISHING: "step 1 of 4: the new authority is being published beside the old one",
-    RotationPhase.SETTLING: "step 2 of 4: published; API servers take note of it",
+    RotationPhase.PROPAGATING: "step 2 of 4: published; API servers load it",
     RotationPhase.RETIRING: "step 3 of 4: the certificate is of the new authority; the old one is dropped next",
 }
 
 
 def described(
-    name: SecretName, state: State, seen: Sequence[ConfigurationSeen], now: datetime
+    name: SecretName, state: RotationState, seen: Sequence[ConfigurationSeen], now: datetime
 ) -> dict[str, Any]:
     """Return what `show` tells, as JSON has it; no key is in it."""
     leaf = state.leaf.certificate if state.leaf else None
@@ -32,7 +32,7 @@ def described(
     return {
         "secret": str(name),
         "rotation": {
-            "step": state.step.name.lower(),
+            "phase": state.phase.name.lower(),
             "since": timestamp(state.since) if state.since else None,
             "requested": state.requested.value if state.requested else None,
         },
@@ -57,7 +57,7 @@ def print_state(screen: Screen, report: dict[str, Any]) -> None:
     rotation = report["rotation"]
     screen.table(
         [
-            ("rotation", STEPS[RotationPhase[rotation["step"].upper()]]),
+            ("rotation", PHASES[RotationPhase[rotation["phase"].upper()]]),
             *([("since", rotation["since"])] if rotation["since"] else []),
             *([("asked for", rotation["requested"])] if rotation["requested"] else []),
         ],
@@ -69,10 +69,10 @@ def print_state(screen: Screen, report: dict[str, Any]) -> None:
     screen.line()
     for each in report["configurations"]:
         mark = _carried(each)
-        screen.line(f"{each['kind']:<30} {CONFIGURATION}  {mark}")
+        screen.line(f"{each['kind']:<30} {WEBHOOK_CONFIGURATION}  {mark}")
 
 
-def print_findings(screen: Screen, findings: Sequence[Finding], notes: Iterable[str]) -> None:
+def print_findings(screen: Screen, findings: Sequence[CertificateFinding], notes: Iterable[str]) -> None:
     for finding in findings:
         screen.paragraph(f"- {finding.problem}", style="red")
         screen.paragraph(f"→ {finding.remedy}", indent=2)
@@ -96,7 +96,7 @@ def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> 
     }
 
 
-def _role(state: State, authority: x509.Certificate) -> str:
+def _role(state: RotationState, authority: x509.Certificate) -> str:
     if authority == state.authority.certificate:
         return "issuing"
     return "retired" if authority in state.retired else "upcoming"

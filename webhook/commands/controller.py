@@ -141,9 +141,7 @@ def _made(
     """Return the controller as soon as the API server answers; None if `stopping` comes first."""
     while not stopping.is_set():
         try:
-            return Controller(
-                api, source.engine.configuration, elector, metrics, recount_seconds=recount_seconds
-            )
+            return Controller(api, source.configuration, elector, metrics, recount_seconds=recount_seconds)
         except errors.ApiError as error:
             log.warning("waiting for the API server: %s", error)
             stopping.wait(START_SECONDS)
@@ -159,7 +157,7 @@ def _follow(
             continue
         reloaded.clear()
         try:
-            running.configure(source.engine.configuration)
+            running.configure(source.configuration)
         except errors.ApiError as error:
             log.warning("the new configuration needs the API server: %s", error)
             reloaded.set()

@@ -93,7 +93,7 @@ def _cells(amount: Fraction, hard: Fraction) -> int:
 
 
 def _amounts(row: QuotaLedger, key: str) -> tuple[Fraction, Fraction, Fraction]:
-    return (row.used or {}).get(key, NOTHING), row.entries.demand.get(key, NOTHING), row.hard[key]
+    return (row.used or {}).get(key, NOTHING), row.reservations.demand.get(key, NOTHING), row.hard[key]
 
 
 def _style(row: QuotaLedger, key: str) -> str:
@@ -143,9 +143,9 @@ def _document(report: QuotaReport) -> Iterator[tuple[str, Any]]:
     if row is not None:
         yield "unpinned", row.unpinned.value
         yield "used", None if row.used is None else texts(row.used)
-        yield "reserved", texts(row.entries.demand)
+        yield "reserved", texts(row.reservations.demand)
         yield "hard", texts(row.hard)
-        yield "reservations", len(row.entries)
+        yield "reservations", len(row.reservations)
         yield "conditions", row.conditions
         yield "holders", row.holders
     if report.objects is not None:

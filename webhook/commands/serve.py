@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
 from policies.placement.nodes import NodeFacts
+from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
@@ -23,18 +24,19 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.reservations import QuotaEnforcer
 from webhook.server.dispatcher import Site
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
 from webhook.server.tls import CertificateState, ServingCertificate
-from webhook.serving.admission import Admission
+from webhook.serving.admission import Admission, ClusterState
 from webhook.serving.app import create_app
-from webhook.serving.audit import AuditLog
+from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import endpoint_of
+from webhook.serving.engine import EngineInForce
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch
@@ -86,6 +88,12 @@ PROBES = frozenset({"/healthz", "/readyz"})
     show_default=True,
     help='File for the audit log; "-" is stdout, "none" is none.',
 )
+@click.option(
+    "--fetcher-image",
+    default=FETCHER_IMAGE,
+    show_default=True,
+    help="What model-warming runs where the policy names no image; built by deploy/Dockerfile.",
+)
 def serve(
     config: Path | None,
     cluster: ClusterChoice | None,
@@ -102,6 +110,7 @@ def serve(
     max_concurrent: int,
     drain_seconds: float,
     audit_log: str,
+    fetcher_image: str,
 ) -> None:
     """Serve the webhook over TLS until SIGTERM.
 
@@ -130,7 +139,7 @@ def serve(
         raise click.UsageError("\n".join(error.problems)) from None
     run(
         lambda serving, draining: build(
-            config, audit_log, cluster, secret, serving=serving, draining=draining
+            config, audit_log, cluster, secret, fetcher_image, serving=serving, draining=draining
         ),
         settings,
     )
@@ -141,6 +150,7 @@ def build(
     audit_target: str,
     cluster: ClusterChoice | None = None,
     secret: SecretCertificate | None = None,
+    fetcher_image: str = FETCHER_IMAGE,
     *,
     serving: ServingCertificate,
     draining: Callable[[], bool],
@@ -164,15 +174,14 @@ def build(
     else:
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
-    admission = Admission(
-        lambda: source.engine,
-        _audit(audit_target, metrics),
-        metrics,
-        _reservations(source, api),
-        nodes=_nodes(source, api),
-        reviewed=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
+    cluster_state = ClusterState(
         labels_of=namespaces.labels_of if namespaces else None,
+        nodes=_nodes(source, api),
+        quota=_quota(source, api),
+        documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
     )
+    recorder = Recorder(metrics, _audit(audit_target, metrics))
+    admission = Admission(EngineInForce(lambda: source.configuration, fetcher_image), recorder, cluster_state)
     served = secret or serving
     app = create_app(
         admission,
@@ -184,7 +193,7 @@ def build(
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
     def waits() -> bool:
-        return namespaces is not None and source.engine.configuration.policies.has_selectors
+        return namespaces is not None and source.configuration.policies.has_selectors
 
     return Site(
         answer=app,
@@ -202,11 +211,11 @@ def _api(cluster: ClusterChoice) -> ApiClient:
         ) from None
 
 
-def _reservations(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
+def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     metrics = QuotaMetrics(REGISTRY)
     if api is None:
-        memory = MemoryStore(lambda: source.engine.configuration)
-        REGISTRY.register(LedgerCollector(memory.rows))
+        memory = MemoryStore(lambda: source.configuration)
+        REGISTRY.register(LedgerCollector(memory.ledgers))
         return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
     return QuotaEnforcer(ReservationBatcher(ClusterStore(api), metrics), metrics)
 
@@ -214,7 +223,7 @@ def _reservations(source: ConfigurationSource, api: ApiClient | None) -> QuotaEn
 def _nodes(source: ConfigurationSource, api: ApiClient | None) -> Callable[[], NodeFacts | None]:
     if api is None:
         return lambda: None
-    watch = NodeWatch(api, lambda: source.engine.configuration.classes.label_keys)
+    watch = NodeWatch(api, lambda: source.configuration.classes.label_keys)
     watch.start()
     return watch.facts
 

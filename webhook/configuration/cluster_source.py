@@ -41,7 +41,6 @@ from webhook.configuration.loader import (
     problems_of,
 )
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
-from webhook.serving.engine import Engine
 
 PREFIX = f"/apis/{GROUP}/{VERSION}"
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
@@ -217,7 +216,7 @@ class ClusterSource:
         self._read = threading.Event()
         self._made = monotonic()
         built_in = load_directory(None)
-        self.engine = Engine(built_in)
+        self.configuration = built_in
         self.state = ConfigurationState(built_in.version, time(), read=False)
         self.evaluated: EvaluatedDocuments | None = None
         """None until the documents have been read for the first time."""
@@ -302,7 +301,7 @@ class ClusterSource:
         before, version = self.state, chosen.configuration.version
         refused = tuple(str(problem) for problem in chosen.problems)
         if version != before.version:
-            self.engine = Engine(chosen.configuration)
+            self.configuration = chosen.configuration
             log.info("configuration version %s is in force", version)
         if refused and refused != before.refused:
             for problem in refused:

@@ -18,8 +18,7 @@ from prometheus_client.registry import Collector
 
 from policies.policy import still_paused
 from webhook.configuration.documents import Document
-from webhook.configuration.loader import ConfigurationError, load_with_origins
-from webhook.serving.engine import Engine
+from webhook.configuration.loader import Configuration, ConfigurationError, load_with_origins
 
 POLL_SECONDS = 2.0
 """How often the directory is polled. A stat of a few files takes some 20 µs; kubelet itself takes up to a minute."""
@@ -38,10 +37,10 @@ class ConfigurationState(msgspec.Struct, frozen=True):
 
 
 class ConfigurationSource(Protocol):
-    """Provides the configuration in force. `engine` and `state` are replaced as a whole, so they are read without waiting."""
+    """Provides the configuration in force. `configuration` and `state` are replaced as a whole: reading them never waits."""
 
     origin: str
-    engine: Engine
+    configuration: Configuration
     state: ConfigurationState
 
     def start(self) -> None: ...
@@ -116,7 +115,7 @@ class ConfigurationCollector(Collector):
             "When the pause of a policy ends; absent unless it is paused.",
             labels=["policy"],
         )
-        policies = self._source.engine.configuration.policies.policies
+        policies = self._source.configuration.policies.policies
         ends = {p.name: at.timestamp() for p in policies if (at := still_paused(p.spec.paused_until, now))}
         for name, end in ends.items():
             until.add_metric([name], end)
@@ -150,7 +149,7 @@ class DirectorySource:
         self._signature = self._signature_now()
         self._stopping = threading.Event()
         self.state: ConfigurationState
-        self.engine: Engine
+        self.configuration: Configuration
         self.documents: tuple[Document, ...] = ()
         self._load()
 
@@ -181,7 +180,7 @@ class DirectorySource:
     def _load(self) -> None:
         configuration, origins = load_with_origins(self._directory, labels_known=self._labels_known)
         self.documents = origins.documents
-        self.engine = Engine(configuration)
+        self.configuration = configuration
         self.state = ConfigurationState(configuration.version, time())
 
     def _reject(self, problems: tuple[str, ...]) -> None:

@@ -1,1 +1,1 @@
-"""Keeps the quotas' rows true: counts what is stored, and takes out reservations that were kept or came to nothing."""
+"""The controller: reconciles quotas, certificates and the status of documents, and runs the canary."""

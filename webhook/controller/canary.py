@@ -75,7 +75,7 @@ class CanaryResult(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
     proved: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
-    """What was not proved because the policy does not enforce it."""
+    """Properties that were not proved because the policy does not enforce them."""
     answered_by: tuple[str, ...] = ()
     """Replica and version, for every call."""
     seconds: float = 0.0

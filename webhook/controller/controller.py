@@ -7,7 +7,9 @@ import logging
 import random
 import threading
 from time import monotonic
+from typing import Any
 
+from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -20,7 +22,6 @@ from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.reservation_ages import ReservationAges
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.store import LedgerError
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -61,9 +62,7 @@ class Controller:
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._counting_stop = threading.Event()
-        self.quotas: Informer[QuotaRecord] = Informer(
-            api, QUOTAS, quota_record, self._quota_changed, timings=timings
-        )
+        self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
         self.counting = Counting(api, configuration, self._count_changed, timings=timings)
         self._reconciler = QuotaReconciler(
             ClusterStore(api), self.counting, self._ages, metrics, recount_seconds=recount_seconds
@@ -99,8 +98,8 @@ class Controller:
         """Return the ledgers by namespace as the watch showed them last, without those that cannot be read."""
         return {record.namespace: record.ledger for record in self.quotas.all() if record.ledger is not None}
 
-    def informers(self) -> dict[str, Informer[QuotaRecord]]:
-        return {"gpuquotas": self.quotas, **self.counting.informers}  # type: ignore[dict-item] # informers of anything
+    def informers(self) -> dict[str, Informer[Any]]:
+        return {self.quotas.resource.plural: self.quotas, **self.counting.informers}
 
     def unready(self) -> str:
         """Return why the controller is not ready, empty if it is. A follower is ready too."""

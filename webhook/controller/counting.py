@@ -1,4 +1,4 @@
-"""What is stored in a namespace and what it costs, from informers of pods, claims and nodes.
+"""The count of a namespace: its stored pods and claims, and what they cost, from informers of pods, claims and nodes.
 
 A count is of the informers' snapshots; `refresh` lists again where the protocol needs a list that began after some moment. Bound
 pods are charged by the labels of their node.
@@ -9,13 +9,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Any
 
 import msgspec
 
 from policies.quota.amounts import NOTHING
 from policies.quota.charge import Unpinned, catalogue_digest, counted_by
 from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Listing, Stored
+from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
 from webhook.configuration.loader import Configuration
@@ -32,7 +33,7 @@ from webhook.controller.records import (
     node_reader,
 )
 
-DELETED = Stored({}, terminal=True)
+DELETED = StoredObject({}, terminal=True)
 """A deleted object, perhaps never counted: treated as terminal, so that its reservation does not wait to expire."""
 
 
@@ -61,29 +62,20 @@ class Counting:
         self._changed = changed
         self._pods = PodReader(configuration.classes, configuration.resource_mapping)
         self._claims = ClaimReader(configuration.classes, configuration.resource_mapping)
-        self.pods: Informer[PodRecord] = Informer(
-            api, PODS, self._pods.record, self._object_changed, timings=timings
-        )
-        self.nodes: Informer[NodeRecord] = Informer(
-            api, NODES, node_reader(configuration.classes.label_keys), self._node_changed, timings=timings
-        )
-        resource = claims_resource(api)
-        self.claims: Informer[ClaimRecord] | None = (
-            Informer(api, resource, self._claims.record, self._object_changed, timings=timings)
-            if resource
+        nodes, claims = node_reader(configuration.classes.label_keys), claims_resource(api)
+        self.pods = Informer(api, PODS, self._pods.record, self._object_changed, timings=timings)
+        self.nodes = Informer(api, NODES, nodes, self._node_changed, timings=timings)
+        self.claims = (
+            Informer(api, claims, self._claims.record, self._object_changed, timings=timings)
+            if claims
             else None
         )
 
     @property
-    def informers(self) -> dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]]:
+    def informers(self) -> dict[str, Informer[Any]]:
         """The informers by the plural of their resource."""
-        informers: dict[str, Informer[PodRecord] | Informer[NodeRecord] | Informer[ClaimRecord]] = {
-            "pods": self.pods,
-            "nodes": self.nodes,
-        }
-        if self.claims is not None:
-            informers["resourceclaims"] = self.claims
-        return informers
+        informers = (self.pods, self.nodes, self.claims)
+        return {each.resource.plural: each for each in informers if each is not None}
 
     def start(self, stopping: threading.Event) -> None:
         for informer in self.informers.values():
@@ -131,17 +123,17 @@ class Counting:
         claims: Snapshot[ClaimRecord],
         labels: Mapping[str, Labels],
         unpinned: Unpinned,
-    ) -> tuple[dict[str, Stored], dict[str, str]]:
-        objects: dict[str, Stored] = {}
+    ) -> tuple[dict[str, StoredObject], dict[str, str]]:
+        objects: dict[str, StoredObject] = {}
         holders: dict[str, str] = {}
         for pod in pods.items:
             charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
-            objects[pod.uid] = Stored(charge.vector, pod.is_terminal, pod.version)
+            objects[pod.uid] = StoredObject(charge.vector, pod.is_terminal, pod.version)
             holders[pod.uid] = pod.holder
         charged = {pod.uid: pod for pod in pods.items if not pod.is_terminal and objects[pod.uid].demand}
         for claim in claims.items:
             cost = self._claims.charge(claim, unpinned, charged)
-            objects[claim.uid] = Stored(cost, version=claim.version)
+            objects[claim.uid] = StoredObject(cost, version=claim.version)
             holders[claim.uid] = claim.holder
         for uid in pods.deleted | claims.deleted:
             objects.setdefault(uid, DELETED)
@@ -171,7 +163,7 @@ def catalogue_of(configuration: Configuration) -> str:
 
 
 def largest_holders(
-    objects: Mapping[str, Stored], holders: Mapping[str, str], ledger: QuotaLedger
+    objects: Mapping[str, StoredObject], holders: Mapping[str, str], ledger: QuotaLedger
 ) -> dict[str, tuple[Holder, ...]]:
     """Return the largest holders of each dimension of `hard`, the pods of one owner as one."""
     held: dict[str, defaultdict[str, Fraction]] = {key: defaultdict(Fraction) for key in ledger.hard}

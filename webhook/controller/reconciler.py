@@ -16,7 +16,7 @@ from webhook.controller.conditions import conditions
 from webhook.controller.counting import Counted, Counting
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reservation_ages import ReservationAges
-from webhook.quota.store import Conflict, Gone, Store, Versioned
+from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -63,30 +63,32 @@ class QuotaReconciler:
             if versioned is None:
                 self._forget(namespace)
                 return None
-            self._ages.observe(namespace, versioned.row)
+            self._ages.observe(namespace, versioned.ledger)
             wait = self._ages.initialization_wait(namespace)
-            if wait > 0 and not self._is_counted(versioned.row):
+            if wait > 0 and not self._is_counted(versioned.ledger):
                 return wait + SOON
-            if counted is None or not _is_for(counted, versioned.row):
-                counted = self._count(namespace, versioned.row, started)
+            if counted is None or not _is_for(counted, versioned.ledger):
+                counted = self._count(namespace, versioned.ledger, started)
                 # Counting takes time: the ledger is read again, the count stays.
                 continue
-            result = self._reconciled(namespace, versioned.row, counted)
+            result = self._reconciled(namespace, versioned.ledger, counted)
             if isinstance(result, Refused):
                 log.info("%s: %s; listing again", namespace, result.value)
                 self._metrics.refused.labels(result.name.lower()).inc()
                 self.counting.refresh(namespace, since=started, nodes_since=started)
-                counted = self.counting.count(namespace, versioned.row, generation=versioned.row.generation)
+                counted = self.counting.count(
+                    namespace, versioned.ledger, generation=versioned.ledger.generation
+                )
                 continue
             try:
                 self._write(namespace, versioned, result)
-            except Conflict:
+            except LedgerConflict:
                 self._metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
-            except Gone:
+            except QuotaGone:
                 return SOON
             else:
-                return self._next(namespace, versioned.row)
+                return self._next(namespace, versioned.ledger)
         return CONTEND_AGAIN
 
     def _forget(self, namespace: str) -> None:
@@ -120,7 +122,7 @@ class QuotaReconciler:
         objects = counted.listing.objects
         return any(
             each.id in overdue and (each.is_change or each.object_uid not in objects)
-            for each in ledger.entries
+            for each in ledger.reservations
         )
 
     def _reconciled(self, namespace: str, ledger: QuotaLedger, counted: Counted) -> Reconciled | Refused:
@@ -131,15 +133,17 @@ class QuotaReconciler:
             ledger, counted.listing, expired, waited=self._ages.initialization_wait(namespace) <= 0
         )
 
-    def _write(self, namespace: str, versioned: Versioned, reconciled: Reconciled) -> None:
+    def _write(self, namespace: str, versioned: VersionedLedger, reconciled: Reconciled) -> None:
         now = datetime.now(UTC)
         ledger = msgspec.structs.replace(
-            reconciled.row, conditions=conditions(reconciled.row, stale=self._staleness(), now=now)
+            reconciled.ledger, conditions=conditions(reconciled.ledger, stale=self._staleness(), now=now)
         )
         # Newer revisions alone are not written: the protocol only needs that they never go back.
-        if msgspec.structs.replace(ledger, revisions=versioned.row.revisions) != versioned.row:
-            self._ages.observe(namespace, self._store.swap(namespace, versioned, ledger, CALL_SECONDS).row)
-        first = self._is_counted(ledger) and not self._is_counted(versioned.row)
+        if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
+            self._ages.observe(
+                namespace, self._store.compare_and_swap(namespace, versioned, ledger, CALL_SECONDS).ledger
+            )
+        first = self._is_counted(ledger) and not self._is_counted(versioned.ledger)
         if first or self._recount_in(namespace, ledger) <= 0:
             self._recounts[namespace] = (ledger.quota_uid, monotonic())
             self._metrics.recounted(namespace, now)

@@ -1,4 +1,4 @@
-"""What the controller keeps of pods, ResourceClaims, nodes and GPUQuotas: who they are, and what their charge is computed from.
+"""Records of pods, ResourceClaims, nodes and GPUQuotas in the controller's informers: identity, and the input of the charge.
 
 Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
 ten thousand short records. Pods that ask for no GPU are not kept. A claim costs the same whoever shares it, until it is deleted.
@@ -43,7 +43,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):
-    """What the charge of a pod or a claim depends on, as compact JSON, and the charges computed from it."""
+    """The input of the charge of a pod or a claim, as compact JSON, and the charges computed from it."""
 
     document: bytes
     charges: dict[tuple[Unpinned, Labels | None], Charge]
@@ -258,9 +258,9 @@ def node_reader(label_keys: frozenset[str]) -> Callable[[msgspec.Raw], NodeRecor
 
 
 class QuotaRecord(msgspec.Struct, frozen=True):
-    """The quota of a namespace as its watch showed it last; `row` is None if it cannot be read, and `problem` says why.
+    """The quota of a namespace as its watch showed it last; `ledger` is None if it cannot be read, and `problem` says why.
 
-    Every swap reads the quota again.
+    Every compare-and-swap reads the quota again.
     """
 
     uid: str
@@ -275,7 +275,7 @@ def quota_record(raw: msgspec.Raw) -> QuotaRecord | None:
     if metadata.name != NAME:
         return None
     try:
-        ledger = decode_quota(raw).versioned.row
+        ledger = decode_quota(raw).versioned.ledger
     except DocumentError as error:
         return QuotaRecord(metadata.uid, metadata.namespace, problem=str(error))
     return QuotaRecord(metadata.uid, metadata.namespace, ledger)

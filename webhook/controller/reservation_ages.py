@@ -9,8 +9,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.quota.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
 
 
 class _Observation(msgspec.Struct):
@@ -44,7 +43,7 @@ class ReservationAges:
             if observed.generation != ledger.generation:
                 observed.generation, observed.generation_since = ledger.generation, now
             known = observed.reservations
-            observed.reservations = {each.id: known.get(each.id, now) for each in ledger.entries}
+            observed.reservations = {each.id: known.get(each.id, now) for each in ledger.reservations}
 
     def forget(self, namespace: str) -> None:
         with self._lock:

@@ -1,1 +1,1 @@
-"""Quota at the edge: where rows are kept, how requests share one write, and what their authors are told."""
+"""Where the ledgers of quotas are kept, and how the reviews of one namespace share one write."""

@@ -1,9 +1,9 @@
-"""Requests that wait for one row are decided together, with one write.
+"""Decide together, with one write, on the requests that wait for one ledger.
 
-Whoever finds nobody at work on a namespace leads: it takes everyone who waits, reads the row, decides, swaps, wakes them, and
-hands the lead to the next who came meanwhile. So a namespace has one writer per process at a time, and a burst of n creations
-costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nobody waits beyond its own deadline:
-what a write in flight then still reserves for it, the controller gives back.
+A request that finds nobody at work on its namespace leads: it takes all that wait, reads the ledger, decides, swaps, wakes
+them, and hands the lead to the next that came meanwhile. So a namespace has one writer per process at a time, and a burst of n
+creations costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nothing waits beyond its own
+deadline: what a write in flight then still reserves for it, the controller gives back.
 """
 
 import random
@@ -12,13 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic, sleep
 
-import msgspec
-
-from policies.quota.ledger.bounds import NO_QUOTA_SECONDS
-from policies.quota.ledger.decide import Decided, Reason, ReservationRequest, Verdict, decide
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.charge_request import LedgerError, ReservationOutcome
+from policies.quota.ledger.decide import Decided, Reason, ReservationRequest, decide
+from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.store import Conflict, Gone, LedgerError, Store, Versioned
+from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt, at most; doubled with each further one, and drawn at random below that."""
@@ -28,36 +26,28 @@ CONFLICT_PAUSE = 0.016
 
 VANISHED_SECONDS = 60.0
 """How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
-`kubectl replace --force` does, and belief in an old answer would let everybody in meanwhile."""
+`kubectl replace --force` does, and belief in an old answer would admit everything meanwhile."""
 
 NAMESPACES_REMEMBERED = 4096
 
-Ask = Callable[[QuotaLedger], ReservationRequest | None]
-"""What a request asks of a row, which says what unpinned pods are charged. None: nothing, it is refused anyway."""
+RequestOf = Callable[[QuotaLedger], ReservationRequest | None]
+"""What a review asks of a ledger, which says what unpinned pods are charged. None: nothing, it is denied anyway."""
 
-
-class Answer(msgspec.Struct, frozen=True):
-    """The row on which a request was decided, None if there is no quota; and the verdict, None if it asked nothing."""
-
-    row: QuotaLedger | None
-    verdict: Verdict | None = None
-
-
-NO_QUOTA = Answer(None)
+NO_QUOTA = ReservationOutcome()
 
 
 class _Waiting:
-    """A request and what has come of it. `turn` is set when there is an outcome, or when it is to lead."""
+    """A request that waits, and its outcome. `turn` is set when there is an outcome, or when it is to lead."""
 
-    def __init__(self, ask: Ask, deadline: float) -> None:
-        self.ask = ask
+    def __init__(self, request_of: RequestOf, deadline: float) -> None:
+        self.request_of = request_of
         self.deadline = deadline
         self.turn = threading.Event()
         self.leads = False
         self.given_up = False
-        self.outcome: Answer | Exception | None = None
+        self.outcome: ReservationOutcome | Exception | None = None
 
-    def finish(self, outcome: Answer | Exception) -> None:
+    def finish(self, outcome: ReservationOutcome | Exception) -> None:
         self.outcome = outcome
         self.turn.set()
 
@@ -67,7 +57,7 @@ class _Waiting:
 
 
 class ReservationBatcher:
-    """Decides requests on the rows of a store. Any number of threads may call it."""
+    """Decides on requests by the ledgers of a store. Any number of threads may call it."""
 
     def __init__(self, store: Store, metrics: QuotaMetrics, clock: Callable[[], float] = monotonic) -> None:
         self._store = store
@@ -75,16 +65,16 @@ class ReservationBatcher:
         self._clock = clock
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
-        self._known: dict[str, Versioned] = {}
+        self._known: dict[str, VersionedLedger] = {}
         self._contended: set[str] = set()
         self._without_quota: dict[str, float] = {}
         self._quota_seen: dict[str, float] = {}
 
-    def reserve(self, namespace: str, ask: Ask, deadline: float) -> Answer:
+    def reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
         if self.has_no_quota(namespace):
             return NO_QUOTA
-        waiting = _Waiting(ask, deadline)
+        waiting = _Waiting(request_of, deadline)
         self._join(namespace, waiting)
         while waiting.outcome is None:
             if not waiting.turn.wait(max(0.0, deadline - self._clock())) and self._give_up(waiting):
@@ -97,23 +87,23 @@ class ReservationBatcher:
             raise waiting.outcome
         return waiting.outcome
 
-    def try_out(self, namespace: str, ask: Ask, deadline: float) -> Answer:
+    def try_out(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide as `reserve` does, and reserve nothing: for dry runs."""
         before = self._store.read(namespace, self._seconds_until(deadline))
         if before is None:
             return NO_QUOTA
-        reservation = ask(before.row)
-        if reservation is None:
-            return Answer(before.row)
-        (verdict,) = decide(before.row, [reservation], limit=self._store.entries_limit).verdicts
-        return Answer(before.row, verdict)
+        request = request_of(before.ledger)
+        if request is None:
+            return ReservationOutcome(before.ledger)
+        (verdict,) = decide(before.ledger, [request], limit=self._store.reservations_limit).verdicts
+        return ReservationOutcome(before.ledger, verdict)
 
     def look(self, namespace: str, deadline: float) -> QuotaLedger | None:
-        """Return the row as it is, None if there is no quota. Raises LedgerError."""
+        """Return the ledger as it is, None if there is no quota. Raises LedgerError."""
         if self.has_no_quota(namespace):
             return None
         found = self._store.read(namespace, self._seconds_until(deadline))
-        return found.row if found else None
+        return found.ledger if found else None
 
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
@@ -149,15 +139,15 @@ class ReservationBatcher:
             self._decide(namespace, batch, leader.deadline)
         except LedgerError as error:
             self._metrics.errors.inc()
-            self._tell_failure(leader, batch, error)
+            self._fail(leader, batch, error)
         except Exception as error:  # noqa: BLE001 - raised again in the thread of every request of the batch
             for waiting in [leader, *batch]:
                 waiting.finish(error)
         finally:
             self._hand_over(namespace, batch)
 
-    def _tell_failure(self, leader: _Waiting, batch: list[_Waiting], error: LedgerError) -> None:
-        """Tell it to everyone whom it concerns: one that may pass only to those who have no time left."""
+    def _fail(self, leader: _Waiting, batch: list[_Waiting], error: LedgerError) -> None:
+        """Fail every request of the batch; with an error that may pass only those that have no time left."""
         for waiting in [leader, *batch]:
             if waiting is leader or not error.transient or waiting.deadline <= self._clock():
                 waiting.finish(error)
@@ -174,9 +164,9 @@ class ReservationBatcher:
             del self._queues[namespace]
 
     def _decide(self, namespace: str, batch: list[_Waiting], deadline: float) -> None:
-        """Answer the batch and whoever joins it meanwhile. Raises LedgerError once the deadline has passed.
+        """Decide on the batch and on what joins it meanwhile. Raises LedgerError once the deadline has passed.
 
-        Where the batch before met somebody else's write, the row is read first. A controller that writes now and then costs a
+        Where the batch before met somebody else's write, the ledger is read first. A controller that writes now and then costs a
         conflict each time, and no read before every write.
         """
         pause = FIRST_PAUSE
@@ -186,12 +176,10 @@ class ReservationBatcher:
         while True:
             self._gather(namespace, batch)
             if deadline <= self._clock():
-                raise last or LedgerError(
-                    "the row of the quota is written by too many at once", transient=True
-                )
+                raise last or LedgerError("too many others write to the ledger of the quota", transient=True)
             try:
                 self._attempt(namespace, batch, deadline, fresh=fresh)
-            except (Conflict, Gone):
+            except (LedgerConflict, QuotaGone):
                 self._metrics.conflicts.inc()
                 self._contended.add(namespace)
                 pause = min(pause, CONFLICT_PAUSE)
@@ -207,9 +195,9 @@ class ReservationBatcher:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _attempt(self, namespace: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
-        """Decide the batch on the row as we left it, or else as it is; and write what is reserved.
+        """Decide on the batch by the ledger as we left it, or else as it is; and write what is reserved.
 
-        A row that is only remembered may justify nothing but a write, which fails if it is not the row any more.
+        A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
         """
         known = None if fresh else self._known.get(namespace)
         if known is not None and self._decide_on(namespace, known, batch, deadline, only_by_write=True):
@@ -228,39 +216,43 @@ class ReservationBatcher:
     def _decide_on(
         self,
         namespace: str,
-        before: Versioned,
+        before: VersionedLedger,
         batch: list[_Waiting],
         deadline: float,
         *,
         only_by_write: bool,
     ) -> bool:
-        """Answer the batch on this row; with `only_by_write` only if all of it gets a reservation. Return whether it was."""
-        asked = [(waiting, _asked(waiting, before.row)) for waiting in batch]
-        asking = [(waiting, reservation) for waiting, reservation in asked if reservation is not None]
+        """Decide on the batch by this ledger; with `only_by_write` only if all of it is reserved. Return whether it was."""
+        found = [(waiting, _request_of(waiting, before.ledger)) for waiting in batch]
+        asking = [(waiting, request) for waiting, request in found if request is not None]
         decided = decide(
-            before.row, [reservation for _, reservation in asking], limit=self._store.entries_limit
+            before.ledger, [request for _, request in asking], limit=self._store.reservations_limit
         )
         if only_by_write and (len(asking) < len(batch) or not _all_reserved(decided)):
             return False
-        self._swap(namespace, before, decided, deadline)
+        self._compare_and_swap(namespace, before, decided, deadline)
         self._metrics.batch_size.observe(len(batch))
         for (waiting, _), verdict in zip(asking, decided.verdicts, strict=True):
-            waiting.finish(Answer(before.row, verdict))
-        for waiting, reservation in asked:
-            if reservation is None and waiting.outcome is None:
-                waiting.finish(Answer(before.row))
+            waiting.finish(ReservationOutcome(before.ledger, verdict))
+        for waiting, request in found:
+            if request is None and waiting.outcome is None:
+                waiting.finish(ReservationOutcome(before.ledger))
         return True
 
-    def _swap(self, namespace: str, before: Versioned, decided: Decided, deadline: float) -> None:
-        if decided.row is before.row:
+    def _compare_and_swap(
+        self, namespace: str, before: VersionedLedger, decided: Decided, deadline: float
+    ) -> None:
+        if decided.ledger is before.ledger:
             return
         self._known.pop(namespace, None)
         with self._metrics.write_seconds.time():
-            after = self._store.swap(namespace, before, decided.row, self._seconds_until(deadline))
+            after = self._store.compare_and_swap(
+                namespace, before, decided.ledger, self._seconds_until(deadline)
+            )
         self._remember(namespace, after)
 
-    def _remember(self, namespace: str, row: Versioned) -> None:
-        self._known[namespace] = row
+    def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
+        self._known[namespace] = ledger
         self._quota_seen[namespace] = self._clock()
 
     def _forget(self, namespace: str, begun: float) -> None:
@@ -276,14 +268,14 @@ class ReservationBatcher:
     def _seconds_until(self, deadline: float) -> float:
         left = deadline - self._clock()
         if left <= 0:
-            raise LedgerError("no time was left to ask for the quota", transient=True)
+            raise LedgerError("no time was left to read the quota", transient=True)
         return left
 
 
-def _asked(waiting: _Waiting, row: QuotaLedger) -> ReservationRequest | None:
-    """Return what the request asks; a defect met on the way is its own outcome, and nobody else's."""
+def _request_of(waiting: _Waiting, ledger: QuotaLedger) -> ReservationRequest | None:
+    """Return what the review asks; a defect met on the way is its own outcome, and nobody else's."""
     try:
-        return waiting.ask(row)
+        return waiting.request_of(ledger)
     except Exception as error:  # noqa: BLE001 - raised again in the thread of the request
         waiting.finish(error)
         return None

@@ -1,4 +1,4 @@
-"""Rows in the status of the GPUQuota `default` of each namespace, swapped by resourceVersion.
+"""Ledgers in the status of the GPUQuota `default` of each namespace, swapped by resourceVersion.
 
 Made for many threads and processes: whoever writes first wins, everybody else reads again.
 """
@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from webhook.cluster import errors
@@ -20,14 +21,14 @@ from webhook.quota.documents import (
     encode_status,
     quota_path,
 )
-from webhook.quota.store import Conflict, Gone, LedgerError, Versioned
+from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 _NAMED = f'{PLURAL}.{GROUP} "'
 """How the API server begins to say that one object is not there, as against the whole kind."""
 
 
 class Api(Protocol):
-    """The two calls that a row needs, of `webhook.cluster.api.ApiClient`."""
+    """The two calls that a ledger needs, of `webhook.cluster.api.ApiClient`."""
 
     def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
 
@@ -37,12 +38,12 @@ class Api(Protocol):
 class ClusterStore:
     """A `Store` on the API server."""
 
-    entries_limit = LIMIT
+    reservations_limit = LIMIT
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def read(self, namespace: str, seconds: float) -> Versioned | None:
+    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache."""
         try:
             return _decoded(self._api.get(quota_path(namespace), timeout=seconds))
@@ -56,28 +57,34 @@ class ClusterStore:
         except errors.ApiError as error:
             raise _ledger_error("read", error) from None
 
-    def swap(self, namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:
+    def compare_and_swap(
+        self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
+    ) -> VersionedLedger:
         """Write all of the status. The spec that is stored then is that of `before`: any other one has another version."""
         path = f"{quota_path(namespace)}/status"
-        body = encode_status(namespace, before, row)
+        body = encode_status(namespace, before, ledger)
         try:
             version = decode_version(self._api.put(path, body, timeout=seconds, accept=METADATA))
         except DocumentError as error:
             raise LedgerError(str(error), transient=False) from None
         except errors.Conflict as error:
-            raise Conflict(str(error)) from None
+            raise LedgerConflict(str(error)) from None
         except errors.NotFound as error:
-            raise Gone(str(error)) from None
+            raise QuotaGone(str(error)) from None
         except errors.ApiError as error:
             raise _ledger_error("written", error) from None
-        spec = before.row
+        spec = before.ledger
         written = msgspec.structs.replace(
-            row, quota_uid=spec.quota_uid, generation=spec.generation, hard=spec.hard, unpinned=spec.unpinned
+            ledger,
+            quota_uid=spec.quota_uid,
+            generation=spec.generation,
+            hard=spec.hard,
+            unpinned=spec.unpinned,
         )
-        return Versioned(written, version)
+        return VersionedLedger(written, version)
 
 
-def _decoded(document: bytes) -> Versioned:
+def _decoded(document: bytes) -> VersionedLedger:
     try:
         return decode_quota(document).versioned
     except DocumentError as error:

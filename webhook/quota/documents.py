@@ -1,4 +1,4 @@
-"""GPUQuota objects of the API server: JSON to row, row to JSON.
+"""GPUQuota objects of the API server: JSON to ledger, ledger to JSON.
 
 A status that cannot be read raises `DocumentError`: it must not count as an empty one.
 """
@@ -11,7 +11,7 @@ from policies.quota.amounts import parse_vector, texts
 from policies.quota.ledger.quota_ledger import Condition, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import NAME, QuotaSpec
-from webhook.quota.store import Versioned
+from webhook.quota.store import VersionedLedger
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
@@ -20,7 +20,7 @@ KIND = "GPUQuota"
 
 
 class DocumentError(ValueError):
-    """The object is no GPUQuota that could be used; the message says where."""
+    """The object is not a GPUQuota that could be used; the message says where."""
 
 
 def quota_path(namespace: str, name: str = NAME) -> str:
@@ -29,10 +29,10 @@ def quota_path(namespace: str, name: str = NAME) -> str:
 
 
 class QuotaObject(msgspec.Struct, frozen=True):
-    """A GPUQuota as it was read; its row is that of its namespace."""
+    """A GPUQuota as it was read; its ledger is that of its namespace."""
 
     namespace: str
-    versioned: Versioned
+    versioned: VersionedLedger
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,7 +48,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
     used: dict[str, str] | None = None
     reserved: dict[str, str] | None = None
-    entries: str = ""
+    reservations: str = ""
     revisions: dict[str, str] = {}
     class_catalogue: str | None = None
     observed_generation: int = 0
@@ -76,22 +76,22 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaObject:
     try:
         read = _OBJECT.decode(document)
         spec, status, metadata = _SPEC.decode(read.spec), read.status, read.metadata
-        row = QuotaLedger(
+        ledger = QuotaLedger(
             quota_uid=metadata.uid,
             generation=metadata.generation,
             hard=spec.amounts,
             unpinned=spec.unpinned,
             used=None if status.used is None else parse_vector(status.used),
-            entries=Reservations.parse(status.entries),
+            reservations=Reservations.parse(status.reservations),
             revisions=_revisions(status.revisions),
             class_catalogue=status.class_catalogue,
             observed_generation=status.observed_generation,
             holders=status.holders,
             conditions=status.conditions,
         )
-    except ValueError as error:  # of msgspec, amounts, entries and numbers alike
+    except ValueError as error:  # of msgspec, amounts, reservations and numbers alike
         raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
-    return QuotaObject(metadata.namespace, Versioned(row, metadata.resource_version))
+    return QuotaObject(metadata.namespace, VersionedLedger(ledger, metadata.resource_version))
 
 
 def decode_version(document: bytes) -> str:
@@ -102,27 +102,27 @@ def decode_version(document: bytes) -> str:
         raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
 
 
-def encode_status(namespace: str, before: Versioned, row: QuotaLedger) -> bytes:
+def encode_status(namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> bytes:
     """Return the body that replaces the status of the object `before`, and of no other version of it."""
     status = _Status(
-        used=None if row.used is None else texts(row.used),
-        reserved=texts(row.entries.demand),
-        entries=row.entries.text,
+        used=None if ledger.used is None else texts(ledger.used),
+        reserved=texts(ledger.reservations.demand),
+        reservations=ledger.reservations.text,
         revisions={
-            "pods": str(row.revisions.pods),
-            "resourceClaims": str(row.revisions.resource_claims),
-            "nodes": str(row.revisions.nodes),
+            "pods": str(ledger.revisions.pods),
+            "resourceClaims": str(ledger.revisions.resource_claims),
+            "nodes": str(ledger.revisions.nodes),
         },
-        class_catalogue=row.class_catalogue,
-        observed_generation=row.observed_generation,
-        holders=row.holders,
-        conditions=row.conditions,
+        class_catalogue=ledger.class_catalogue,
+        observed_generation=ledger.observed_generation,
+        holders=ledger.holders,
+        conditions=ledger.conditions,
     )
     # No spec: a write to the status leaves everything else as it is stored.
     metadata = {
         "name": NAME,
         "namespace": namespace,
-        "uid": row.quota_uid,
+        "uid": ledger.quota_uid,
         "resourceVersion": before.version,
     }
     return msgspec.json.encode(

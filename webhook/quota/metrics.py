@@ -1,6 +1,7 @@
-"""Metrics of the quota ledger. Namespaces and dimensions with a quota are an administrator's to make: their number is bounded."""
+"""Prometheus metrics of quotas. An administrator makes namespaces and dimensions with a quota: their number is bounded."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -13,37 +14,41 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class QuotaMetrics:
-    """What serve does with the ledger."""
+    """What serve does with the ledgers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.decisions = Counter(
             "gpu_admission_quota_decisions",
-            "Requests decided by the quota, by reason.",
+            "Requests decided by a quota, by reason.",
             ["reason"],
             registry=registry,
         )
         self.batch_size = Histogram(
             "gpu_admission_quota_batch_size",
-            "Requests decided on one state of a row.",
+            "Requests decided on one version of a ledger.",
             buckets=BATCHES,
             registry=registry,
         )
         self.conflicts = Counter(
             "gpu_admission_quota_conflicts",
-            "Writes that found the row changed and were decided again.",
+            "Writes of serve that found the ledger changed, and were decided again.",
             registry=registry,
         )
         self.errors = Counter(
             "gpu_admission_quota_ledger_errors",
-            "Reads and writes of a row that failed.",
+            "Reads and writes of a ledger that failed.",
             registry=registry,
         )
         self.write_seconds = Histogram(
             "gpu_admission_quota_write_seconds",
-            "Time of one write of a row.",
+            "Duration of one write of a ledger.",
             buckets=SECONDS,
             registry=registry,
         )
+        self._decisions = cache(self.decisions.labels)  # which checks and locks at every call
+
+    def decided(self, reason: str) -> None:
+        self._decisions(reason).inc()
 
 
 class LedgerCollector(Collector):
@@ -74,14 +79,14 @@ class LedgerCollector(Collector):
             labels=("namespace", "condition"),
         )
         for namespace, ledger in self._ledgers().items():
-            held = ledger.entries.demand
+            held = ledger.reservations.demand
             for key in sorted({*ledger.hard, *(ledger.used or {}), *held}):
                 if ledger.used is not None:
                     used.add_metric((namespace, key), float(ledger.used.get(key, 0)))
                 reserved.add_metric((namespace, key), float(held.get(key, 0)))
                 if key in ledger.hard:
                     hard.add_metric((namespace, key), float(ledger.hard[key]))
-            reservations.add_metric((namespace,), len(ledger.entries))
+            reservations.add_metric((namespace,), len(ledger.reservations))
             for each in ledger.conditions:
                 condition.add_metric((namespace, each.type), float(each.status == "True"))
         yield from (used, reserved, hard, reservations, condition)

@@ -17,12 +17,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from webhook.server.connection import Connection
-from webhook.server.http import FAILED, Handler, Request
+from webhook.server.http import FAILED, TOO_MANY_REQUESTS, Handler, RefusedError, Request
 from webhook.server.settings import Limits
 
 # For how long the poller answers before it looks at its sockets again: new requests are shed in time, and a probe waits no
@@ -30,6 +30,7 @@ from webhook.server.settings import Limits
 _SLICE_SECONDS = 0.01
 # A review of so many bytes takes some milliseconds, for which the others would wait.
 _SMALL_BYTES = 64 * 1024
+_SHED_LOG_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class Dispatcher:
         self._for_threads: queue.SimpleQueue[tuple[Connection, Request]] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._held = 0
+        self._next_shed_log = 0.0
         metrics.held.set_function(lambda: self._held)
         for number in range(limits.threads):
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
@@ -92,19 +94,27 @@ class Dispatcher:
         """Whether the poller's thread itself has requests to answer."""
         return bool(self._probes or self._at_once)
 
-    def take(self, connection: Connection, request: Request) -> bool:
-        """Have the request answered, sooner or later; False if there are too many already."""
+    def take(self, connection: Connection, request: Request) -> None:
+        """Have the request answered, sooner or later. RefusedError: too many are held already."""
         if request.path in self._site.probes:
             self._probes.append((connection, request))
         elif self._held >= self._limits.max_concurrent:
-            self._metrics.shed.inc()
-            return False
+            self._shed()
         elif request.body_size <= _SMALL_BYTES and self._site.at_once(request.path):
             self._at_once.append((connection, request))
         else:
             self._for_threads.put((connection, request))
         self._held += 1
-        return True
+
+    def _shed(self) -> NoReturn:
+        self._metrics.shed.inc()
+        if (now := time.monotonic()) >= self._next_shed_log:
+            self._next_shed_log = now + _SHED_LOG_SECONDS
+            held = self._limits.max_concurrent
+            logger.warning("shedding: %d requests at once are held already (--max-concurrent)", held)
+        # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find
+        # another one when it asks again.
+        raise RefusedError(TOO_MANY_REQUESTS)
 
     def answered(self) -> Iterator[Connection]:
         """Give back the connections whose answers are in `outgoing`, and go on with what is answered at once."""
@@ -136,9 +146,9 @@ class Dispatcher:
     def _answer(self, connection: Connection, request: Request) -> None:
         try:
             response = self._site.answer(request)
+            closing = self.closing or not request.keep_alive
+            content = response.encode(close=closing, body=request.method != "HEAD")
         except (Exception, SystemExit):  # nothing that a request does may end a thread
             logger.exception("Error handling request %s %s", request.method, request.path)
-            response, connection.closing = FAILED, True
-        connection.closing |= self.closing or not request.keep_alive
-        content = response.encode(close=connection.closing, body=request.method != "HEAD")
-        connection.outgoing = memoryview(content)
+            closing, content = True, FAILED.encode(close=True)
+        connection.closing, connection.outgoing = closing, memoryview(content)

@@ -155,11 +155,10 @@ def _body_size(headers: dict[str, str]) -> int:
     length, coding = headers.get("content-length"), headers.get("transfer-encoding")
     if coding is not None:
         # Where a body in pieces ends is for its own parser to say: there is none here.
-        if length is not None:
-            raise RefusedError(BAD_LENGTH)
-        if coding.lower() == "chunked":
+        if length is None and coding.lower() == "chunked":
             raise RefusedError(NO_LENGTH)
-        raise RefusedError(BAD_LENGTH if _CODINGS.fullmatch(coding) else UNKNOWN_CODING)
+        understood = length is not None or _CODINGS.fullmatch(coding)
+        raise RefusedError(BAD_LENGTH if understood else UNKNOWN_CODING)
     if length is None:
         return 0
     if not (length.isascii() and length.isdigit()):

@@ -54,8 +54,7 @@ def start_monitoring(
 
     site = Site(answer, at_once=lambda _path: False, probes=frozenset(checks))
     # The metrics of the edge count reviews and those who send them, not this.
-    poller = Poller(site, LIMITS, EdgeMetrics(CollectorRegistry()))
-    poller.listen([listener])
+    poller = Poller(listener, site, LIMITS, EdgeMetrics(CollectorRegistry()))
     threading.Thread(target=_serve, args=(poller,), name="monitoring", daemon=True).start()
 
 

@@ -8,14 +8,11 @@ goes first.
 
 import contextlib
 import errno
-import functools
-import logging
 import os
 import selectors
 import socket
-import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from webhook.server import http
@@ -32,52 +29,44 @@ _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _WAKE_BYTES = 4096
 _UNFINISHED = {ConnectionState.REQUEST, ConnectionState.RESPONSE}
 _TIMED = {ConnectionState.HANDSHAKE, *_UNFINISHED}
-_SHED_LOG_SECONDS = 60.0
-
-logger = logging.getLogger(__name__)
 
 
 class Poller:
-    """Connections of listening sockets, whose whole requests are answered by `site`.
+    """Connections to a listening socket, whose whole requests are answered by `site`.
 
-    `tls` gives the context of each new connection; without it they are plain. `on_sweep` is called with every look at the
-    deadlines.
+    `wrap` puts TLS around a new connection, without waiting for it. `on_sweep` is called with every look at the deadlines.
     """
 
     def __init__(
         self,
+        listener: Any,
         site: Site,
         limits: Limits,
         metrics: EdgeMetrics,
         *,
-        tls: Callable[[], ssl.SSLContext] | None = None,
+        wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain,
         on_sweep: Callable[[], object] = lambda: None,
     ) -> None:
         self.connections: set[Connection] = set()
-        self._limits, self._metrics, self._tls, self._on_sweep = limits, metrics, tls, on_sweep
+        self._listener, self._limits, self._metrics = listener, limits, metrics
+        self._wrap, self._on_sweep = wrap, on_sweep
         self._dispatcher = Dispatcher(site, limits, metrics, self.wake)
         self._selector = selectors.DefaultSelector()
-        self._listeners: list[socket.socket] = []
         self._buffered = 0
         self._idle_seconds = limits.keepalive_seconds
         self._leaving = False
-        self._next_sweep = self._next_shed_log = 0.0
+        self._next_sweep = 0.0
         waking, self.wakeup = os.pipe()
         """A byte written to `wakeup` ends a wait, from any thread or signal handler."""
         os.set_blocking(waking, False)
         os.set_blocking(self.wakeup, False)
         self._selector.register(waking, selectors.EVENT_READ, lambda: os.read(waking, _WAKE_BYTES))
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # so full that it wakes up anyway
             os.write(self.wakeup, b"\0")
-
-    def listen(self, listeners: Iterable[Any]) -> None:
-        """Take connections from the sockets from now on."""
-        for listener in listeners:
-            listener.setblocking(False)
-            self._listeners.append(listener)
-            self._selector.register(listener, selectors.EVENT_READ, functools.partial(self._accept, listener))
 
     def drain(self) -> None:
         """Ask the client with every answer from now on to go elsewhere."""
@@ -85,12 +74,10 @@ class Poller:
 
     def leave(self, seconds: float, *, take_waiting: bool) -> None:
         """Take what the kernel has connected already, then no more; send away whoever asks nothing for so long."""
-        for listener in self._listeners:
-            while take_waiting and self._accept(listener):
-                pass
-            self._selector.unregister(listener)
-            listener.close()
-        self._listeners.clear()
+        while take_waiting and self._accept():
+            pass
+        self._selector.unregister(self._listener)
+        self._listener.close()
         self._leaving = True
         self._idle_seconds = seconds
         end = time.monotonic() + seconds
@@ -105,8 +92,7 @@ class Poller:
                 self._move_on(key.data, self._advance)
             else:
                 key.data()
-            if self._buffered > self._limits.buffer_limit:
-                self._make_room()
+            self._make_room()
         for connection in self._dispatcher.answered():
             connection.served += 1
             self._move_on(connection, self._deliver)
@@ -126,11 +112,11 @@ class Poller:
 
     # Connections
 
-    def _accept(self, listener: Any) -> bool:
+    def _accept(self) -> bool:
         """Take new connections, so many a turn; whether there may be more."""
         for _ in range(_ACCEPTS_PER_TURN):
             try:
-                accepted, _ = listener.accept()
+                accepted, _ = self._listener.accept()
             except BlockingIOError:
                 return False
             except OSError as error:
@@ -141,9 +127,7 @@ class Poller:
                 self._make_place()
             try:
                 accepted.setblocking(False)  # before TLS, which may already read: has the client gone?
-                if self._tls:
-                    context = self._tls()
-                    accepted = context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
+                accepted = self._wrap(accepted)
             except (OSError, ValueError):
                 accepted.close()
                 continue
@@ -207,33 +191,20 @@ class Poller:
             connection.since = time.monotonic()
             self._enter(connection, ConnectionState.REQUEST, self._limits.request_seconds)
         self._count(connection, len(connection.received))
-        if self._buffered > self._limits.buffer_limit:
-            self._make_room()
-            if connection.state is not ConnectionState.REQUEST:
-                return
+        self._make_room()
+        if connection.state is not ConnectionState.REQUEST:
+            return
         whole, request = connection.is_whole(), connection.request
         if request is not None:
             if request.body_size > self._limits.body_limit:
                 raise http.RefusedError(http.BODY_TOO_LONG)
             if whole:
                 connection.take_body(request)
-                self._pass_on(connection, request)
-                return
-            if request.expects_continue:
+                self._dispatcher.take(connection, request)
+                connection.state = ConnectionState.ANSWERING
+            elif request.expects_continue:
                 request.expects_continue = False
                 connection.socket.send(http.CONTINUE)
-
-    def _pass_on(self, connection: Connection, request: http.Request) -> None:
-        if self._dispatcher.take(connection, request):
-            connection.state = ConnectionState.ANSWERING
-            return
-        if (now := time.monotonic()) >= self._next_shed_log:
-            self._next_shed_log = now + _SHED_LOG_SECONDS
-            held = self._limits.max_concurrent
-            logger.warning("shedding: %d requests at once are held already (--max-concurrent)", held)
-        # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find
-        # another one when it asks again.
-        raise http.RefusedError(http.TOO_MANY_REQUESTS)
 
     def _refuse(self, connection: Connection, response: http.Response) -> None:
         """Answer and close, whatever is left of the request."""
@@ -291,6 +262,8 @@ class Poller:
 
     def _make_room(self) -> None:
         """Give up the oldest requests that do not come to an end, in or out, until the rest fits."""
+        if self._buffered <= self._limits.buffer_limit:
+            return
         unfinished = [each for each in self.connections if each.state in _UNFINISHED]
         for connection in sorted(unfinished, key=lambda each: each.since):
             if self._buffered <= self._limits.buffer_limit:

@@ -106,13 +106,13 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
     def run(self) -> None:
         """Serve, drain and stop. gunicorn calls it when signals are handled and the site is made."""
         server: Server = self.app
-        settings, metrics, tls = server.settings, EdgeMetrics(server.registry), server.certificate.context
-        poller = Poller(server.wsgi(), settings, metrics, tls=tls, on_sweep=self.sign_of_life)
+        [listener], settings, metrics = self.sockets, server.settings, EdgeMetrics(server.registry)
+        wrap, site = server.certificate.wrap, server.wsgi()
+        poller = Poller(listener, site, settings, metrics, wrap=wrap, on_sweep=self.sign_of_life)
         signal.set_wakeup_fd(poller.wakeup)
-        poller.listen(self.sockets)
         start_monitoring(server.metrics_listener, server.registry)
         # Not before: whoever reads this line may connect, and may stop us.
-        address, metrics_address = _address(self.sockets[0]), _address(server.metrics_listener)
+        address, metrics_address = _address(listener), _address(server.metrics_listener)
         urls = f"https://{address}, metrics http://{metrics_address}/metrics"
         print(f"gpu-admission: serving {urls}", file=sys.stderr, flush=True)  # noqa: T201
         while self.alive:

@@ -7,6 +7,7 @@ does not load or match changes nothing: the pair in use stays, the reason is log
 import dataclasses
 import datetime as dt
 import logging
+import socket
 import ssl
 import time
 from pathlib import Path
@@ -70,6 +71,10 @@ class ServingCertificate:
         self._seen = seen
         return self._context
 
+    def wrap(self, plain: socket.socket) -> ssl.SSLSocket:
+        """Put TLS around a connection that does not block; its handshake is still to come."""
+        return self.context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+
     def _fingerprint(self) -> _Fingerprint:
         """Change of either file, seen through symlinks: a write moves the times, a swap the inode."""
         try:
@@ -87,9 +92,8 @@ class ServingCertificate:
             context.load_cert_chain(self._certificate, self._key, password=_no_password)
         except ssl.SSLError as error:
             reason = (error.reason or str(error)).replace("_", " ").lower()
-            raise CertificateError(
-                f"{self._certificate} and {self._key} do not load as a pair: {reason}"
-            ) from error
+            problem = f"{self._certificate} and {self._key} do not load as a pair: {reason}"
+            raise CertificateError(problem) from error
         except OSError as error:
             raise CertificateError(f"{error.filename or self._key}: {error.strerror}") from error
         except ValueError as error:

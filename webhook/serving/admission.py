@@ -1,28 +1,27 @@
-"""Answer one admission request: find the pods in it, run the engine over them, say what came of it."""
+"""Answer an admission request: dispatch by kind, decide, respond, record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from time import perf_counter
 
 import msgspec
 
-from policies.finding import Finding
 from policies.placement.nodes import NodeFacts
-from policies.pods.pod import Pod, decode_pod
+from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.policy import EffectivePolicy, Labels, TemplateMode
-from policies.rule import Mode
-from policies.rules import gpu_quota
-from webhook.configuration.documents import GROUP
-from webhook.configuration.loader import Configuration
-from webhook.quota.reservations import (
-    ChargeRequest,
-    QuotaEnforcer,
+from policies.quota.charge_request import (
+    NamespaceQuota,
     charge_request_for_claim,
     charge_request_for_pod,
 )
-from webhook.serving import claim_templates, resource_quotas, review
-from webhook.serving.audit import AuditLog, audit_record
-from webhook.serving.canary_trace import add_canary_trace
+from policies.quota.claims import decode_claim
+from policies.rule import Mode, Phase
+from webhook.configuration.documents import GROUP
+from webhook.quota.enforcer import QuotaEnforcer
+from webhook.serving import review
+from webhook.serving.advice import advise
+from webhook.serving.audit import Recorder
+from webhook.serving.canary_trace import canary_trace
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import (
     MOST_FINDINGS,
@@ -30,13 +29,13 @@ from webhook.serving.engine import (
     Engine,
     EvaluatedFinding,
     Outcome,
+    PodSubject,
     Subject,
     outcome_of,
 )
-from webhook.serving.metrics import Metrics
-from webhook.serving.namespaces import LabelsOf, NamespaceUnknown
+from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
-from webhook.workloads.kinds import has_pods, is_pod
+from webhook.workloads.kinds import has_pods
 from webhook.workloads.places import workload_pods
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -46,255 +45,247 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
 
 
-VERDICTS = {review.FORBIDDEN: "denied", review.INVALID: "denied", review.UNAVAILABLE: "unavailable"}
-"""What a refusal is called in the audit log and the metrics, by its code."""
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a review may look up beyond its object and the configuration; what is None nobody knows."""
+
+    labels_of: Callable[[str, float], Labels] | None = None
+    """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
+    nodes: Callable[[], NodeFacts | None] = lambda: None
+    quota: QuotaEnforcer | None = None
+    documents: DocumentReviews | None = None
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What is sent, and the decisions behind it."""
+class Review(msgspec.Struct, frozen=True):
+    """A request, and all that it is decided by."""
+
+    request: AdmissionRequest
+    phase: Phase
+    engine: Engine
+    cluster: ClusterState
+    now: datetime
+    deadline: float
+    """A moment of `monotonic`."""
+
+    def policy(self) -> EffectivePolicy:
+        """Return the policy of the namespace, by its labels only if anything depends on them. Raises NamespaceUnknown."""
+        namespace, policies = self.request.namespace, self.engine.configuration.policies
+        labels_of = self.cluster.labels_of
+        if labels_of is None or not policies.asks_labels(namespace):
+            return policies.for_namespace(namespace)
+        return policies.for_namespace(namespace, labels_of(namespace, self.deadline))
+
+    def quota(self) -> NamespaceQuota | None:
+        request, quota = self.request, self.cluster.quota
+        if quota is None:
+            return None
+        return quota.of(request.namespace, self.deadline, dry_run=bool(request.dry_run))
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The response, the decisions behind it, and the name of the object, None if its handler did not need it."""
 
     response: AdmissionResponse
-    decisions: list[Decision]
+    decisions: list[Decision] = []
+    name: str | None = None
+
+
+Handler = Callable[[Review], Answered]
 
 
 class Admission:
-    """Answers requests with the configuration in force at that moment. Without `reservations` no quota is asked."""
+    """Answers reviews with the engine in force at that moment."""
 
     def __init__(
-        self,
-        engine: Callable[[], Engine],
-        audit: AuditLog | None,
-        metrics: Metrics,
-        reservations: QuotaEnforcer | None = None,
-        *,
-        nodes: Callable[[], NodeFacts | None] = lambda: None,
-        reviewed: DocumentReviews | None = None,
-        labels_of: LabelsOf | None = None,
+        self, engine: Callable[[], Engine], recorder: Recorder, cluster: ClusterState | None = None
     ) -> None:
         self._engine = engine
-        self._audit = audit
-        self._metrics = metrics
-        self._reservations = reservations
-        self._nodes = nodes
-        self._reviewed = reviewed
-        self._labels_of = labels_of
+        self._recorder = recorder
+        self._cluster = cluster or ClusterState()
 
     def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
         """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others."""
-        return self._answer("mutate", request, lambda asked, now: self._mutate(asked, now, deadline))
+        return self._answer(Phase.MUTATE, request, deadline)
 
     def validate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
         """Likewise."""
-        return self._answer("validate", request, lambda asked, now: self._validate(asked, now, deadline))
+        return self._answer(Phase.VALIDATE, request, deadline)
 
-    def _answer(
-        self, phase: str, request: AdmissionRequest, decide: Callable[[AdmissionRequest, datetime], Answer]
-    ) -> AdmissionResponse:
+    def _answer(self, phase: Phase, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
         started, clock = datetime.now(UTC), perf_counter()
+        asked = Review(request, phase, self._engine(), self._cluster, started, deadline)
         try:
-            answer = decide(request, started)
+            answered = handler_of(phase, request)(asked)
         except NamespaceUnknown as unknown:
-            answer = Answer(review.labels_unknown(request.uid, request.namespace, str(unknown)), [])
-        seconds = perf_counter() - clock
-        verdict = _verdict(answer.response)
-        self._metrics.record(phase, verdict, seconds, answer.decisions)
-        if self._audit is not None:
-            self._audit.write(
-                audit_record(
-                    request,
-                    phase=phase,
-                    verdict=verdict,
-                    started=started,
-                    seconds=seconds,
-                    name=request.name or _generated_name(request),
-                    decisions=answer.decisions,
-                )
-            )
-        return answer.response
-
-    def _mutate(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
-        if not _is_pod_itself(request) or request.operation != "CREATE":
-            return Answer(review.allowed(request.uid), [])
-        return self._pod(request, now, deadline, patch=True)
-
-    def _validate(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
-        if request.operation == "DELETE":
-            if self._reservations is not None and (_is_pod_itself(request) or _is_claim(request)):
-                self._reservations.release(request)
-            return Answer(review.allowed(request.uid), [])
-        if _is_pod_itself(request) and request.operation in {"CREATE", "UPDATE"}:
-            return self._pod(request, now, deadline, patch=False)
-        if _is_claim(request) and request.operation == "CREATE":
-            return self._claim(request, now, deadline)
-        return self._advised(request, now, deadline)
-
-    def _advised(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
-        """Answer for what takes no GPU by itself."""
-        kind = request.kind
-        if request.sub_resource:
-            return Answer(review.allowed(request.uid), [])
-        if has_pods(kind.group, kind.kind):
-            return self._templates(request, now, deadline)
-        if self._reviewed is not None and kind.group == GROUP:
-            return self._document(self._reviewed, request, now)
-        return self._advice(request, now, deadline)
-
-    def _labels(self, request: AdmissionRequest, configuration: Configuration, deadline: float) -> Labels:
-        """Return the labels of the request's namespace if anything depends on them. Raises NamespaceUnknown."""
-        if self._labels_of is None or not configuration.policies.asks_labels(request.namespace):
-            return ()
-        return self._labels_of(request.namespace, deadline)
-
-    def _document(self, reviewed: DocumentReviews, request: AdmissionRequest, now: datetime) -> Answer:
-        """Check a document of our own configuration."""
-        try:
-            found = reviewed.findings(request, now)
+            answered = Answered(review.labels_unknown(request.uid, request.namespace, str(unknown)))
         except msgspec.ValidationError as error:
-            return Answer(review.unreadable_object(request.uid, str(error)), [])
-        policy = self._engine().configuration.policies.for_namespace(request.namespace)
-        judged = tuple(
-            EvaluatedFinding(finding, outcome_of(finding.severity, Mode.ENFORCE)) for finding in found
+            answered = Answered(review.unreadable_object(request.uid, str(error)))
+        self._recorder.record(
+            request,
+            answered.response,
+            phase=phase.value,
+            started=started,
+            seconds=perf_counter() - clock,
+            name=review.object_name(request) if answered.name is None else answered.name,
+            decisions=answered.decisions,
         )
-        decision = Decision(policy=policy, judged=judged)
-        decisions = [decision]
-        if decision.allowed:
-            return Answer(review.advised(request.uid, decisions), decisions)
-        causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
-        warnings = review.warning_texts(review.sentences(decisions, Outcome.WARNED))
-        name = request.name or _generated_name(request)
-        return Answer(review.invalid_document(request.uid, request.kind, name, causes, warnings), decisions)
+        return answered.response
 
-    def _pod(self, request: AdmissionRequest, now: datetime, deadline: float, *, patch: bool) -> Answer:
-        try:
-            pod = decode_pod(request.object)
-            before = decode_pod(request.old_object) if request.operation == "UPDATE" else None
-        except msgspec.ValidationError as error:
-            return Answer(review.unreadable_object(request.uid, str(error)), [])
-        if is_mirror_pod(pod, request):
-            return Answer(review.allowed(request.uid), [])
-        engine = self._engine()
-        subject = Subject(
+
+def allow(asked: Review) -> Answered:
+    """Allow what no rule looks at."""
+    return Answered(review.allowed(asked.request.uid))
+
+
+def review_pod(asked: Review) -> Answered:
+    """Mutate or validate a pod; an update is validated with the pod as it is stored."""
+    request, engine = asked.request, asked.engine
+    pod = decode_pod(request.object)
+    before = decode_pod(request.old_object) if request.operation == "UPDATE" else None
+    name = _name(request, pod.metadata)
+    if is_mirror_pod(pod, request):
+        return Answered(review.allowed(request.uid), name=name)
+    policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
+    mutates = asked.phase is Phase.MUTATE
+    if mutates:
+        decision = engine.mutate(
+            PodSubject(policy=policy, pod=pod, made_by_daemonset=by_daemonset), asked.now
+        )
+    else:
+        configuration = engine.configuration
+        subject = PodSubject(
+            policy=policy,
             pod=pod,
-            namespace=request.namespace,
-            labels=self._labels(request, engine.configuration, deadline),
-            made_by_daemonset=made_by_daemonset(pod, request),
+            made_by_daemonset=by_daemonset,
             is_update=before is not None,
-            nodes=None if patch else self._nodes(),
+            nodes=asked.cluster.nodes(),
+            charge_request=charge_request_for_pod(
+                request.uid,
+                pod,
+                before,
+                classes=configuration.classes,
+                resource_mapping=configuration.resource_mapping,
+            ),
+            quota=asked.quota(),
         )
-        if patch:
-            decision = engine.mutate(subject, now)
-        else:
-            decision = engine.validate(subject, now)
-            charge_request = charge_request_for_pod(request, pod, before, engine.configuration)
-            decision = self._reserved(request, charge_request, decision, now, deadline)
-        name = f"pod {request.namespace}/{request.name or _name_of(pod)}"
-        decisions = [decision]
-        response = review.decided(request.uid, decisions, subject=name, patch=patch)
-        return Answer(add_canary_trace(response, request, pod, decision, now, patch=patch), decisions)
-
-    def _claim(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
-        configuration = self._engine().configuration
-        try:
-            charge_request = charge_request_for_claim(request, configuration)
-        except msgspec.ValidationError as error:
-            return Answer(review.unreadable_object(request.uid, str(error)), [])
-        labels = self._labels(request, configuration, deadline)
-        policy = configuration.policies.for_namespace(request.namespace, labels)
-        decided = Decision(policy=policy, paused_until=policy.paused(now))
-        decision = self._reserved(request, charge_request, decided, now, deadline)
-        name = f"resourceclaim {request.namespace}/{request.name or _generated_name(request)}"
-        decisions = [decision]
-        return Answer(review.decided(request.uid, decisions, subject=name, patch=False), decisions)
-
-    def _reserved(
-        self,
-        request: AdmissionRequest,
-        charge_request: ChargeRequest,
-        decision: Decision,
-        now: datetime,
-        deadline: float,
-    ) -> Decision:
-        """Ask the quota last, for what nothing else refuses; its findings become part of the decision."""
-        if self._reservations is None or not decision.allowed:
-            return decision
-        policy = decision.policy
-        options = policy.options_of(gpu_quota.RULE.id)
-        mode = policy.mode_of(gpu_quota.RULE.id, now)
-        if not isinstance(options, gpu_quota.GpuQuotaOptions) or mode is Mode.DISABLED:
-            return decision
-        findings = self._reservations.reserve(request, charge_request, options, now, deadline)
-        judged = (EvaluatedFinding(finding, outcome_of(finding.severity, mode)) for finding in findings)
-        return msgspec.structs.replace(decision, judged=(*decision.judged, *judged))
-
-    def _advice(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
-        """Let in what asks for nothing by itself, with what is worth knowing about it."""
-        kind, configuration = request.kind, self._engine().configuration
-        if resource_quotas.is_resource_quota(kind.group, kind.kind):
-            policy = self._policy(request, configuration, deadline)
-            found = resource_quotas.findings(request.object, configuration.resource_mapping)
-        elif claim_templates.is_claim_template(kind.group, kind.kind) and request.operation == "CREATE":
-            policy = self._policy(request, configuration, deadline)
-            found = self._claim_template(request, policy, now, deadline)
-        else:
-            return Answer(review.allowed(request.uid), [])
-        judged = tuple(EvaluatedFinding(finding, Outcome.WARNED) for finding in found)
-        decisions = [Decision(policy=policy, judged=judged)]
-        return Answer(review.advised(request.uid, decisions), decisions)
-
-    def _claim_template(
-        self, request: AdmissionRequest, policy: EffectivePolicy, now: datetime, deadline: float
-    ) -> tuple[Finding, ...]:
-        if self._reservations is None or policy.mode_of(gpu_quota.RULE.id, now) is Mode.DISABLED:
-            return ()
-        row = self._reservations.look(request.namespace, deadline)
-        if row is None:
-            return ()
-        return claim_templates.findings(request.object, row.hard, row.unpinned, self._engine().configuration)
-
-    def _policy(
-        self, request: AdmissionRequest, configuration: Configuration, deadline: float
-    ) -> EffectivePolicy:
-        labels = self._labels(request, configuration, deadline)
-        return configuration.policies.for_namespace(request.namespace, labels)
-
-    def _templates(self, request: AdmissionRequest, now: datetime, deadline: float) -> Answer:
-        kind = request.kind
-        try:
-            pods = workload_pods(kind.group, kind.kind, request.object)
-        except msgspec.ValidationError as error:
-            # A template that cannot be read is the API server's or the operator's to refuse, never ours.
-            warnings = review.warning_texts([f"gpu-admission could not read the pod template: {error}"])
-            return Answer(review.allowed(request.uid, warnings=warnings), [])
-        engine = self._engine()
-        labels = self._labels(request, engine.configuration, deadline)
-        decisions: list[Decision] = []
-        for place, pod in pods:
-            subject = Subject(
-                pod=pod,
-                namespace=request.namespace,
-                labels=labels,
-                made_by_daemonset=kind.kind == "DaemonSet",
-                nodes=self._nodes(),
-            )
-            decisions.append(engine.check_template(subject, now).located(place.located))
-            if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
-                break
-        if any(decision.policy.templates is TemplateMode.ENFORCE for decision in decisions):
-            name = f"{kind.kind} {request.namespace}/{request.name}"
-            return Answer(review.decided(request.uid, decisions, subject=name, patch=False), decisions)
-        return Answer(review.advised(request.uid, decisions), decisions)
+        decision = engine.validate(subject, asked.now)
+    trace = canary_trace(pod, decision, asked.now, phase=asked.phase, dry_run=request.dry_run is True)
+    title = f"pod {request.namespace}/{name}"
+    response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)
+    return Answered(response, [decision], name)
 
 
-def _verdict(response: AdmissionResponse) -> str:
-    if not response.allowed:
-        return VERDICTS.get(response.status.code if response.status else 0, "unreadable")
-    if response.patch is not None:
-        return "patched"
-    return "warned" if response.warnings else "allowed"
+def review_claim(asked: Review) -> Answered:
+    """Charge a new ResourceClaim to the quota."""
+    request, configuration = asked.request, asked.engine.configuration
+    claim = decode_claim(request.object)
+    name = _name(request, claim.metadata)
+    subject = Subject(
+        policy=asked.policy(),
+        charge_request=charge_request_for_claim(
+            request.uid,
+            claim,
+            request.user_info.username,
+            classes=configuration.classes,
+            resource_mapping=configuration.resource_mapping,
+        ),
+        quota=asked.quota(),
+    )
+    decision = asked.engine.validate_claim(subject, asked.now)
+    title = f"resourceclaim {request.namespace}/{name}"
+    return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
+
+
+def release(asked: Review) -> Answered:
+    """Give back what a deleted object holds, where no controller counts."""
+    request, quota = asked.request, asked.cluster.quota
+    if quota is not None and quota.release is not None and not request.dry_run:
+        uid = review.deleted_uid(request)
+        if uid:
+            quota.release(request.namespace, uid)
+    return allow(asked)
+
+
+def review_templates(asked: Review) -> Answered:
+    """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
+    request, kind = asked.request, asked.request.kind
+    try:
+        pods = workload_pods(kind.group, kind.kind, request.object)
+    except msgspec.ValidationError as error:
+        # A template that cannot be read is the API server's or the operator's to reject, never ours.
+        warnings = review.warning_texts([f"gpu-admission could not read the pod template: {error}"])
+        return Answered(review.allowed(request.uid, warnings=warnings))
+    policy, nodes = asked.policy(), asked.cluster.nodes()
+    decisions: list[Decision] = []
+    for place, pod in pods:
+        subject = PodSubject(policy=policy, pod=pod, made_by_daemonset=kind.kind == "DaemonSet", nodes=nodes)
+        decisions.append(asked.engine.check_template(subject, asked.now).located(place.located))
+        if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
+            break
+    if policy.templates is TemplateMode.ENFORCE:
+        title = f"{kind.kind} {request.namespace}/{request.name}"
+        return Answered(review.decided(request.uid, decisions, subject=title, patch=False), decisions)
+    return Answered(review.advised(request.uid, decisions), decisions)
+
+
+def review_advised(asked: Review) -> Answered:
+    """Advise on what is always admitted."""
+    request, kind = asked.request, asked.request.kind
+    subject = Subject(policy=asked.policy(), quota=asked.quota())
+    decision = advise(kind.group, kind.kind, request.object, subject, asked.engine, asked.now)
+    return Answered(review.advised(request.uid, [decision]), [decision])
+
+
+def review_document(asked: Review) -> Answered:
+    """Check a document of our own configuration."""
+    request = asked.request
+    if asked.cluster.documents is None:
+        return allow(asked)
+    found = asked.cluster.documents.findings(request, asked.now)
+    policy = asked.engine.configuration.policies.for_namespace(request.namespace)
+    judged = tuple(EvaluatedFinding(finding, outcome_of(finding.severity, Mode.ENFORCE)) for finding in found)
+    decision = Decision(policy=policy, judged=judged)
+    if decision.allowed:
+        return Answered(review.advised(request.uid, [decision]), [decision])
+    causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
+    warnings = review.warning_texts(review.sentences([decision], Outcome.WARNED))
+    name = review.object_name(request)
+    return Answered(
+        review.invalid_document(request.uid, request.kind, name, causes, warnings), [decision], name
+    )
+
+
+_CLAIMS = "resource.k8s.io"
+_HANDLERS: Mapping[tuple[str, str, str], Handler] = {
+    ("", "Pod", "CREATE"): review_pod,
+    ("", "Pod", "UPDATE"): review_pod,
+    ("", "Pod", "DELETE"): release,
+    (_CLAIMS, "ResourceClaim", "CREATE"): review_claim,
+    (_CLAIMS, "ResourceClaim", "DELETE"): release,
+    (_CLAIMS, "ResourceClaimTemplate", "CREATE"): review_advised,
+    ("", "ResourceQuota", "CREATE"): review_advised,
+    ("", "ResourceQuota", "UPDATE"): review_advised,
+}
+
+
+def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
+    """Return what answers a request, by kind and operation; no rule looks at subresources."""
+    kind = request.kind
+    handler = _HANDLERS.get((kind.group, kind.kind, request.operation))
+    if request.sub_resource or (
+        phase is Phase.MUTATE and (handler, request.operation) != (review_pod, "CREATE")
+    ):
+        return allow
+    if handler is not None:
+        return handler
+    if request.operation == "DELETE":
+        return allow
+    if kind.group == GROUP:
+        return review_document
+    return review_templates if has_pods(kind.group, kind.kind) else allow
 
 
 def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:
-    """Whether a kubelet shows a static pod of its own node: nothing may be added, and refusing it would not stop it.
+    """Whether a kubelet shows a static pod of its own node: nothing may be added, and denying it would not stop it.
 
     Anyone can set the annotation, so only the node itself is believed.
     """
@@ -319,40 +310,8 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
     )
 
 
-def _is_pod_itself(request: AdmissionRequest) -> bool:
-    return is_pod(request.kind.group, request.kind.kind) and not request.sub_resource
-
-
-def _is_claim(request: AdmissionRequest) -> bool:
-    kind = request.kind
-    return (kind.group, kind.kind, request.sub_resource) == ("resource.k8s.io", "ResourceClaim", "")
-
-
-def _name_of(pod: Pod) -> str:
-    metadata = pod.metadata
-    if metadata is None:
-        return ""
+def _name(request: AdmissionRequest, metadata: Metadata | None) -> str:
+    """Return the object's name, or its generateName while it has no final one."""
+    if request.name or metadata is None:
+        return request.name
     return metadata.name or metadata.generate_name or ""
-
-
-class _Named(msgspec.Struct, frozen=True, rename="camel"):
-    name: str | None = None
-    generate_name: str | None = None
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Named | None = None
-
-
-_OBJECT_DECODER = msgspec.json.Decoder(_Object)
-
-
-def _generated_name(request: AdmissionRequest) -> str:
-    """Return the name in the object, or its generateName, for an object that has no final name yet."""
-    try:
-        metadata = (
-            _OBJECT_DECODER.decode(request.object).metadata if bytes(request.object) != b"null" else None
-        )
-    except msgspec.ValidationError:
-        return ""
-    return (metadata.name or metadata.generate_name or "") if metadata else ""

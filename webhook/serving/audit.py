@@ -1,4 +1,4 @@
-"""The audit log: one JSON line for every decision, to standard output or to a file.
+"""The record of every review: its metrics, and the audit log, one JSON line each to standard output or to a file.
 
 Requests only hand their line over; a thread of its own writes whatever has gathered in one go, every tenth of a second. So
 neither a slow pipe nor a full disk can delay or change a decision: what could not be written is counted instead. A process
@@ -17,8 +17,10 @@ from typing import Any
 import msgspec
 
 from policies.finding import shown
+from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
-from webhook.serving.review import AdmissionRequest
+from webhook.serving.metrics import Metrics
+from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
 QUEUE_LIMIT = 10_000
 """Lines that may wait. A line is some 1 to 20 KiB, so a stuck disk costs at most some 200 MiB, commonly 10."""
@@ -26,9 +28,12 @@ QUEUE_LIMIT = 10_000
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
 
+VERDICTS = {review.FORBIDDEN: "denied", review.INVALID: "denied", review.UNAVAILABLE: "unavailable"}
+"""What a rejection is called in the audit log and the metrics, by its code."""
+
 
 class AuditLog:
-    """Writes lines to a file descriptor from a thread of its own. `lost` is told the number of lines that were not written."""
+    """Writes lines to a file descriptor from a thread of its own. `lost` is called with the number of lines not written."""
 
     def __init__(self, descriptor: int, lost: Callable[[int], object]) -> None:
         self._descriptor = descriptor
@@ -89,6 +94,49 @@ class AuditLog:
             self._mid_line = data[written - 1 : written] != b"\n"
 
 
+class Recorder:
+    """Takes note of every answered review. Without an `audit` log there are only metrics."""
+
+    def __init__(self, metrics: Metrics, audit: AuditLog | None = None) -> None:
+        self._metrics = metrics
+        self._audit = audit
+
+    def record(
+        self,
+        request: AdmissionRequest,
+        response: AdmissionResponse,
+        *,
+        phase: str,
+        started: datetime,
+        seconds: float,
+        name: str,
+        decisions: list[Decision],
+    ) -> None:
+        verdict = verdict_of(response)
+        self._metrics.record(phase, verdict, seconds, decisions)
+        if self._audit is not None:
+            self._audit.write(
+                audit_record(
+                    request,
+                    phase=phase,
+                    verdict=verdict,
+                    started=started,
+                    seconds=seconds,
+                    name=name,
+                    decisions=decisions,
+                )
+            )
+
+
+def verdict_of(response: AdmissionResponse) -> str:
+    """Return what the metrics and the audit log call the response."""
+    if not response.allowed:
+        return VERDICTS.get(response.status.code if response.status else 0, "unreadable")
+    if response.patch is not None:
+        return "patched"
+    return "warned" if response.warnings else "allowed"
+
+
 def audit_record(
     request: AdmissionRequest,
     *,
@@ -130,7 +178,7 @@ def audit_record(
 
 def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
     finding = judged.finding
-    told = {
+    fields = {
         "rule": finding.rule,
         "outcome": judged.outcome.value,
         "path": finding.path,
@@ -139,4 +187,4 @@ def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
         "message": finding.message,
         "remedy": finding.remedy,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in fields.items() if value}

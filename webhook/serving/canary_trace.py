@@ -1,7 +1,7 @@
-"""What the webhook adds to its answer about a canary: a warning that says who answered, and an annotation that proves the patch.
+"""What a response about a canary adds: a warning that says who answered, and an annotation that proves the patch.
 
-The mark works under any policy, paused, auditing or exempt, since it says that the webhook was called, not what it decided. It
-takes nothing away: every rule runs as ever, and only a dry run is add_canary_trace, so nothing that is stored ever differs.
+The trace works under any policy, paused, auditing or exempt, since it says that the webhook was called, not what it decided. It
+takes nothing away: every rule runs as ever, and only a dry run is traced, so nothing that is stored ever differs.
 """
 
 import os
@@ -17,11 +17,10 @@ from policies.pods.annotations import CANARY, CANARY_ANSWER
 from policies.pods.field_paths import json_pointer
 from policies.pods.patch import Operation
 from policies.pods.pod import Pod
-from policies.rule import Mode
+from policies.rule import Mode, Phase
 from webhook.serving.engine import Decision
-from webhook.serving.review import AdmissionRequest, AdmissionResponse, encode_operations
 
-MUTATE, VALIDATE = "mutate", "validate"
+MUTATE, VALIDATE = Phase.MUTATE.value, Phase.VALIDATE.value
 PREFIX = "gpu-admission canary "
 NONCE = re.compile(r"[0-9a-f]{8,32}")
 VERSION = version("gpu-admission")
@@ -29,7 +28,7 @@ REPLICA = os.environ.get("POD_NAME") or socket.gethostname()
 
 
 class CanaryTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call tells. `enforces`: rules in that mode; `injects`: those that changed this pod.
+    """What one call reports. `enforces`: rules in that mode; `injects`: those that changed this pod.
 
     `patched`: the object that was shown carries the annotation of an earlier call, so patches are applied.
     """
@@ -55,17 +54,22 @@ class CanaryTrace(msgspec.Struct, frozen=True, kw_only=True):
         }
         return PREFIX + " ".join(f"{name}={value}" for name, value in fields.items())
 
+    @property
+    def proof(self) -> Operation:
+        """The operation whose result a later call sees, if patches are applied."""
+        return Operation("add", json_pointer("metadata", "annotations", CANARY_ANSWER), self.nonce)
+
 
 def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]:
-    """Return the marks among warnings that answer this canary."""
-    marks = []
+    """Return the traces among warnings that answer this canary."""
+    traces = []
     for warning in warnings:
         if not warning.startswith(PREFIX):
             continue
         pairs = (word.partition("=") for word in warning.removeprefix(PREFIX).split(" "))
         fields = {name: value for name, _, value in pairs}
         if fields.get("nonce") == nonce:
-            marks.append(
+            traces.append(
                 CanaryTrace(
                     nonce=nonce,
                     phase=fields.get("phase", ""),
@@ -76,40 +80,28 @@ def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]
                     replica=fields.get("replica", ""),
                 )
             )
-    return marks
+    return traces
 
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.split(",") if word)
 
 
-def add_canary_trace(
-    response: AdmissionResponse,
-    request: AdmissionRequest,
-    pod: Pod,
-    decision: Decision,
-    now: datetime,
-    *,
-    patch: bool,
-) -> AdmissionResponse:
-    """Return the answer with the mark, where the pod is a canary; else the answer as it is."""
+def canary_trace(
+    pod: Pod, decision: Decision, now: datetime, *, phase: Phase, dry_run: bool
+) -> CanaryTrace | None:
+    """Return what the response says of a canary; None for any other pod, and for what is to be stored."""
     nonce = pod.annotations.get(CANARY)
-    if nonce is None or request.dry_run is not True or not NONCE.fullmatch(nonce):
-        return response
-    patched = pod.annotations.get(CANARY_ANSWER) == nonce
+    if nonce is None or not dry_run or not NONCE.fullmatch(nonce):
+        return None
     policy = decision.policy
-    mark = CanaryTrace(
+    is_mutation = phase is Phase.MUTATE
+    return CanaryTrace(
         nonce=nonce,
-        phase=MUTATE if patch else VALIDATE,
-        patched=patched,
+        phase=phase.value,
+        patched=pod.annotations.get(CANARY_ANSWER) == nonce,
         enforces=tuple(each.rule.id for each in policy.bindings if policy.mode(each, now) is Mode.ENFORCE),
-        injects=tuple(dict.fromkeys(change.rule for change in decision.changes)) if patch else (),
+        injects=tuple(dict.fromkeys(change.rule for change in decision.changes)) if is_mutation else (),
         version=VERSION,
         replica=REPLICA,
     )
-    response = msgspec.structs.replace(response, warnings=(mark.text(), *(response.warnings or ())))
-    if patched or not patch or not response.allowed:
-        return response
-    proof = Operation("add", json_pointer("metadata", "annotations", CANARY_ANSWER), nonce)
-    operations = encode_operations([*decision.operations, proof])
-    return msgspec.structs.replace(response, patch=operations, patch_type="JSONPatch")

@@ -1,7 +1,7 @@
-"""Run the rules over a pod and say what follows.
+"""Run the rules over a pod or a claim, and decide.
 
-Deterministic and without I/O; the time is an argument. Every rule runs even after one has refused the pod, so that its
-author sees everything at once.
+Deterministic; the time is an argument, and the only I/O is behind the quota that a subject brings. Every rule runs even after
+one has denied the pod, so that its author sees everything at once; only the quota is asked last, for what nothing else denies.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,8 +16,10 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
-from policies.policy import Binding, EffectivePolicy, Exemption, Labels
-from policies.rule import Context, Mode, Phase
+from policies.policy import Binding, EffectivePolicy, Exemption
+from policies.quota.charge_request import ChargeRequest, NamespaceQuota
+from policies.quota.claims import ResourceClaimTemplate
+from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from webhook.configuration.loader import Configuration
 
 MOST_FINDINGS = 100
@@ -45,19 +47,24 @@ class RuleChange(msgspec.Struct, frozen=True):
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What is reviewed: under which policy, what it costs, and the quota to charge; without a quota nothing is reserved."""
+
+    policy: EffectivePolicy
+    charge_request: ChargeRequest | None = None
+    quota: NamespaceQuota | None = None
+
+
+class PodSubject(Subject, frozen=True, kw_only=True):
     """The pod (or pod template) in question and what is known about the request besides it."""
 
     pod: Pod
-    namespace: str
-    labels: Labels = ()
-    """Of the namespace."""
     made_by_daemonset: bool = False
     is_update: bool = False
     nodes: NodeFacts | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on one pod: `denials` refuse it, `warnings` are shown to whoever created it, `logged` is for the audit."""
+    """The verdict on one object. What is DENIED rejects it, what is WARNED its author sees, what is AUDITED is only logged."""
 
     policy: EffectivePolicy
     judged: tuple[EvaluatedFinding, ...] = ()
@@ -94,23 +101,24 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Engine:
     """The rules of one configuration, ready to be run on any pod of any namespace."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, fetcher_image: str = FETCHER_IMAGE) -> None:
         self.configuration = configuration
+        self.fetcher_image = fetcher_image
 
-    def mutate(self, subject: Subject, now: datetime) -> Decision:
+    def mutate(self, subject: PodSubject, now: datetime) -> Decision:
         """Return what is to be injected, and what makes the pod unacceptable already."""
-        run = _Run(self.configuration, subject, Phase.MUTATE, now)
+        run = _PodRun(self, subject, Phase.MUTATE, now)
         for binding, mode in run.rules:
             if binding.rule.check is not None and binding.rule.check_before_mutation:
                 run.check(binding, mode)
         for binding, mode in run.rules:
             if binding.rule.mutate is not None:
                 run.mutate(binding, mode)
-        return run.decision(record=True)
+        return run.decision(note=run.note())
 
-    def validate(self, subject: Subject, now: datetime) -> Decision:
-        """Return what is wrong with the final pod, and which injections did not survive other webhooks."""
-        run = _Run(self.configuration, subject, Phase.VALIDATE, now)
+    def validate(self, subject: PodSubject, now: datetime) -> Decision:
+        """Return what is wrong with the final pod, which injections did not survive other webhooks, and reserve its quota."""
+        run = _PodRun(self, subject, Phase.VALIDATE, now)
         for binding, mode in run.rules:
             if subject.is_update and not binding.rule.on_update:
                 continue
@@ -118,40 +126,87 @@ class Engine:
                 run.check(binding, mode)
             if binding.rule.mutate is not None and not subject.is_update:
                 run.report_missing(binding, mode)
-        return run.decision(record=False)
+        run.reserve(is_update=subject.is_update)
+        return run.decision()
 
-    def check_template(self, subject: Subject, now: datetime) -> Decision:
+    def validate_claim(self, subject: Subject, now: datetime) -> Decision:
+        """Reserve the quota of a new ResourceClaim."""
+        run = _Run(self, subject, Phase.VALIDATE, now)
+        run.reserve()
+        return run.decision()
+
+    def advise_on_claim_template(
+        self, subject: Subject, template: ResourceClaimTemplate, now: datetime
+    ) -> Decision:
+        """Warn, whatever the mode, of a template whose claims could never be created."""
+        run = _Run(self, subject, Phase.TEMPLATE, now)
+        for binding, _ in run.rules:
+            if binding.rule.check_claim_template is not None:
+                for finding in binding.rule.check_claim_template(template, run.context):
+                    run.judge(finding, Mode.WARN)
+        return run.decision()
+
+    def check_template(self, subject: PodSubject, now: datetime) -> Decision:
         """Return what would be wrong with pods made from this template; a template itself is never changed."""
-        run = _Run(self.configuration, subject, Phase.TEMPLATE, now)
+        run = _PodRun(self, subject, Phase.TEMPLATE, now)
         for binding, mode in run.rules:
             if binding.rule.check is not None:
                 run.check(binding, mode)
         for binding, mode in run.rules:
             if binding.rule.mutate is not None:
                 run.mutate(binding, mode)
-        return run.decision(record=False)
+        return run.decision()
+
+
+class EngineInForce:
+    """Calls return the engine of the configuration in force, built once a snapshot."""
+
+    def __init__(
+        self, configuration: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE
+    ) -> None:
+        self._configuration = configuration
+        self._engine = Engine(configuration(), fetcher_image)
+
+    def __call__(self) -> Engine:
+        configuration = self._configuration()
+        if self._engine.configuration is not configuration:
+            self._engine = Engine(configuration, self._engine.fetcher_image)
+        return self._engine
 
 
 class _Run:
-    """One pass over one pod: the draft and what has been found so far."""
+    """One pass of the rules over one object: what has been found so far."""
 
-    def __init__(self, configuration: Configuration, subject: Subject, phase: Phase, now: datetime) -> None:
-        self.policy = configuration.policies.for_namespace(subject.namespace, subject.labels)
+    def __init__(
+        self,
+        engine: Engine,
+        subject: Subject,
+        phase: Phase,
+        now: datetime,
+        *,
+        made_by_daemonset: bool = False,
+        is_update: bool = False,
+        nodes: NodeFacts | None = None,
+    ) -> None:
+        self.policy = subject.policy
         self.paused_until = self.policy.paused(now)
         modes = ((binding, self.policy.mode(binding, now)) for binding in self.policy.bindings)
         self.rules = [(binding, mode) for binding, mode in modes if mode is not Mode.DISABLED]
         self.exemption = self._exemption(now) if len(self.rules) < len(self.policy.bindings) else None
-        self.patch = PodPatch(subject.pod)
         self.judged: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
+        self._charge_request = subject.charge_request
         self.context = Context(
             phase=phase,
-            namespace=subject.namespace,
-            classes=configuration.classes,
-            resource_mapping=configuration.resource_mapping,
-            made_by_daemonset=subject.made_by_daemonset,
-            is_update=subject.is_update,
-            nodes=subject.nodes,
+            namespace=self.policy.namespace,
+            now=now,
+            classes=engine.configuration.classes,
+            resource_mapping=engine.configuration.resource_mapping,
+            fetcher_image=engine.fetcher_image,
+            made_by_daemonset=made_by_daemonset,
+            is_update=is_update,
+            nodes=nodes,
+            quota=subject.quota,
             options_of=self.policy.options_of,
         )
 
@@ -159,31 +214,73 @@ class _Run:
         found = (self.policy.exemption(binding.rule.id, now) for binding in self.policy.bindings)
         return next((exemption for exemption in found if exemption is not None), None)
 
+    def reserve(self, *, is_update: bool = False) -> None:
+        """Charge the quota, last, and only if nothing denies: what is denied must hold nothing."""
+        if self._charge_request is None or self.judged[Outcome.DENIED]:
+            return
+        for binding, mode in self.rules:
+            rule = binding.rule
+            if rule.reserve is not None and (rule.on_update or not is_update):
+                for finding in rule.reserve(self._charge_request, binding.options, self.context):
+                    self.judge(finding, mode)
+
+    def judge(self, finding: Finding, mode: Mode) -> None:
+        judged = EvaluatedFinding(finding, outcome_of(finding.severity, mode))
+        found = self.judged[judged.outcome]
+        if len(found) < MOST_FINDINGS:
+            found[judged] = None
+
+    def decision(self, *, note: Change | None = None) -> Decision:
+        return Decision(
+            policy=self.policy,
+            judged=tuple(judged for found in self.judged.values() for judged in found),
+            changes=tuple(self.changes),
+            note=note,
+            exemption=self.exemption,
+            paused_until=self.paused_until,
+        )
+
+
+class _PodRun(_Run):
+    """One pass over one pod: the patch so far, too."""
+
+    def __init__(self, engine: Engine, subject: PodSubject, phase: Phase, now: datetime) -> None:
+        super().__init__(
+            engine,
+            subject,
+            phase,
+            now,
+            made_by_daemonset=subject.made_by_daemonset,
+            is_update=subject.is_update,
+            nodes=subject.nodes,
+        )
+        self.patch = PodPatch(subject.pod)
+
     def check(self, binding: Binding, mode: Mode) -> None:
         if binding.rule.check is not None:
             for finding in binding.rule.check(self.patch.pod, binding.options, self.context):
-                self._judge(finding, mode)
+                self.judge(finding, mode)
                 if len(self.judged[outcome_of(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
                     break
 
     def mutate(self, binding: Binding, mode: Mode) -> None:
-        """Apply an enforced rule to the draft; of one that only warns or audits, tell what it would have done."""
+        """Apply an enforced rule to the pod; of one that only warns or audits, report what it would have done."""
         if mode is Mode.ENFORCE:
             self._collect(binding, self.patch, mode)
             return
         scratch = self.patch.fork()
         for change in self._run_mutation(binding, scratch, mode):
-            self._judge(
+            self.judge(
                 Finding(rule=binding.rule.id, message=f"would add {change.what}", severity=Severity.WARNING),
                 mode,
             )
 
     def report_missing(self, binding: Binding, mode: Mode) -> None:
-        """Tell what an enforced rule would still add now: it was never injected, or a later webhook took it out."""
+        """Report what an enforced rule would still add now: it was never injected, or a later webhook took it out."""
         scratch = self.patch.fork()
         for change in self._run_mutation(binding, scratch, mode):
             if mode is Mode.ENFORCE:
-                self._judge(_missing(binding.rule.id, change), mode)
+                self.judge(_missing(binding.rule.id, change), mode)
 
     def _collect(self, binding: Binding, patch: PodPatch, mode: Mode) -> None:
         for change in self._run_mutation(binding, patch, mode):
@@ -194,26 +291,15 @@ class _Run:
             return []
         before = len(patch.changes)
         for finding in binding.rule.mutate(patch, binding.options, self.context):
-            self._judge(finding, mode)
+            self.judge(finding, mode)
         return patch.changes[before:]
 
-    def _judge(self, finding: Finding, mode: Mode) -> None:
-        judged = EvaluatedFinding(finding, outcome_of(finding.severity, mode))
-        found = self.judged[judged.outcome]
-        if len(found) < MOST_FINDINGS:
-            found[judged] = None
-
-    def decision(self, *, record: bool) -> Decision:
-        if record and self.changes:
-            self.patch.set_annotation(INJECTED, injected_text(self.patch.pod, self.changes))
-        return Decision(
-            policy=self.policy,
-            judged=tuple(judged for found in self.judged.values() for judged in found),
-            changes=tuple(self.changes),
-            note=self.patch.changes[-1] if record and self.changes else None,
-            exemption=self.exemption,
-            paused_until=self.paused_until,
-        )
+    def note(self) -> Change | None:
+        """Return the annotation that says what was injected."""
+        if not self.changes:
+            return None
+        self.patch.set_annotation(INJECTED, injected_text(self.patch.pod, self.changes))
+        return self.patch.changes[-1]
 
 
 def outcome_of(severity: Severity, mode: Mode) -> Outcome:

@@ -2,7 +2,7 @@
 
 The watch is of metadata only and keeps the labels by which classes select nodes, equal sets once. Karpenter's NodePools, where
 that API is served, are listed once a minute: they are few, and people change them. Where anything is uncertain, `facts` is None,
-so that nobody is warned about nodes that exist.
+so that no warning is wrong.
 """
 
 import logging

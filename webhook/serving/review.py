@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from policies.pods.patch import Operation
+from webhook.serving.canary_trace import CanaryTrace
 from webhook.serving.engine import Decision, Outcome
 
 API_VERSION = "admission.k8s.io/v1"
@@ -24,11 +25,11 @@ WARNING_LIMIT = 250
 WARNING_COUNT = 14
 """Warnings of one answer: 14 × 250 = 3500 stays under the 4096 of the whole request, which other webhooks share."""
 MESSAGE_FINDINGS = 40
-"""Findings told in one denial; a pod may have hundreds of containers, and nobody reads further."""
+"""Findings listed in one denial; a pod may have hundreds of containers, and nobody reads further."""
 
 
 class BadReviewError(Exception):
-    """The HTTP request is no AdmissionReview v1 that could be answered; the text says why."""
+    """The HTTP request is not an AdmissionReview v1 that could be answered; the text says why."""
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True):
@@ -55,6 +56,16 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     object: msgspec.Raw = msgspec.Raw(b"null")
     old_object: msgspec.Raw = msgspec.Raw(b"null")
     dry_run: bool | None = None
+
+
+class _ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str | None = None
+    generate_name: str | None = None
+    uid: str | None = None
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _ObjectMeta | None = None
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,6 +109,7 @@ class AdmissionResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaul
 
 
 _DECODER = msgspec.json.Decoder(_Envelope)
+_OBJECT_DECODER = msgspec.json.Decoder(_Object | None)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -107,15 +119,36 @@ def decode_request(body: bytes) -> AdmissionRequest:
         body.decode()  # the objects inside stay bytes for now, and later it would be too late to say what is wrong
         envelope = _DECODER.decode(body)
     except msgspec.ValidationError as error:
-        raise BadReviewError(f"the body is no AdmissionReview: {error}") from None
+        raise BadReviewError(f"the body is not an AdmissionReview: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadReviewError(f"the body is no JSON: {error}") from None
+        raise BadReviewError(f"the body is not JSON: {error}") from None
     if envelope.api_version != API_VERSION or envelope.kind != KIND:
         got = f"{envelope.api_version or '(none)'} {envelope.kind or '(none)'}"
         raise BadReviewError(f"the body is {got[:200]}; this webhook answers {API_VERSION} {KIND}")
     if envelope.request is None or not envelope.request.uid:
         raise BadReviewError("the AdmissionReview has no request.uid, so no answer could be matched to it")
     return envelope.request
+
+
+def object_name(request: AdmissionRequest) -> str:
+    """Return the name of an object that nobody decodes, or its generateName while it has no final name."""
+    metadata = None if request.name else _metadata(request.object)
+    if metadata is None:
+        return request.name
+    return metadata.name or metadata.generate_name or ""
+
+
+def deleted_uid(request: AdmissionRequest) -> str:
+    metadata = _metadata(request.old_object)
+    return (metadata and metadata.uid) or ""
+
+
+def _metadata(document: msgspec.Raw) -> _ObjectMeta | None:
+    try:
+        found = _OBJECT_DECODER.decode(document)
+    except msgspec.ValidationError:
+        return None
+    return found.metadata if found else None
 
 
 def encode_response(response: AdmissionResponse) -> bytes:
@@ -137,7 +170,7 @@ def allowed(uid: str, *, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
 
 
 def unreadable_object(uid: str, reason: str) -> AdmissionResponse:
-    """Refuse an object that is not what its kind says: code 400, with the path of the offending field."""
+    """Reject an object that is not what its kind says: code 400, with the path of the offending field."""
     message = f"gpu-admission cannot read the object: {reason}"
     return AdmissionResponse(uid=uid, allowed=False, status=Status(400, "BadRequest", message))
 
@@ -145,7 +178,7 @@ def unreadable_object(uid: str, reason: str) -> AdmissionResponse:
 def invalid_document(
     uid: str, kind: GroupVersionKind, name: str, causes: tuple[Cause, ...], warnings: tuple[str, ...] = ()
 ) -> AdmissionResponse:
-    """Refuse a document of our own with everything that is wrong, as the API server itself refuses an invalid object."""
+    """Reject a document of our own with everything that is wrong, as the API server itself rejects an invalid object."""
     lines = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
     details = Details(kind.group, kind.kind, name, causes[:MESSAGE_FINDINGS])
     message = denial_message(lines, f"{kind.kind} {name}")
@@ -158,11 +191,8 @@ def invalid_document(
 
 
 def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
-    """Refuse what is governed by labels that cannot be read: nobody knows which policy holds."""
-    message = (
-        f"gpu-admission cannot read the labels of namespace {namespace}, by which its policy is chosen: {reason}; "
-        f"try again"
-    )
+    """Reject what is governed by labels that cannot be read: nobody knows which policy holds."""
+    message = f"gpu-admission cannot read the labels of namespace {namespace}, which select its policy; try again: {reason}"
     return AdmissionResponse(
         uid=uid, allowed=False, status=Status(UNAVAILABLE, "ServiceUnavailable", message)
     )
@@ -171,67 +201,74 @@ def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
 def internal_error(uid: str) -> AdmissionResponse:
     """Answer for a defect of ours. Details go to the log by uid, never to the user: they could quote the object."""
     message = (
-        f"gpu-admission failed on this object through a defect of its own, not of yours; "
-        f"its log tells more under request uid {uid}"
+        f"internal error of gpu-admission: report it to the platform team; see its log for request uid {uid}"
     )
     return AdmissionResponse(uid=uid, allowed=False, status=Status(500, "InternalError", message))
 
 
-def decided(uid: str, judged: list[Decision], *, subject: str, patch: bool) -> AdmissionResponse:
-    """Return the answer for the decisions on a pod, or on each of a workload's templates.
+def decided(
+    uid: str, decisions: list[Decision], *, subject: str, patch: bool, trace: CanaryTrace | None = None
+) -> AdmissionResponse:
+    """Return the response for the decisions on a pod or claim, or on each of a workload's templates.
 
     `subject` names the object in a denial ("pod ml/train"); only a mutating webhook may `patch`.
     """
-    denials = sentences(judged, Outcome.DENIED)
-    operations = [operation for decision in judged for operation in decision.operations] if patch else []
-    if denials:
-        operations = []
+    denials = sentences(decisions, Outcome.DENIED)
+    operations: list[Operation] = []
+    if patch and not denials:
+        operations = [operation for decision in decisions for operation in decision.operations]
+    injected = bool(operations)
+    warnings = warning_texts(_paused(decisions) + sentences(decisions, Outcome.WARNED))
+    if trace is not None:
+        warnings = (trace.text(), *warnings)
+        if patch and not denials and not trace.patched:
+            operations.append(trace.proof)
     return AdmissionResponse(
         uid=uid,
         allowed=not denials,
         status=Status(FORBIDDEN, "Forbidden", denial_message(denials, subject)) if denials else None,
         patch=encode_operations(operations) if operations else None,
         patch_type="JSONPatch" if operations else None,
-        warnings=warning_texts(_paused(judged) + sentences(judged, Outcome.WARNED)) or None,
-        audit_annotations=_audit_annotations(judged, injected=bool(operations)),
+        warnings=warnings or None,
+        audit_annotations=_audit_annotations(decisions, injected=injected),
     )
 
 
-def advised(uid: str, judged: list[Decision]) -> AdmissionResponse:
-    """Return the answer that lets a workload in, but warns of what its pods would meet."""
-    told = [f"its pods would be refused: {text}" for text in sentences(judged, Outcome.DENIED)]
-    warnings = warning_texts(_paused(judged) + told + sentences(judged, Outcome.WARNED))
+def advised(uid: str, decisions: list[Decision]) -> AdmissionResponse:
+    """Return the response that allows a workload, but warns of what its pods would meet."""
+    denials = [f"its pods would be denied: {text}" for text in sentences(decisions, Outcome.DENIED)]
+    warnings = warning_texts(_paused(decisions) + denials + sentences(decisions, Outcome.WARNED))
     return AdmissionResponse(
         uid=uid,
         allowed=True,
         warnings=warnings or None,
-        audit_annotations=_audit_annotations(judged, injected=False),
+        audit_annotations=_audit_annotations(decisions, injected=False),
     )
 
 
-def _paused(judged: list[Decision]) -> list[str]:
-    """Tell whoever creates something that is let in, or left as it is, only because of a pause."""
-    for decision in judged:
+def _paused(decisions: list[Decision]) -> list[str]:
+    """Warn the author of what is admitted, or left as it is, only because of a pause."""
+    for decision in decisions:
         if decision.paused_until is not None and any(decision.findings(Outcome.AUDITED)):
             until = decision.paused_until.isoformat(timespec="seconds").replace("+00:00", "Z")
             return [
-                f"policy {decision.policy.name} is paused until {until}: what it would refuse or change is only logged"
+                f"policy {decision.policy.name} is paused until {until}: what it would deny or change is only logged"
             ]
     return []
 
 
-def sentences(judged: list[Decision], outcome: Outcome) -> list[str]:
-    return [finding.sentence() for decision in judged for finding in decision.findings(outcome)]
+def sentences(decisions: list[Decision], outcome: Outcome) -> list[str]:
+    return [finding.sentence() for decision in decisions for finding in decision.findings(outcome)]
 
 
 def denial_message(denials: list[str], subject: str) -> str:
     """Return everything that is wrong, one line a finding."""
-    told = denials[:MESSAGE_FINDINGS]
-    if len(denials) > len(told):
-        told.append(f"… and {len(denials) - len(told)} more")
-    if len(told) == 1:
-        return f"{subject}: {told[0]}"
-    return f"{subject} has {len(denials)} problems:\n" + "\n".join(f"- {line}" for line in told)
+    lines = denials[:MESSAGE_FINDINGS]
+    if len(denials) > len(lines):
+        lines.append(f"… and {len(denials) - len(lines)} more")
+    if len(lines) == 1:
+        return f"{subject}: {lines[0]}"
+    return f"{subject} has {len(denials)} problems:\n" + "\n".join(f"- {line}" for line in lines)
 
 
 def warning_texts(texts: list[str]) -> tuple[str, ...]:

@@ -19,10 +19,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 gpu-admission.{{ .Release.Namespace }}.svc
 {{- end }}
 
+{{/* One image; arguments are the root, its values, and the repository if they have none. */}}
 {{- define "gpu-admission.image" -}}
-{{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
-{{- end -}}
+{{- $root := index . 0 }}{{ $image := index . 1 -}}
+{{ $image.repository | default (index . 2) }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{/* What both Deployments have in common: arguments are the root, the component, and its values. */}}
@@ -75,7 +75,7 @@ securityContext:
 
 {{- define "gpu-admission.container" -}}
 {{- $root := index . 0 }}{{ $values := index . 2 -}}
-image: {{ include "gpu-admission.image" $root | quote }}
+image: {{ include "gpu-admission.image" (list $root $root.Values.image "") | quote }}
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false
@@ -101,7 +101,7 @@ is guarded: an error would refuse the pod. The argument is where the pod stands.
 
 {{/* Ends the path that is called for GPU pods, which is all that the API server's message shows of ours while we are away. */}}
 {{- define "gpu-admission.whileAway" -}}
-gpu-pods-are-refused-while-this-webhook-is-away.try-again-in-a-minute.then-tell-your-cluster-administrators
+gpu-pods-are-refused-while-this-webhook-is-away.try-again-in-a-minute.then-ask-your-cluster-administrators
 {{- end }}
 
 {{/* One webhook but for its rules. Arguments: the root, its name, `gpu` for what is refused while we are away or `look` for what

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from policies.models.warming import fetch_script
 from policies.models.warming.model_uri import ModelURI
 from policies.models.warming.options import SourceOptions
+from policies.models.warming.server_credentials import KEY_FILE, ServerCredentials
 from policies.pods.pod import (
     Capabilities,
     Container,
@@ -20,7 +20,6 @@ from policies.pods.pod import (
     Volume,
     VolumeMount,
 )
-from policies.pods.quantity import parse_quantity
 
 CONTAINER = "gpu-admission-fetch-model"
 CACHE = "gpu-admission-model"
@@ -30,7 +29,7 @@ CREDENTIALS = "gpu-admission-model-credentials"
 # Mount points inside the init container.
 _CACHE_PATH = "/gpu-admission/models"
 _SOURCE_PATH = "/gpu-admission/source"
-_CREDENTIALS_PATH = "/gpu-admission/credentials"
+CREDENTIALS_PATH = "/gpu-admission/credentials"
 
 
 class Warming(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +37,14 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
 
     uri: ModelURI
     source: SourceOptions
+    image: str
     claim: str | None
     """The claim that is the cache; None for an emptyDir of `size_limit`."""
     size_limit: str
     resources: Resources | None
     run_as_user: int | None
+    servers: ServerCredentials
+    """Used where the policy names no Secret."""
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
@@ -58,7 +60,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
             read_only = PersistentVolumeClaimSource(claim_name=self.uri.host, read_only=True)
             volumes.append(Volume(name=SOURCE, persistent_volume_claim=read_only))
         if self._mounts_credentials:
-            secret = SecretVolumeSource(secret_name=self.source.credentials_secret)
+            secret = SecretVolumeSource(secret_name=self._secret)
             volumes.append(Volume(name=CREDENTIALS, secret=secret))
         return tuple(volumes)
 
@@ -66,9 +68,9 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
     def container(self) -> Container:
         return Container(
             name=CONTAINER,
-            image=self.source.image,
-            # -I: neither PYTHON* variables nor the working directory of the image change what runs.
-            command=("python3", "-I", "-c", fetch_script(self.uri.scheme)),
+            image=self.image,
+            command=("gpu-admission", "fetch-model"),
+            args=self._args,
             env=self._env,
             env_from=self._env_from,
             resources=self.resources,
@@ -88,32 +90,46 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=self.uri.directory, read_only=True)
 
     @property
+    def _secret(self) -> str | None:
+        return self.source.secret_for(self.uri)
+
+    @property
     def _mounts_credentials(self) -> bool:
         # Google's client reads a key file; everything else is a variable.
-        return self.uri.scheme == "gs" and self.source.credentials_secret is not None
+        return self.uri.scheme == "gs" and self._secret is not None
+
+    @property
+    def _args(self) -> tuple[str, ...]:
+        args = [self.uri.text, f"{_CACHE_PATH}/{self.uri.directory}"]
+        if self.source.endpoint:
+            args.append(f"--endpoint={self.source.endpoint}")
+        if self.uri.scheme == "pvc":
+            args.append(f"--claim-mount={_SOURCE_PATH}")
+        if self.claim is None:
+            args.append(f"--size-limit={self.size_limit}")
+        return tuple(args)
 
     @property
     def _env(self) -> tuple[EnvVar, ...]:
-        variables = {
-            "MODEL_SOURCE": self.uri.text,
-            "MODEL_DESTINATION": f"{_CACHE_PATH}/{self.uri.directory}",
-            "NVIDIA_VISIBLE_DEVICES": "void",  # it asks for no GPU, so it shall see none
-        }
-        if self.uri.scheme == "pvc":
-            variables["MODEL_CLAIM_MOUNT"] = _SOURCE_PATH
-        if self.claim is None:
-            variables["MODEL_CACHE_LIMIT"] = str(parse_quantity(self.size_limit).value)
+        # It asks for no GPU, so it must see none.
+        variables = {"NVIDIA_VISIBLE_DEVICES": EnvVar(name="NVIDIA_VISIBLE_DEVICES", value="void")}
         if self._mounts_credentials:
-            path = f"{_CREDENTIALS_PATH}/{self.source.credentials_key}"
-            variables["GOOGLE_APPLICATION_CREDENTIALS"] = path
-        variables.update(sorted(self.source.env.items()))
-        return tuple(EnvVar(name=name, value=value) for name, value in variables.items())
+            variables[KEY_FILE] = EnvVar(
+                name=KEY_FILE, value=f"{CREDENTIALS_PATH}/{self.source.credentials_key}"
+            )
+        elif self._secret is None:
+            variables.update((each.name, each) for each in self.servers.env)
+        for name, value in sorted(self.source.env.items()):
+            variables[name] = EnvVar(name=name, value=value)
+        return tuple(variables.values())
 
     @property
     def _env_from(self) -> tuple[EnvFromSource, ...] | None:
-        if self.source.credentials_secret is None or self._mounts_credentials:
+        if self._secret is None:
+            return self.servers.env_from or None
+        if self._mounts_credentials:
             return None
-        return (EnvFromSource(secret_ref=SecretReference(name=self.source.credentials_secret)),)
+        return (EnvFromSource(secret_ref=SecretReference(name=self._secret)),)
 
     @property
     def _mounts(self) -> tuple[VolumeMount, ...]:
@@ -121,5 +137,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         if self.uri.scheme == "pvc":
             mounts.append(VolumeMount(name=SOURCE, mount_path=_SOURCE_PATH, read_only=True))
         if self._mounts_credentials:
-            mounts.append(VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True))
+            mounts.append(VolumeMount(name=CREDENTIALS, mount_path=CREDENTIALS_PATH, read_only=True))
+        elif self.servers.mount and self._secret is None:
+            mounts.append(self.servers.mount)
         return tuple(mounts)

@@ -42,6 +42,15 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
 
     @property
+    def path(self) -> str:
+        """What is below the host, without query and fragment."""
+        return self.shown.partition("://")[2].partition("/")[2]
+
+    @property
+    def query(self) -> str:
+        return self.text.partition("#")[0].partition("?")[2]
+
+    @property
     def directory(self) -> str:
         """The folder of a cache that belongs to this URI and no other, readable and of bounded length."""
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", self.shown.rstrip("/").rpartition("/")[2]).strip("-.")[:40]
@@ -96,7 +105,7 @@ def _unknown_source(scheme: str, separator: str) -> Problem:
     )
     if separator and scheme == "http":
         return "is plain http, over which anyone on the way can replace the model", "use https://"
-    return "is from no known source", remedy
+    return "is not from a supported source", remedy
 
 
 def _credentials(scheme: str, rest: str) -> Problem:
@@ -126,11 +135,11 @@ def _bad_text(text: str) -> Problem:
 def _bad_place(scheme: str, host: str, path: str) -> Problem:
     if not _HOST[scheme].fullmatch(host):
         what = {"s3": "bucket", "gs": "bucket", "hf": "owner", "https": "host", "pvc": "claim"}[scheme]
-        return f"names no valid {what}", f"write {scheme}://{what}/…"
+        return f"does not name a valid {what}", f"write {scheme}://{what}/…"
     if scheme == "hf" and not _HUB_MODEL.fullmatch(path):
-        return "names no model of the hub", "write hf://owner/name or hf://owner/name@revision"
+        return "does not name a model of the hub", "write hf://owner/name or hf://owner/name@revision"
     if scheme == "https" and path.rpartition("/")[2] == "":
-        return "names no file", "name one file; a folder can be fetched from s3, gs, hf or pvc"
+        return "does not name a file", "name one file; a folder can be fetched from s3, gs, hf or pvc"
     if ".." in path.split("/"):
         return 'holds ".." as part of its path', "write the path without it"
     return None
@@ -144,7 +153,7 @@ def _bad_extra(scheme: str, rest: str, has_extra: bool) -> Problem:
     fragment = rest.partition("#")[2]
     if fragment and not _CHECKSUM.fullmatch(fragment):
         return (
-            "has a fragment that is no checksum",
+            "has a fragment that is not a checksum",
             "write #sha256= and 64 hexadecimal digits, or leave it out",
         )
     return None

@@ -1,26 +1,37 @@
-"""What a policy says about warming: where models appear, and how each source is fetched. Every problem is told at once."""
+"""What a policy says about fetching: images, servers and credentials of each source, resources of the init container."""
 
 import re
 from collections.abc import Iterator
 
 import msgspec
 
+from policies.models.warming.model_uri import SCHEMES, ModelURI
 from policies.pods.quantity import QuantityError, parse_quantity
-from policies.rule import RuleOptions
 
-PYTHON = "docker.io/library/python:3.12.12-slim-bookworm"
-STORAGE_CLIENTS = "docker.io/kserve/storage-initializer:v0.20.0"
-"""Python 3.11 with boto3 1.38 and google-cloud-storage 2.19 (its uv.lock at that tag); its own program does not run."""
-
-MIB = 2**20
-LARGEST_USER = 2**31 - 1
 SYSTEM_FOLDERS = frozenset({"dev", "proc", "sys"})
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_SET_BY_THE_RULE = frozenset({"MODEL_SOURCE", "MODEL_DESTINATION", "MODEL_CLAIM_MOUNT", "MODEL_CACHE_LIMIT"})
+_ENDPOINT_VARIABLE = re.compile(
+    r"AWS_ENDPOINT_URL\w*|HF_ENDPOINT|STORAGE_EMULATOR_HOST|API_ENDPOINT_OVERRIDE"
+)
+_HOST = r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
+_PLAIN_HTTP = re.compile("http:", re.IGNORECASE)
+
+_FIELDS = (
+    ("image", "image", re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"), "image name", SCHEMES),
+    (
+        "endpoint",
+        "endpoint",
+        re.compile(rf"https?://{_HOST}(/[a-z0-9._~/-]*)?", re.IGNORECASE),
+        "URL such as https://storage.example.com",
+        ("s3", "gs", "hf"),
+    ),
+    ("credentials_secret", "credentialsSecret", _NAME, "Secret name", ("s3", "gs", "hf", "https")),
+    ("credentials_key", "credentialsKey", re.compile(r"[-._a-zA-Z0-9]{1,253}"), "key of a Secret", SCHEMES),
+    ("hosts", "hosts", re.compile(_HOST, re.IGNORECASE), "host such as models.example.com", ("https",)),
+)
+"""Of a source: the field, its name in documents, what it must match, what that is, and for which schemes it is."""
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -30,44 +41,60 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
 class SourceOptions(_Strict, frozen=True):
     """How models of one source are fetched."""
 
-    image: str = PYTHON
+    image: str | None = None
+    """Any image that has `gpu-admission fetch-model`; None for that of the installation."""
+    endpoint: str | None = None
+    """The server of s3, gs or hf, where it is not the provider's own."""
     credentials_secret: str | None = None
     """A Secret in the pod's namespace. Its keys become variables, under the names that the source's client reads:
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, HF_TOKEN, MODEL_HTTP_AUTHORIZATION. For gs it holds a key file."""
     credentials_key: str = "key.json"
     """The key of that Secret which holds the key file of a Google service account (gs only)."""
+    hosts: tuple[str, ...] = ()
+    """The hosts that get the credentials of https, each with its port if the URI has one."""
     env: dict[str, str] = {}
-    """Further variables, e.g. AWS_ENDPOINT_URL, HF_ENDPOINT, HTTPS_PROXY, MODEL_PARALLEL."""
+    """Further variables, e.g. AWS_REGION, HTTPS_PROXY, MODEL_PARALLEL."""
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        if not _IMAGE.fullmatch(self.image):
-            yield "image", f'"{self.image}" is not the name of an image'
-        if self.credentials_secret is not None and not is_name(self.credentials_secret):
-            yield "credentialsSecret", f'"{self.credentials_secret}" is not the name of a Secret'
-        if not _KEY.fullmatch(self.credentials_key):
-            yield "credentialsKey", f'"{self.credentials_key}" is not a key of a Secret'
+    def secret_for(self, uri: ModelURI) -> str | None:
+        """Return the Secret for one URI: over https its author names the host, so the policy must name it, too."""
+        if uri.scheme == "https" and uri.host.lower() not in {host.lower() for host in self.hosts}:
+            return None
+        return self.credentials_secret
+
+    def problems(self, scheme: str) -> Iterator[tuple[str, str]]:
+        for field, name, pattern, what, schemes in _FIELDS:
+            given = getattr(self, field)
+            for value in given if isinstance(given, tuple) else [given]:
+                if value is not None and not pattern.fullmatch(value):
+                    yield name, f'"{value}" is not a valid {what}'
+            if given and scheme not in schemes:
+                yield name, f"has no effect on {scheme}; it is for {', '.join(schemes)}"
+        if scheme == "https" and self.credentials_secret and not self.hosts:
+            yield "hosts", "must name the hosts that get the credentials: the pod's author writes the URI"
+        if scheme in {"gs", "hf"} and self.credentials_secret and _PLAIN_HTTP.match(self.endpoint or ""):
+            yield "endpoint", f'"{self.endpoint}" must begin with https://, as a token is sent there'
+        yield from self._bad_variables()
+
+    def _bad_variables(self) -> Iterator[tuple[str, str]]:
         for name in self.env:
             if not _VARIABLE.fullmatch(name):
-                yield f"env[{name}]", "is not the name of a variable"
-            elif name in _SET_BY_THE_RULE:
+                yield f"env[{name}]", "is not a valid variable name"
+            elif name == "NVIDIA_VISIBLE_DEVICES":
                 yield f"env[{name}]", "is set by this rule itself"
-
-
-class StorageOptions(SourceOptions, frozen=True):
-    """The same for the sources whose client libraries are needed."""
-
-    image: str = STORAGE_CLIENTS
+            elif _ENDPOINT_VARIABLE.fullmatch(name):
+                yield f"env[{name}]", "is not read; set endpoint instead"
 
 
 class Sources(_Strict, frozen=True):
-    s3: StorageOptions = StorageOptions()
-    gs: StorageOptions = StorageOptions()
+    s3: SourceOptions = SourceOptions()
+    gs: SourceOptions = SourceOptions()
     hf: SourceOptions = SourceOptions()
     https: SourceOptions = SourceOptions()
     pvc: SourceOptions = SourceOptions()
 
     def of(self, scheme: str) -> SourceOptions:
-        return {"s3": self.s3, "gs": self.gs, "hf": self.hf, "https": self.https, "pvc": self.pvc}[scheme]
+        source: SourceOptions = getattr(self, scheme)
+        return source
 
 
 class FetchResources(_Strict, frozen=True):
@@ -81,36 +108,6 @@ class FetchResources(_Strict, frozen=True):
             problem = too_little(text, least)
             if problem:
                 yield name, problem
-
-
-class Options(RuleOptions, frozen=True):
-    mount_path: str = "/model-cache"
-    sources: Sources = Sources()
-    cache_size_limit: str = "200Gi"
-    """Of the emptyDir; a claim has a size of its own."""
-    resources: FetchResources = FetchResources()
-    run_as_user: int | None = 65532
-    """Of the init container, where the pod does not say; null leaves it to the image or the platform (OpenShift)."""
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        problem = mount_path_problem(self.mount_path)
-        if problem:
-            yield "mountPath", f'"{self.mount_path}" {problem}'
-        for scheme in Sources.__struct_fields__:
-            for field, sentence in self.sources.of(scheme).problems():
-                yield f"sources.{scheme}.{field}", sentence
-        if self.sources.pvc.credentials_secret is not None:
-            yield "sources.pvc.credentialsSecret", "has no use: a claim is mounted, not logged in to"
-        problem = too_little(self.cache_size_limit, "1Mi")
-        if problem:
-            yield "cacheSizeLimit", problem
-        for field, sentence in self.resources.problems():
-            yield f"resources.{field}", sentence
-        if self.run_as_user is not None and not 1 <= self.run_as_user <= LARGEST_USER:
-            yield (
-                "runAsUser",
-                f"{self.run_as_user} is not from 1 to {LARGEST_USER}; root is refused where pods are restricted",
-            )
 
 
 def is_name(text: str) -> bool:

@@ -1,1 +1,1 @@
-"""The quota protocol on one row: reserve, reconcile, initialise. Pure; what a clock has to say comes in as an argument."""
+"""The quota protocol on one ledger: reserve, reconcile, initialise. Pure; the clock is an argument."""

@@ -1,6 +1,6 @@
-"""Who may come in: `used + entries + demand ≤ hard`, decided on one row for everyone who waits for it.
+"""Decide on reservations: `used + reserved + requested ≤ hard`, on one ledger for all requests that wait for it.
 
-What does not fit is refused and holds nothing; what comes after it in the order of arrival may still fit. Only the dimensions
+What does not fit is denied and holds nothing; a request that arrived later may still fit. Only the dimensions
 that a request asks for are compared, as the API server's own quota does: a CPU pod passes an exceeded GPU quota.
 """
 
@@ -16,14 +16,14 @@ from policies.quota.ledger.reservations import LIMIT, Reservation
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks of the row: the entry that it would leave, counted by that catalogue (`charge.counted_by`)."""
+    """What a request asks of the ledger: the reservation it would leave, charged by that catalogue (`charge.counted_by`)."""
 
-    entry: Reservation
+    reservation: Reservation
     catalogue: str
 
     @classmethod
     def creation(cls, uid: str, demand: Vector, catalogue: str) -> "ReservationRequest":
-        return cls(entry=Reservation(uid, demand), catalogue=catalogue)
+        return cls(reservation=Reservation(uid, demand), catalogue=catalogue)
 
     @classmethod
     def change(
@@ -34,11 +34,11 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
         `version` is the resourceVersion of the object that was reviewed as the one before.
         """
         growth = positive_difference(after, before)
-        return cls(entry=Reservation(f"{uid}/{request_uid}", growth, version), catalogue=catalogue)
+        return cls(reservation=Reservation(f"{uid}/{request_uid}", growth, version), catalogue=catalogue)
 
 
 class Reason(Enum):
-    """Why a request is let in, or not."""
+    """Why a request is allowed, or not."""
 
     RESERVED = "reserved"
     ALREADY_RESERVED = "already reserved"
@@ -53,20 +53,16 @@ _ALLOWED = frozenset({Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_T
 
 
 class Shortfall(msgspec.Struct, frozen=True):
-    """One dimension that has no room: `held` is what creations and changes in flight hold."""
+    """One dimension that is exceeded: `reserved` is what creations and changes in flight hold."""
 
     key: str
-    asked: Fraction
+    requested: Fraction
     used: Fraction
-    held: Fraction
+    reserved: Fraction
     hard: Fraction
 
-    @property
-    def free(self) -> Fraction:
-        return max(self.hard - self.used - self.held, NOTHING)
 
-
-class Verdict(msgspec.Struct, frozen=True):
+class ReservationVerdict(msgspec.Struct, frozen=True):
     """The answer to one request, and where it is no, in which dimensions."""
 
     reason: Reason
@@ -78,67 +74,71 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """Verdicts in the order of the requests, true only once `row` has replaced the row they were decided on.
+    """Verdicts in the order of the requests, true only once `ledger` has replaced the one they were decided on.
 
-    Where nothing was reserved, `row` is that row itself, and there is nothing to write.
+    Where nothing was reserved, `ledger` is that one itself, and there is nothing to write.
     """
 
-    row: QuotaLedger
-    verdicts: tuple[Verdict, ...]
+    ledger: QuotaLedger
+    verdicts: tuple[ReservationVerdict, ...]
 
 
-def decide(row: QuotaLedger, requests: Sequence[ReservationRequest], *, limit: int = LIMIT) -> Decided:
-    """Decide about `requests` in their order. `limit` is how many characters the entries may take."""
-    batch = _Batch(row, limit)
+def decide(ledger: QuotaLedger, requests: Sequence[ReservationRequest], *, limit: int = LIMIT) -> Decided:
+    """Decide about `requests` in their order. `limit` is how many characters the reservations may take."""
+    batch = _Batch(ledger, limit)
     verdicts = tuple(batch.decide(request) for request in requests)
     if not batch.added:
-        return Decided(row, verdicts)
-    entries = row.entries.plus(batch.added.values())
-    return Decided(msgspec.structs.replace(row, entries=entries), verdicts)
+        return Decided(ledger, verdicts)
+    reservations = ledger.reservations.plus(batch.added.values())
+    return Decided(msgspec.structs.replace(ledger, reservations=reservations), verdicts)
 
 
 class _Batch:
-    """The row while requests are added to it."""
+    """The ledger while requests are added to it."""
 
-    def __init__(self, row: QuotaLedger, limit: int) -> None:
-        self._row = row
-        self._held = row.entries.demand
-        self._space = limit - row.entries.size
+    def __init__(self, ledger: QuotaLedger, limit: int) -> None:
+        self._ledger = ledger
+        self._reserved = ledger.reservations.demand
+        self._space = limit - ledger.reservations.size
         self.added: dict[str, Reservation] = {}
 
-    def decide(self, request: ReservationRequest) -> Verdict:
-        refused = self._refused(request)
-        if refused is None:
-            self._add(request.entry)
-            return Verdict(Reason.RESERVED)
-        return refused
+    def decide(self, request: ReservationRequest) -> ReservationVerdict:
+        settled = self._without_reserving(request)
+        if settled is None:
+            self._add(request.reservation)
+            return ReservationVerdict(Reason.RESERVED)
+        return settled
 
-    def _refused(self, request: ReservationRequest) -> Verdict | None:
-        """Return the answer where nothing is to be reserved, whether it is yes or no."""
-        entry, used = request.entry, self._row.used
-        if not entry.demand:
-            return Verdict(Reason.NOTHING_TO_RESERVE)
-        if entry.id in self._row.entries or entry.id in self.added:
-            return Verdict(Reason.ALREADY_RESERVED)
-        if used is None or self._row.uncounted:
-            return Verdict(Reason.UNCOUNTED)
-        if request.catalogue != self._row.class_catalogue:
-            return Verdict(Reason.OTHER_CATALOGUE)
-        shortfalls = tuple(self._shortfalls(entry, used))
+    def _without_reserving(self, request: ReservationRequest) -> ReservationVerdict | None:
+        """Return the verdict where nothing is to be reserved, allowed or not."""
+        reservation, used = request.reservation, self._ledger.used
+        if not reservation.demand:
+            return ReservationVerdict(Reason.NOTHING_TO_RESERVE)
+        if reservation.id in self._ledger.reservations or reservation.id in self.added:
+            return ReservationVerdict(Reason.ALREADY_RESERVED)
+        if used is None or self._ledger.uncounted:
+            return ReservationVerdict(Reason.UNCOUNTED)
+        if request.catalogue != self._ledger.class_catalogue:
+            return ReservationVerdict(Reason.OTHER_CATALOGUE)
+        shortfalls = tuple(self._shortfalls(reservation, used))
         if shortfalls:
-            return Verdict(Reason.EXCEEDED, shortfalls)
-        return Verdict(Reason.FULL) if self._row.entries.cost(entry) > self._space else None
+            return ReservationVerdict(Reason.EXCEEDED, shortfalls)
+        return (
+            ReservationVerdict(Reason.FULL)
+            if self._ledger.reservations.cost(reservation) > self._space
+            else None
+        )
 
-    def _add(self, entry: Reservation) -> None:
-        self.added[entry.id] = entry
-        self._space -= self._row.entries.cost(entry)
-        for key, amount in entry.demand.items():
-            self._held[key] = self._held.get(key, NOTHING) + amount
+    def _add(self, reservation: Reservation) -> None:
+        self.added[reservation.id] = reservation
+        self._space -= self._ledger.reservations.cost(reservation)
+        for key, amount in reservation.demand.items():
+            self._reserved[key] = self._reserved.get(key, NOTHING) + amount
 
-    def _shortfalls(self, entry: Reservation, used: Vector) -> list[Shortfall]:
-        held, hard = self._held, self._row.hard
+    def _shortfalls(self, reservation: Reservation, used: Vector) -> list[Shortfall]:
+        reserved, hard = self._reserved, self._ledger.hard
         return [
-            Shortfall(key, asked, used[key], held.get(key, NOTHING), hard[key])
-            for key, asked in sorted(entry.demand.items())
-            if key in hard and used[key] + held.get(key, NOTHING) + asked > hard[key]
+            Shortfall(key, requested, used[key], reserved.get(key, NOTHING), hard[key])
+            for key, requested in sorted(reservation.demand.items())
+            if key in hard and used[key] + reserved.get(key, NOTHING) + requested > hard[key]
         ]

@@ -1,7 +1,7 @@
-"""One namespace's row: what its quota grants, what is counted, and what is promised. The unit of every swap.
+"""The ledger of one namespace: what its quota grants, what is used, and what is reserved. The unit of every compare-and-swap.
 
-Who writes what: serve only adds entries. The controller writes everything else, and takes entries out only together with
-the `used` that replaces them.
+serve only adds reservations. The controller writes everything else, and removes reservations only together with the `used`
+that replaces them.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,20 @@ from policies.quota.amounts import Vector
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.reservations import Reservations
 
+# The bounds in time on which the protocol rests; serve and controller must agree on them.
+
+CREATION_SECONDS = 34.0
+"""The API server stores nothing later than this after the request began (its cap on a request of 60 s is 34 s for writes)."""
+
+EXPIRY_SECONDS = CREATION_SECONDS + 6.0
+"""How long a controller must have seen a reservation before a list that shows no trace of it may drop it; 6 s are margin."""
+
+NO_QUOTA_SECONDS = 5.0
+"""D: how old "this namespace has no quota" may be where it is believed, and how long a controller waits, from when it first
+saw a quota, before it initialises it. So nobody is admitted uncharged by an answer from before a quota that already counts."""
+
 HOLDERS_SHOWN = 5
-"""Largest holders that are told per dimension."""
+"""Largest holders named per dimension."""
 
 
 class Revisions(msgspec.Struct, frozen=True, rename="camel"):
@@ -56,8 +68,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `used` is None until the quota was initialised. Otherwise it holds every dimension that is used, and each one of
     `hard`, if with zero: a key of `hard` that it lacks was never counted.
 
-    `class_catalogue` is by what it was counted (`charge.counted_by`); None while entries are left that were charged by another
-    one, and nobody is let in.
+    `class_catalogue` is by what it was counted (`charge.counted_by`); None while reservations are left that were charged by
+    another one, and nothing is admitted.
     """
 
     quota_uid: str
@@ -65,7 +77,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     hard: Vector
     unpinned: Unpinned
     used: Vector | None = None
-    entries: Reservations = Reservations({})
+    reservations: Reservations = Reservations({})
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
     observed_generation: int = 0

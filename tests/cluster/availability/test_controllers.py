@@ -11,8 +11,6 @@ from tests.cluster.controllers import Command, eventually
 from tests.controlplane import ControlPlane
 from webhook.cluster.leader import LeaseTimings
 
-pytestmark = pytest.mark.slow
-
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = LeaseTimings().lease
@@ -49,7 +47,7 @@ def kill(plane: ControlPlane, leader: Command) -> None:
     ("end", "within"),
     [
         pytest.param(stop_in_order, LEASE_SECONDS - 5, id="stopped-lets-the-lease-go"),
-        pytest.param(kill, LEASE_SECONDS + 20, id="killed-lets-the-lease-run-out"),
+        pytest.param(kill, LEASE_SECONDS + 20, id="killed-lets-the-lease-run-out", marks=pytest.mark.slow),
     ],
 )
 def test_follower_takes_over(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cluster.availability.scripted import Call, Say, Script, ScriptedWebhook
+from tests.cluster.availability.scripted import Called, Say, Script, ScriptedWebhook
 from tests.controlplane import ControlPlane
 
 SCRIPTS = {
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     status: int
     answer: Any
     seconds: float
-    calls: list[Call]
+    calls: list[Called]
 
 
 @pytest.fixture(scope="module")

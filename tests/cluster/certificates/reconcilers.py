@@ -14,6 +14,6 @@ QUICKLY = dt.timedelta(seconds=0.2)
 TERMS = Terms(names=(f"gpu-admission.{NAMESPACE}.svc",), propagation=QUICKLY, retirement=QUICKLY)
 
 
-def keeper(api: ApiClient) -> CertificateReconciler:
+def reconciler(api: ApiClient) -> CertificateReconciler:
     secret, configurations = ClusterSecret(api, SECRET_NAME), ClusterConfigurations(api)
     return CertificateReconciler(secret, configurations, TERMS, lambda: dt.datetime.now(dt.UTC))

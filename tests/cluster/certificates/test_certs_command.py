@@ -4,7 +4,7 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from tests.cluster.certificates.damage import bundles_set, damage_leaf, other_authority
-from tests.cluster.certificates.reconcilers import keeper
+from tests.cluster.certificates.reconcilers import reconciler
 from tests.controlplane.certificates import NAME, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE
@@ -32,7 +32,7 @@ def test_show_check_and_rotate(running: Installation) -> None:
     rotated = certs(running, "rotate", "--ca", "--wait", "--timeout-seconds", "60")
     assert rotated.exit_code == 0, rotated.output
     assert rotated.output.splitlines()[0] == "asked for a new certificate authority"
-    assert {"settling", "retiring", "steady"} <= set(rotated.output.splitlines())
+    assert {"propagating", "retiring", "steady"} <= set(rotated.output.splitlines())
     within(20, running.serve_the_secrets)
     report = msgspec.json.decode(certs(running, "show", "-o", "json").output)
     assert [each["role"] for each in report["authorities"]] == ["issuing"]
@@ -44,17 +44,17 @@ def test_show_check_and_rotate(running: Installation) -> None:
 
 
 def test_check_finds_everything_at_once(installation: Installation) -> None:
-    missing = certs(installation, "check", "-o", "json")
-    assert missing.exit_code == 1
-    assert problems_of(missing) == [
+    missing_configurations = certs(installation, "check", "-o", "json")
+    assert missing_configurations.exit_code == 1
+    assert problems_of(missing_configurations) == [
         f"there is no Secret {NAMESPACE}/{SECRET}",
     ]
-    assert "cannot be reached from here" in missing.output
+    assert "cannot be reached from here" in missing_configurations.output
     assert certs(installation, "show").exit_code == 1
     assert certs(installation, "rotate").exit_code == 1
 
-    own = keeper(api_client(installation.plane))
-    while own.keep().written:
+    own = reconciler(api_client(installation.plane))
+    while own.reconcile().written:
         pass
     assert problems_of(certs(installation, "check", "-o", "json")) == []
     bundles_set(installation, other_authority())
@@ -62,7 +62,7 @@ def test_check_finds_everything_at_once(installation: Installation) -> None:
     installation.plane.kubectl("delete", CONFIGURATIONS[0], NAME)
     assert problems_of(certs(installation, "check", "-o", "json")) == [
         f"there is no MutatingWebhookConfiguration {NAME}",
-        f"Secret {NAMESPACE}/{SECRET}: certificate: is not a certificate in PEM",
+        f"Secret {NAMESPACE}/{SECRET}: certificate: must be a certificate in PEM",
         f"the ValidatingWebhookConfiguration {NAME} has a caBundle that does not verify the certificate of the Secret",
     ]
     pending = certs(installation, "rotate", "--wait", "--timeout-seconds", "1")

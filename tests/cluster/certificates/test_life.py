@@ -35,7 +35,7 @@ def test_replicas_that_start_together_agree_on_one_authority(
 
     within(5, installation.serve_the_secrets)
     assert len(installation.state().authorities) == 1
-    assert sum(each.log().count("making a certificate authority") for each in installation.keepers) >= 1
+    assert sum(each.log().count("making a certificate authority") for each in installation.reconcilers) >= 1
 
 
 def rotate_leaf(installation: Installation) -> None:
@@ -49,11 +49,11 @@ def rotate_authority(installation: Installation, dies: Process) -> None:
     """One of the controllers dies in the middle of it, and is back afterwards."""
     authority = installation.state().authority.certificate
     installation.ask("ca")
-    within(20, lambda: installation.state().step is RotationPhase.SETTLING)
+    within(20, lambda: installation.state().phase is RotationPhase.PROPAGATING)
     dies.kill()
     within(
         60,
-        lambda: installation.state().step is RotationPhase.STEADY and installation.state().requested is None,
+        lambda: installation.state().phase is RotationPhase.STEADY and installation.state().requested is None,
     )
     assert installation.state().authority.certificate != authority
     within(20, installation.serve_the_secrets)
@@ -69,7 +69,7 @@ def test_rotations_cost_no_call(
     with Load(running) as load:
         for _ in range(10):
             rotate_leaf(running)
-        for each in running.keepers:
+        for each in running.reconcilers:
             rotate_authority(running, each)
     record_property("pods", load.pods)
     record_property("handshakes", load.handshakes)
@@ -84,11 +84,16 @@ def test_rotations_cost_no_call(
     ("damage", "calls_fail_meanwhile"),
     [
         pytest.param(delete_secret, False, id="secret-deleted"),
-        pytest.param(empty_secret, False, id="secret-damaged"),
-        pytest.param(damage_leaf, False, id="leaf-damaged"),
+        pytest.param(empty_secret, False, id="secret-damaged", marks=pytest.mark.slow),
+        pytest.param(damage_leaf, False, id="leaf-damaged", marks=pytest.mark.slow),
         pytest.param(remove_bundles, True, id="bundles-removed"),
-        pytest.param(replace_bundles, True, id="bundles-of-another"),
-        pytest.param(delete_and_apply_configurations, True, id="configurations-installed-anew"),
+        pytest.param(replace_bundles, True, id="bundles-of-another", marks=pytest.mark.slow),
+        pytest.param(
+            delete_and_apply_configurations,
+            True,
+            id="configurations-installed-anew",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_is_broken_by_hand_is_repaired(

@@ -13,7 +13,7 @@ from certs.check import issued_by
 from certs.reconciler import CertificateReconciler, RacedError
 from certs.rotation import RotationPhase
 from tests.cluster.certificates.damage import bundles_set, delete_secret, other_authority, remove_bundles
-from tests.cluster.certificates.reconcilers import SECRET_NAME, TERMS, keeper
+from tests.cluster.certificates.reconcilers import SECRET_NAME, TERMS, reconciler
 from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import NAME, REGISTRATION, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client
@@ -26,8 +26,8 @@ from webhook.controller.certificate_loop import CertificateLoop
 
 def test_a_write_upon_what_has_changed_is_a_race(installation: Installation, quotas: ControlPlane) -> None:
     api = api_client(quotas)
-    own = keeper(api)
-    while own.keep().written:
+    own = reconciler(api)
+    while own.reconcile().written:
         pass
     secret, configurations = ClusterSecret(api, SECRET_NAME), ClusterConfigurations(api)
     stored, [mutating, _] = secret.read(), configurations.read()
@@ -63,7 +63,7 @@ class Dying:
 def work_on(dying: CertificateReconciler, installation: Installation) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        dying.keep()
+        dying.reconcile()
         assert_accepted(installation)
         time.sleep(0.02)
 
@@ -75,22 +75,22 @@ def test_another_controller_goes_on_where_one_died(
 ) -> None:
     """The writes: new authority, two caBundles, observed, leaf, two caBundles, observed, old dropped, two caBundles."""
     api = api_client(quotas)
-    survivor = keeper(api)
-    while survivor.keep().written:
+    survivor = reconciler(api)
+    while survivor.reconcile().written:
         pass
     authority = installation.state().authority.certificate
     installation.ask("ca")
 
-    dying = keeper(Dying(api, writes, after=after))  # type: ignore[arg-type] # the three methods that are called
+    dying = reconciler(Dying(api, writes, after=after))  # type: ignore[arg-type] # the three methods that are called
     with pytest.raises(KeyboardInterrupt):
         work_on(dying, installation)
     assert_accepted(installation)
 
     def done() -> bool:
-        survivor.keep()
+        survivor.reconcile()
         assert_accepted(installation)
         state = installation.state()
-        return state.step is RotationPhase.STEADY and state.requested is None and installation.published()
+        return state.phase is RotationPhase.STEADY and state.requested is None and installation.published()
 
     within(30, done)
     assert installation.state().authority.certificate != authority
@@ -114,8 +114,8 @@ def test_other_configurations_and_other_parts_are_left_alone(
     assert client.post(path, foreign)[0] == 201
     stored = client.get(f"{path}/zz-gpu-admission-other")[1]
     try:
-        own = keeper(api_client(quotas))
-        while own.keep().written:
+        own = reconciler(api_client(quotas))
+        while own.reconcile().written:
             pass
         assert client.get(f"{path}/zz-gpu-admission-other")[1] == stored
         after = client.get(f"{path}/{NAME}")[1]
@@ -123,7 +123,7 @@ def test_other_configurations_and_other_parts_are_left_alone(
             assert webhook["clientConfig"].pop("caBundle")
         assert after["webhooks"] == ours["webhooks"]
         version = client.get(f"{path}/{NAME}")[1]["metadata"]["resourceVersion"]
-        own.keep()
+        own.reconcile()
         assert client.get(f"{path}/{NAME}")[1]["metadata"]["resourceVersion"] == version, "nothing to do"
         installation.apply()
         assert installation.published(), "kubectl apply of manifests without caBundle leaves it"

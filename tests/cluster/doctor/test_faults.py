@@ -162,7 +162,7 @@ APPLY = "apply deploy/ of this version again"
             ),
             "ca-bundle-missing",
             "webhooks[pods.mutate.gpu-admission.dev]",
-            "a running `gpu-admission controller --certificate-secret` repairs it within seconds",
+            "run `gpu-admission controller --certificate-secret`, which repairs it within seconds",
             id="no-bundle",
         ),
         pytest.param(

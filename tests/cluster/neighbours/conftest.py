@@ -51,8 +51,7 @@ def team(installed: ControlPlane) -> Team:
 
 
 @pytest.fixture
-def other(installed: ControlPlane, team: Team, tmp_path: Path) -> Iterator[OtherWebhook]:
+def other(installed: ControlPlane, team: Team) -> Iterator[OtherWebhook]:
     """Serve somebody else's webhook for the pods of the team; it is not registered yet."""
-    other = OtherWebhook(installed, tmp_path, team.name)
-    yield other
-    other.close()
+    with OtherWebhook(installed, team.name) as other:
+        yield other

@@ -77,7 +77,7 @@ def test_a_pod_of_hami_keeps_what_hami_wrote_and_counts_one_card(
     team: Team, other: OtherWebhook, name: str, limits: JSON
 ) -> None:
     team.counted_quota({"gpus": "1"})
-    with other.registered(hami, name=name):
+    with other.in_force(hami, name=name):
         status, answer = team.create(body("shares", gpu_container(resources={"limits": limits})))
 
     assert status == 201, answer

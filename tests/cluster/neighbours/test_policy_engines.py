@@ -27,14 +27,14 @@ def test_a_class_that_a_policy_engine_chose_before_us_is_kept_and_charged(
     team: Team, other: OtherWebhook
 ) -> None:
     team.counted_quota({"gpus": "4", "classes": {"nvidia-t4": "1"}})
-    with other.registered(pins_to_t4, name=KYVERNO):
+    with other.in_force(pins_to_t4, name=KYVERNO):
         status, answer = team.create(body("first", gpu_container()))
         second = team.create(body("second", gpu_container()))
 
     assert status == 201, answer
     assert answer["spec"]["nodeSelector"] == T4
     assert second[0] == 403
-    assert "asked for 1 nvidia-t4, free 0 of 1" in second[1]["message"]
+    assert "requested: classes/nvidia-t4=1, used: " in second[1]["message"]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_class_that_contradicts_the_annotation_is_refused(
     team: Team, other: OtherWebhook, name: str
 ) -> None:
     asked = {"annotations": {"gpu-admission.dev/gpu-class": "nvidia-a100-80gb"}}
-    with other.registered(pins_to_t4, name=name):
+    with other.in_force(pins_to_t4, name=name):
         status, answer = team.create(body("torn", gpu_container(), metadata=asked))
 
     assert status == 403
@@ -58,7 +58,7 @@ def test_a_toleration_that_a_policy_engine_adds_before_us_is_not_added_twice(
     def tolerates(document: JSON) -> None:
         document["spec"].setdefault("tolerations", []).append({"key": "nvidia.com/gpu", "operator": "Exists"})
 
-    with other.registered(tolerates, name=KYVERNO):
+    with other.in_force(tolerates, name=KYVERNO):
         status, answer = team.create(body("tolerant", gpu_container()))
 
     assert status == 201, answer
@@ -69,18 +69,18 @@ def test_one_that_is_down_refuses_in_its_own_name_and_nothing_is_reserved(
     team: Team, other: OtherWebhook
 ) -> None:
     team.counted_quota({"gpus": "4"})
-    with other.registered(changes_nothing, name=KYVERNO):
+    with other.in_force(changes_nothing, name=KYVERNO):
         other.close()
         status, answer = team.create(body("refused", gpu_container()))
 
     assert status == 500
     assert 'failed calling webhook "pods.another.example.com"' in answer["message"]
-    assert not team.row().entries
+    assert not team.row().reservations
 
 
 def test_one_that_is_down_and_ignored_leaves_us_to_work(team: Team, other: OtherWebhook) -> None:
     team.counted_quota({"gpus": "4"})
-    with other.registered(changes_nothing, name=KYVERNO, failure_policy="Ignore"):
+    with other.in_force(changes_nothing, name=KYVERNO, failure_policy="Ignore"):
         other.close()
         status, answer = team.create(body("goes-on", gpu_container()))
 

@@ -45,13 +45,13 @@ def classic(spec: JSON) -> None:
 
 @pytest.mark.parametrize("name", [BEFORE, AFTER])
 def test_a_model_is_fetched_through_a_native_sidecar(team: Team, other: OtherWebhook, name: str) -> None:
-    with other.registered(inject(native), name=name, reinvocation="IfNeeded"):
+    with other.in_force(inject(native), name=name, reinvocation="IfNeeded"):
         status, answer = team.create(body("server", gpu_container(), metadata={"annotations": WARMED}))
 
     assert status == 201, answer
     init, proxy, fetcher = answer["spec"]["initContainers"]
     assert (init["name"], proxy["name"]) == ("istio-init", "istio-proxy")
-    assert {"name": "MODEL_SOURCE", "value": "s3://models/llama-3"} in fetcher["env"]
+    assert fetcher["args"][0] == "s3://models/llama-3"
     (server,) = answer["spec"]["containers"]
     assert server["name"] == gpu_container()["name"]
     assert ours(answer["spec"]["tolerations"]) == [TOLERATION]
@@ -61,7 +61,7 @@ def test_a_model_is_fetched_through_a_native_sidecar(team: Team, other: OtherWeb
 def test_a_proxy_that_holds_the_application_back_stays_first(
     team: Team, other: OtherWebhook, name: str
 ) -> None:
-    with other.registered(inject(classic), name=name, reinvocation="IfNeeded"):
+    with other.in_force(inject(classic), name=name, reinvocation="IfNeeded"):
         status, answer = team.create(body("server", gpu_container(), metadata={"annotations": WARMED}))
 
     assert status == 201, answer
@@ -72,7 +72,7 @@ def test_a_proxy_that_holds_the_application_back_stays_first(
     # It fetches before the network is redirected to a proxy that does not run yet.
     fetcher, init = answer["spec"]["initContainers"]
     assert init["name"] == "istio-init"
-    assert {"name": "MODEL_SOURCE", "value": "s3://models/llama-3"} in fetcher["env"]
+    assert fetcher["args"][0] == "s3://models/llama-3"
 
 
 @pytest.mark.parametrize("name", [BEFORE, AFTER])
@@ -81,7 +81,7 @@ def test_a_proxy_sees_no_gpu(
     team: Team, other: OtherWebhook, name: str, kind: Callable[[JSON], None]
 ) -> None:
     """gpu-isolation is enforced here: what asks for no GPU gets none, whoever added it."""
-    with other.registered(inject(kind), name=name):
+    with other.in_force(inject(kind), name=name):
         status, answer = team.create(body("train", gpu_container()))
 
     assert status == 201, answer

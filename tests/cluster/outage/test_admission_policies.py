@@ -8,13 +8,11 @@ import pytest
 import yaml
 
 from tests.builders import container, gpu_container, pod
-from tests.cluster.exported import TEAM, configuration, create, create_job, installed, mutations
+from tests.cluster.exported import TEAM, create, create_job, mutations
 from tests.cluster.outage import absence
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH
 from tests.controlplane.webhook import manifests, uninstall
-
-pytestmark = pytest.mark.slow
 
 HOST = 70
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
@@ -23,22 +21,19 @@ HALF = {"limits": {"nvidia.com/gpu": "500m"}}
 
 
 @pytest.fixture(scope="module")
-def down(
-    full_plane: ControlPlane, authority: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ControlPlane]:
+def down(exported: ControlPlane, authority: Path) -> Iterator[ControlPlane]:
     """Install both, with one GPU pod that runs already, and nobody behind the Service."""
-    client, address = full_plane.client(), full_plane.service_address(HOST)
-    made = configuration(tmp_path_factory.mktemp("config"))
-    with installed(full_plane, made), absence.refusing(address):
+    client, address = exported.client(), exported.service_address(HOST)
+    with absence.refusing(address):
         running = pod(gpu_container())
         running["metadata"]["name"] = "running"
         status, answer = create(client, running, dry_run=False)
         assert status == 201, answer
-        full_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, authority)))
+        exported.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, authority)))
         while create(client, pod(gpu_container()))[0] == 201:
             time.sleep(0.05)  # the API server has not heard of the configurations yet
-        yield full_plane
-        uninstall(full_plane)
+        yield exported
+        uninstall(exported)
         client.delete(f"/api/v1/namespaces/{TEAM}/pods/running", {"gracePeriodSeconds": 0})
 
 

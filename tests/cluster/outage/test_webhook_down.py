@@ -17,8 +17,6 @@ from tests.cluster.outage.samples import CRON_JOB, DEPLOYMENT, JOB, OURS, RESOUR
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import manifests, uninstall
 
-pytestmark = pytest.mark.slow
-
 log = logging.getLogger(__name__)
 
 CPU_PODS = 500
@@ -29,8 +27,8 @@ NO_LIMIT = 30.0
 """Seconds. More than any timeout of ours, and less than the API server has for a request: for answers that must only come."""
 
 refused = pytest.param("refusing", id="refused")
-swallowed = pytest.param("swallowing", id="black-holed")
-hanging = pytest.param("silent", id="hanging")
+swallowed = pytest.param("swallowing", id="black-holed", marks=pytest.mark.slow)
+hanging = pytest.param("silent", id="hanging", marks=pytest.mark.slow)
 
 
 DEFINITIONS = definitions()
@@ -129,7 +127,7 @@ def test_gpu_pods_are_refused_by_a_message_that_says_what_to_do(plane: ControlPl
     assert answer["message"] == (
         'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
         'Post "https://gpu-admission.gpu-admission.svc:443/mutate/gpu-pods-are-refused-while-this-webhook-is-away.'
-        'try-again-in-a-minute.then-tell-your-cluster-administrators?timeout=5s": '
+        'try-again-in-a-minute.then-ask-your-cluster-administrators?timeout=5s": '
         + WORDS[outage].format(plane.service_address(HOST))
     )
 

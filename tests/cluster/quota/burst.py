@@ -16,7 +16,7 @@ from tests.controlplane import claims_api
 from tests.controlplane.client import Client
 
 CLIENTS = 32
-NO_ROOM = "has no room"
+NO_ROOM = "exceeded quota: "
 UNDECIDED_AFTER = 120.0
 """Seconds after which a client gives a request up."""
 PAUSE = 0.1
@@ -149,11 +149,11 @@ def create(client: Client, request: Request) -> str:
 
 def _kind(said: str) -> str:
     for words in (
-        "is not counted yet",
+        "has not been counted yet",
         "failed calling webhook",
-        "could not be asked",
-        "has no space",
-        "counted by other",
+        "could not be checked",
+        "cannot hold more reservations",
+        "must be counted again",
     ):
         if words in said:
             return words

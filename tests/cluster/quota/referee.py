@@ -120,7 +120,7 @@ class _Referee:
         quota = event.value
         status = (quota or {}).get("status", {})
         self.seen.quota_writes += 1
-        self._entries = frozenset(" ".join(_IDS.findall(status.get("entries", ""))).split())
+        self._entries = frozenset(" ".join(_IDS.findall(status.get("reservations", ""))).split())
         self.seen.decided |= self._entries
         in_force = quota is not None and "used" in status
         before, self._hard = self._hard, granted(quota) if in_force else None

@@ -83,7 +83,7 @@ def test_a_dry_run_never_changes_the_row(team: Namespace) -> None:
     gated["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
     del gated["spec"]["containers"][0]["resources"]
     assert create(team, gated)[0] == 201
-    assert eventually(lambda: used(team, GPUS) == Fraction(1, 2) and not team.row().entries)
+    assert eventually(lambda: used(team, GPUS) == Fraction(1, 2) and not team.row().reservations)
     before = team.client.get(quota_path(team.name))[1]["metadata"]["resourceVersion"]
     more = {"metadata": {"annotations": {"gpu-fraction": "0.9"}}}
 
@@ -93,7 +93,7 @@ def test_a_dry_run_never_changes_the_row(team: Namespace) -> None:
     changed = team.client.patch(f"{PODS.format(team.name)}/gated", more, DRY_RUN)
 
     assert (created[0], refused[0], claimed[0], changed[0]) == (201, 403, 201, 200)
-    assert "asked for 4 GPUs, free 3.5 of 4, used 0.5" in refused[1]["message"]
+    assert "requested: gpus=4, used: gpus=0.5, limited: gpus=4" in refused[1]["message"]
     assert team.client.get(quota_path(team.name))[1]["metadata"]["resourceVersion"] == before
 
 
@@ -140,10 +140,7 @@ def test_nobody_comes_in_while_something_is_in_flight_that_another_unpinned_char
 
     for status, answer in (at_once, counted):
         assert status == 403
-        assert (
-            "is to be counted anew: its spec.unpinned or the GPUClass documents have changed"
-            in answer["message"]
-        )
+        assert "must be counted again: spec.unpinned or the GPUClass documents changed" in answer["message"]
     assert [condition.status for condition in team.row().conditions if condition.type == "Ready"] == ["False"]
 
 
@@ -161,10 +158,13 @@ def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Names
     assert fits[0] == 200, fits
     assert eventually(lambda: used(team, f"classes/{T4}") == 3)
     assert does_not[0] == 403
-    assert "has no room: asked for 3 nvidia-a100, free 2 of 2, used 0" in does_not[1]["message"]
+    assert (
+        "requested: classes/nvidia-a100=3, used: classes/nvidia-a100=0, limited: classes/nvidia-a100=2"
+        in does_not[1]["message"]
+    )
     assert "charged to nvidia-a100: " in does_not[1]["message"]
     assert team.client.get(f"{PODS.format(team.name)}/does-not")[1]["spec"]["schedulingGates"] == gates
-    assert eventually(lambda: not team.row().entries)
+    assert eventually(lambda: not team.row().reservations)
     assert used(team, GPUS) == 6
     assert used(team, f"classes/{FAMILY}") == 0
 
@@ -228,7 +228,7 @@ def test_a_claim_shared_by_three_pods_is_charged_once_until_it_is_deleted(team: 
     assert team.client.delete(f"{claims}/shared")[0] == 200
 
     assert status == 403
-    assert "asked for 2 GPUs, free 1 of 3, used 2" in refused["message"]
+    assert "requested: gpus=2, used: gpus=2, limited: gpus=3" in refused["message"]
     assert eventually(lambda: team.client.post(claims, claim("second", 2))[0] == 201, seconds=5)
 
 
@@ -245,9 +245,9 @@ def test_a_share_of_a_card_that_grows_is_charged(team: Namespace) -> None:
     several = team.client.patch(path, {"metadata": {"annotations": {"gpu-fraction-num-devices": "2"}}})
 
     assert grown[0] == 200
-    assert eventually(lambda: used(team, GPUS) == Fraction(3, 4) and not team.row().entries)
+    assert eventually(lambda: used(team, GPUS) == Fraction(3, 4) and not team.row().reservations)
     assert several[0] == 403
-    assert "asked for 0.75 GPUs, free " in several[1]["message"]
+    assert "requested: gpus=0.75, used: gpus=0.75, " in several[1]["message"]
 
 
 def test_a_resource_quota_that_limits_nothing_is_warned_about(team: Namespace, plane: ControlPlane) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from policies.quota.amounts import Vector
+from policies.quota.charge_request import LedgerError
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane
@@ -19,7 +20,7 @@ from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import quota_path
-from webhook.quota.store import Conflict, Gone, LedgerError
+from webhook.quota.store import LedgerConflict, QuotaGone
 
 
 class ClusterLedger:
@@ -73,23 +74,23 @@ def test_no_history_breaks_it(make_ledger: Callable[[Vector], ClusterLedger]) ->
 
 
 def test_a_new_quota_is_not_counted_yet(make_ledger: Callable[[Vector], ClusterLedger]) -> None:
-    row = read(make_ledger(vector(gpus=4))).row
-    assert (row.used, row.uncounted, row.revisions.pods) == (None, ("gpus",), 0)
+    new = read(make_ledger(vector(gpus=4))).ledger
+    assert (new.used, new.uncounted, new.revisions.pods) == (None, ("gpus",), 0)
 
 
-def test_a_replaced_quota_is_another_row(ledger: ClusterLedger) -> None:
+def test_a_replaced_quota_is_another_ledger(ledger: ClusterLedger) -> None:
     before = read(ledger)
     ledger.replace(vector(gpus=4))
     world = World(ledger, vector(gpus=4))
     assert world.admit(world.request(gpus=1), before) is False
-    assert read(ledger).row.quota_uid != before.row.quota_uid
+    assert read(ledger).ledger.quota_uid != before.ledger.quota_uid
 
 
 def test_a_deleted_quota_is_gone(ledger: ClusterLedger, quota_plane: ControlPlane) -> None:
     before = read(ledger)
     quota_plane.client().delete(quota_path(NAMESPACE))
     with pytest.raises(
-        (Gone, Conflict)
+        (QuotaGone, LedgerConflict)
     ):  # until 1.33 the API server calls this a conflict; both are read again
         reserve(ledger, before, "pod1")
     assert ledger.store.read(NAMESPACE, SECONDS) is None
@@ -110,23 +111,23 @@ def test_everything_else_in_the_status_survives_a_reservation(
     path = f"{quota_path(NAMESPACE)}/status"
     patched, _ = quota_plane.client().patch(path, {"status": {"conditions": [condition], "holders": holders}})
     assert patched == 200
-    before = read(ledger).row
+    before = read(ledger).ledger
     reserve(ledger, read(ledger), "pod1")
     _, document = quota_plane.client().get(quota_path(NAMESPACE))
     assert document["status"]["conditions"] == [condition]
     assert document["status"]["holders"] == holders
     assert document["status"]["reserved"] == {"gpus": "1"}
-    assert document["status"]["entries"] == "gpus=1 | pod1"
-    assert msgspec.structs.replace(read(ledger).row, entries=before.entries) == before
+    assert document["status"]["reservations"] == "gpus=1 | pod1"
+    assert msgspec.structs.replace(read(ledger).ledger, reservations=before.reservations) == before
 
 
 def test_a_status_that_cannot_be_read_is_an_error_and_not_an_empty_row(
     ledger: ClusterLedger, quota_plane: ControlPlane
 ) -> None:
     path = f"{quota_path(NAMESPACE)}/status"
-    assert quota_plane.client().patch(path, {"status": {"entries": "gpus=one | pod1"}})[0] == 200
+    assert quota_plane.client().patch(path, {"status": {"reservations": "gpus=one | pod1"}})[0] == 200
     with pytest.raises(
-        LedgerError, match="the GPUQuota cannot be read: the entries hold 'gpus=one'"
+        LedgerError, match="the GPUQuota cannot be read: the reservations hold 'gpus=one'"
     ) as error:
         read(ledger)
     assert not error.value.transient

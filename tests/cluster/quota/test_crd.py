@@ -76,7 +76,7 @@ def test_what_the_api_server_takes_can_be_read(quota_plane: ControlPlane, hard: 
     status, answer = client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=hard), STRICT)
     assert status == 201, answer
     client.delete(quota_path(NAMESPACE))
-    row = decode_quota(msgspec.json.encode(answer)).versioned.row
+    row = decode_quota(msgspec.json.encode(answer)).versioned.ledger
     assert sorted(row.hard) == sorted(_flat(hard))
     assert row.used is None
     assert row.unpinned.value == "TotalOnly"

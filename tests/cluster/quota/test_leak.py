@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.bounds import EXPIRY_SECONDS
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS
 from tests.builders import JSON
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota.burst import CLIENTS, PODS, gpu_pod
@@ -73,7 +73,7 @@ def live(team: Namespace) -> Fraction:
 
 def is_settled(team: Namespace) -> bool:
     row = team.row()
-    return not row.entries and (row.used or {}).get(GPUS) == live(team)
+    return not row.reservations and (row.used or {}).get(GPUS) == live(team)
 
 
 def test_what_others_deny_and_names_that_were_taken(
@@ -92,7 +92,7 @@ def test_what_others_deny_and_names_that_were_taken(
         with ThreadPoolExecutor(CLIENTS) as pool:
             statuses = list(pool.map(create, range(OBJECTS)))
         last = time.monotonic()
-    held = len(team.row().entries)
+    held = len(team.row().reservations)
     settled = eventually(lambda: is_settled(team), seconds=SETTLED_WITHIN)
     seconds = time.monotonic() - last
 
@@ -143,17 +143,17 @@ def test_phantoms_of_a_deployment_that_a_native_quota_refuses(
     began = time.monotonic()
     deployments = f"/apis/apps/v1/namespaces/{team.name}/deployments"
     assert team.client.post(deployments, deployment(8))[0] == 201
-    assert eventually(lambda: len(team.row().entries) >= 8, seconds=30), team.row()
+    assert eventually(lambda: len(team.row().reservations) >= 8, seconds=30), team.row()
     plain = gpu_pod("plain", GPU, 8)
     plain["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"}
     status, refused = team.client.post(PODS.format(team.name), plain)
     shown = _reserved(controller, team)
-    peak = len(team.row().entries)
+    peak = len(team.row().reservations)
     plain["spec"]["containers"][0]["resources"]["limits"][GPU] = "1"
     admitted_after = _admitted_after(team, plain, began)
-    peak = max(peak, len(team.row().entries))
+    peak = max(peak, len(team.row().reservations))
     while time.monotonic() - began < REFUSED_SECONDS:
-        peak = max(peak, len(team.row().entries))
+        peak = max(peak, len(team.row().reservations))
         time.sleep(1)
     team.client.delete(f"{deployments}/hungry", {"propagationPolicy": "Background"})
     stopped = time.monotonic()
@@ -175,7 +175,7 @@ def test_phantoms_of_a_deployment_that_a_native_quota_refuses(
     }
     record_property("figures", json.dumps(figures))
     assert status == 403, refused
-    assert "used 0, held by creations in flight 8 until " in refused["message"], refused["message"]
+    assert "used: gpus=0, reserved: gpus=8 (until " in refused["message"], refused["message"]
     assert re.search(r"until \d\d:\d\d:\d\d UTC at the latest", refused["message"])
     assert shown == 8
     assert admitted_after is not None, figures

@@ -24,7 +24,7 @@ from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
 from webhook.quota.documents import quota_path
 
-OBJECTS = 1000
+OBJECTS, FEW = 1000, 100
 HARD: dict[str, Any] = {
     "gpus": "100",
     "classes": {"nvidia-a100": "50", "nvidia-h100-80gb": "40", "nvidia-t4": "30"},
@@ -43,6 +43,7 @@ class Scene:
     controller: Command
     team: Namespace
     burst: Burst
+    objects: int
     in_force_since: float = 0.0
 
     def admitted(self, number: int) -> None:
@@ -51,7 +52,9 @@ class Scene:
 
     def answered(self, share: float) -> None:
         """Wait until this share of the burst has its answer, whichever."""
-        assert eventually(lambda: self.burst.answered >= share * OBJECTS, seconds=180), self.burst.troubles
+        assert eventually(lambda: self.burst.answered >= share * self.objects, seconds=180), (
+            self.burst.troubles
+        )
 
     def create_quota(self) -> None:
         self.team.quota(HARD)
@@ -130,10 +133,10 @@ def controller(readable: ControlPlane, replicas: Replicas) -> Iterator[Command]:
 
 
 @pytest.fixture
-def scene(readable: ControlPlane, replicas: Replicas, controller: Command) -> Iterator[Scene]:
+def scene(readable: ControlPlane, replicas: Replicas, controller: Command, objects: int) -> Iterator[Scene]:
     team = Namespace(readable)
-    asked = requests(team.name, OBJECTS, seed=len(team.name))
-    yield Scene(readable, replicas, controller, team, Burst(readable.client(), asked))
+    asked = requests(team.name, objects, seed=len(team.name))
+    yield Scene(readable, replicas, controller, team, Burst(readable.client(), asked), objects)
     for webhook in replicas.each:
         if webhook.name not in readable.pids:
             webhook.start()
@@ -144,21 +147,24 @@ cut = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
 )
 longer = pytest.mark.skipif(not ALL_FAULTS, reason="GPU_ADMISSION_ALL_FAULTS=1 runs it")
+slow = pytest.mark.slow
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("fault", "churn"),
+    ("fault", "churn", "objects"),
     [
-        pytest.param(nothing, False, id="none"),
-        pytest.param(nothing, True, id="pods-end", marks=longer),
-        pytest.param(kill_a_replica, True, id="replicas-killed"),
-        pytest.param(kill_the_controller, True, id="controller-killed", marks=longer),
-        pytest.param(restart_the_api_server, True, id="api-server-restarted", marks=[longer, cut]),
-        pytest.param(lower_the_quota, True, id="quota-lowered"),
-        pytest.param(create_the_quota, False, id="quota-created", marks=longer),
-        pytest.param(replace_the_quota, True, id="quota-replaced", marks=longer),
+        pytest.param(nothing, False, FEW, id="none-of-few"),
+        pytest.param(nothing, False, OBJECTS, id="none", marks=slow),
+        pytest.param(nothing, True, OBJECTS, id="pods-end", marks=[slow, longer]),
+        pytest.param(kill_a_replica, True, OBJECTS, id="replicas-killed", marks=slow),
+        pytest.param(kill_the_controller, True, OBJECTS, id="controller-killed", marks=[slow, longer]),
+        pytest.param(
+            restart_the_api_server, True, OBJECTS, id="api-server-restarted", marks=[slow, longer, cut]
+        ),
+        pytest.param(lower_the_quota, True, OBJECTS, id="quota-lowered", marks=slow),
+        pytest.param(create_the_quota, False, OBJECTS, id="quota-created", marks=[slow, longer]),
+        pytest.param(replace_the_quota, True, OBJECTS, id="quota-replaced", marks=[slow, longer]),
     ],
 )
 def test_never_over(

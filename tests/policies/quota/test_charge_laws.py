@@ -46,7 +46,11 @@ LIMITED = st.fixed_dictionaries(
 )
 NVIDIA = st.sampled_from([gpu_class.name for gpu_class in CLASSES if gpu_class.resource == "nvidia.com/gpu"])
 # No deadline: the machine may be busy, and none of the laws is about time.
-generated = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+generated = settings(
+    max_examples=settings().max_examples * 6 // 10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 def of(*amounts: dict[str, str], **spec: Any) -> JSON:

@@ -7,11 +7,10 @@ import pytest
 
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.models.warming import SCHEMES, fetch_script
-from policies.models.warming.options import Options
+from policies.models.warming.model_uri import SCHEMES
 from policies.pods.patch import PodPatch
 from policies.rule import RuleOptions
-from policies.rules.model_warming import RULE
+from policies.rules.model_warming import RULE, Options
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
 
 URI = "gpu-admission.dev/model-uri"
@@ -49,10 +48,15 @@ def env(document: JSON) -> dict[str, str]:
     return {variable["name"]: variable["value"] for variable in fetcher(document)["env"]}
 
 
+def destination(document: JSON) -> str:
+    found: str = fetcher(document)["args"][1]
+    return found
+
+
 def test_a_server_gets_its_model_before_it_starts() -> None:
     after, findings = run(pod(gpu_container(), annotations=LLAMA))
 
-    directory = env(after)["MODEL_DESTINATION"].rpartition("/")[2]
+    directory = destination(after).rpartition("/")[2]
     assert findings == []
     assert after["spec"]["volumes"] == [{"name": "gpu-admission-model", "emptyDir": {"sizeLimit": "200Gi"}}]
     assert after["spec"]["containers"][0]["volumeMounts"] == [
@@ -65,14 +69,10 @@ def test_a_server_gets_its_model_before_it_starts() -> None:
     ]
     assert fetcher(after) == {
         "name": FETCHER,
-        "image": "docker.io/kserve/storage-initializer:v0.20.0",
-        "command": ["python3", "-I", "-c", fetch_script("s3")],
-        "env": [
-            {"name": "MODEL_SOURCE", "value": "s3://models/llama"},
-            {"name": "MODEL_DESTINATION", "value": f"/gpu-admission/models/{directory}"},
-            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
-            {"name": "MODEL_CACHE_LIMIT", "value": str(200 * 2**30)},
-        ],
+        "image": "gpu-admission-fetcher:0.1.0",
+        "command": ["gpu-admission", "fetch-model"],
+        "args": ["s3://models/llama", f"/gpu-admission/models/{directory}", "--size-limit=200Gi"],
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
         "volumeMounts": [{"name": "gpu-admission-model", "mountPath": "/gpu-admission/models"}],
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -224,8 +224,7 @@ def test_an_existing_claim_is_the_cache_and_the_model_has_a_folder_of_its_own() 
         {"name": "gpu-admission-model", "persistentVolumeClaim": {"claimName": "models"}}
     ]
     assert (mount["mountPath"], mount["readOnly"]) == ("/models/llama", True)
-    assert env(after)["MODEL_DESTINATION"] == f"/gpu-admission/models/{mount['subPath']}"
-    assert "MODEL_CACHE_LIMIT" not in env(after)
+    assert fetcher(after)["args"] == ["s3://models/llama", f"/gpu-admission/models/{mount['subPath']}"]
 
     other, _ = run(pod(gpu_container(), annotations={URI: "s3://models/mistral", CLAIM: "models"}))
     assert other["spec"]["containers"][0]["volumeMounts"][0]["subPath"] != mount["subPath"]
@@ -244,58 +243,267 @@ def test_a_claim_without_a_group_may_not_be_writable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "source", "image", "added"),
+    ("uri", "source", "args", "added"),
     [
         pytest.param(
             "s3://models/m",
             {"s3": {"credentialsSecret": "aws", "env": {"MODEL_PARALLEL": "8", "AWS_REGION": "eu-west-1"}}},
-            "docker.io/kserve/storage-initializer:v0.20.0",
+            [],
             {"envFrom": [{"secretRef": {"name": "aws"}}], "AWS_REGION": "eu-west-1", "MODEL_PARALLEL": "8"},
             id="s3",
         ),
         pytest.param(
+            "s3://models/m",
+            {"s3": {"endpoint": "http://minio.storage:9000", "credentialsSecret": "minio"}},
+            ["--endpoint=http://minio.storage:9000"],
+            {"envFrom": [{"secretRef": {"name": "minio"}}]},
+            id="s3-of-ones-own",
+        ),
+        pytest.param(
             "hf://meta/llama@main",
-            {"hf": {"image": "mirror.example/python:3", "credentialsSecret": "hub"}},
-            "mirror.example/python:3",
+            {"hf": {"endpoint": "https://hub.example.com", "credentialsSecret": "hub"}},
+            ["--endpoint=https://hub.example.com"],
             {"envFrom": [{"secretRef": {"name": "hub"}}]},
             id="hub-from-a-mirror",
         ),
         pytest.param(
-            "https://host/m.bin",
-            {"https": {"credentialsSecret": "web"}},
-            "docker.io/library/python:3.12.12-slim-bookworm",
+            "https://Models.example.com/m.bin",
+            {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}},
+            [],
             {"envFrom": [{"secretRef": {"name": "web"}}]},
-            id="https",
+            id="https-from-a-host-of-the-policy",
+        ),
+        pytest.param(
+            "https://elsewhere.example/m.bin",
+            {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}},
+            [],
+            {},
+            id="https-from-another-host-without-credentials",
+        ),
+        pytest.param(
+            "https://models.example.com:8443/m.bin",
+            {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}},
+            [],
+            {},
+            id="another-port-is-another-host",
         ),
         pytest.param(
             "gs://models/m",
             {"gs": {"credentialsSecret": "google"}},
-            "docker.io/kserve/storage-initializer:v0.20.0",
+            [],
             {"GOOGLE_APPLICATION_CREDENTIALS": "/gpu-admission/credentials/key.json"},
             id="gs",
         ),
-        pytest.param(
-            "gs://models/m", {}, "docker.io/kserve/storage-initializer:v0.20.0", {}, id="workload-identity"
-        ),
-        pytest.param(
-            "pvc://shared/llama",
-            {},
-            "docker.io/library/python:3.12.12-slim-bookworm",
-            {"MODEL_CLAIM_MOUNT": "/gpu-admission/source"},
-            id="claim",
-        ),
+        pytest.param("gs://models/m", {}, [], {}, id="workload-identity"),
+        pytest.param("pvc://shared/llama", {}, ["--claim-mount=/gpu-admission/source"], {}, id="claim"),
     ],
 )
-def test_each_source_has_its_image_and_credentials(uri: str, source: JSON, image: str, added: JSON) -> None:
+def test_each_source_has_its_options_and_credentials(
+    uri: str, source: JSON, args: list[str], added: JSON
+) -> None:
     after, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
 
-    common = {"MODEL_SOURCE", "MODEL_DESTINATION", "NVIDIA_VISIBLE_DEVICES", "MODEL_CACHE_LIMIT"}
-    found = {name: value for name, value in env(after).items() if name not in common}
+    found: JSON = {name: value for name, value in env(after).items() if name != "NVIDIA_VISIBLE_DEVICES"}
     if "envFrom" in fetcher(after):
         found["envFrom"] = fetcher(after)["envFrom"]
     assert found == added
-    assert fetcher(after)["image"] == image
-    assert fetcher(after)["command"][-1] == fetch_script(uri.partition(":")[0])
+    assert fetcher(after)["args"] == [uri, destination(after), *args, "--size-limit=200Gi"]
+    assert fetcher(after)["command"] == ["gpu-admission", "fetch-model"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "source", "want"),
+    [
+        pytest.param("hf://meta/llama", {}, "registry.example/fetcher:1", id="of-the-installation"),
+        pytest.param(
+            "hf://meta/llama",
+            {"hf": {"image": "mirror.example/f:2"}},
+            "mirror.example/f:2",
+            id="of-the-policy",
+        ),
+        pytest.param(
+            "hf://meta/llama",
+            {"s3": {"image": "mirror.example/f:2"}},
+            "registry.example/fetcher:1",
+            id="of-another-source",
+        ),
+    ],
+)
+def test_which_image_fetches(uri: str, source: JSON, want: str) -> None:
+    draft = PodPatch(view(pod(gpu_container(), annotations={URI: uri})))
+    around = context(fetcher_image="registry.example/fetcher:1")
+
+    list(RULE.mutate(draft, options(sources=source), around) if RULE.mutate else ())
+
+    assert fetcher(apply(pod(gpu_container(), annotations={URI: uri}), draft))["image"] == want
+
+
+def from_secret(name: str, key: str = "token", of: str = "mine") -> JSON:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": of, "key": key}}}
+
+
+TOKEN = from_secret("HF_TOKEN")
+KEYS = [from_secret("AWS_ACCESS_KEY_ID", "id"), from_secret("AWS_SECRET_ACCESS_KEY", "key")]
+REGION = {"name": "AWS_REGION", "value": "eu-west-1"}
+MINE_ALL = {"secretRef": {"name": "mine"}}
+KEY_FILE = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/app/keys/sa.json"}
+OURS = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/gpu-admission/credentials/sa.json"}
+KEY_MOUNT = {"name": "keys", "mountPath": "/app/keys/"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "server", "want_env", "want_from"),
+    [
+        pytest.param("hf://meta/llama", {"env": [TOKEN]}, [TOKEN], None, id="token-from-a-secret"),
+        pytest.param(
+            "hf://meta/llama",
+            {"env": [{"name": "HF_TOKEN", "value": "hf_literal"}]},
+            [{"name": "HF_TOKEN", "value": "hf_literal"}],
+            None,
+            id="token-as-text",
+        ),
+        pytest.param(
+            "hf://meta/llama", {"envFrom": [MINE_ALL]}, [], [MINE_ALL], id="token-in-a-whole-secret"
+        ),
+        pytest.param(
+            "hf://meta/llama",
+            {"env": [TOKEN], "envFrom": [MINE_ALL]},
+            [TOKEN],
+            None,
+            id="no-whole-secret-where-the-token-is-named",
+        ),
+        pytest.param(
+            "hf://meta/llama",
+            {
+                "envFrom": [
+                    {"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}},
+                    {"configMapRef": {"name": "c"}},
+                ]
+            },
+            [],
+            [{"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}}],
+            id="prefix-and-optional-stay-and-config-maps-do-not-come",
+        ),
+        pytest.param(
+            "s3://models/llama", {"env": [REGION, *KEYS]}, [REGION, *KEYS], None, id="keys-and-region"
+        ),
+        pytest.param(
+            "s3://models/llama",
+            {"env": [REGION], "envFrom": [MINE_ALL]},
+            [REGION],
+            [MINE_ALL],
+            id="region-as-text-and-keys-in-a-whole-secret",
+        ),
+        pytest.param("s3://models/llama", {"env": [TOKEN, REGION]}, [], None, id="nothing-of-another-source"),
+        pytest.param(
+            "s3://models/llama",
+            {"env": [*KEYS, {"name": "AWS_ENDPOINT_URL", "value": "https://evil.example"}]},
+            KEYS,
+            None,
+            id="never-an-endpoint",
+        ),
+        pytest.param(
+            "hf://meta/llama",
+            {"env": [{"name": "HF_TOKEN", "value": "$(TOKEN)"}]},
+            [],
+            None,
+            id="not-what-refers-to-other-variables",
+        ),
+        pytest.param(
+            "gs://models/llama",
+            {"env": [KEY_FILE], "volumeMounts": [{"name": "x", "mountPath": "/app"[:3]}, KEY_MOUNT]},
+            [OURS],
+            None,
+            id="key-file-in-a-mount",
+        ),
+        pytest.param("gs://models/llama", {"env": [KEY_FILE]}, [], None, id="key-file-of-the-servers-image"),
+        pytest.param(
+            "https://host/m.bin", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None, id="nothing-over-https"
+        ),
+        pytest.param(
+            "pvc://claim/m", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None, id="nothing-for-a-claim"
+        ),
+    ],
+)
+def test_the_servers_own_credentials_fetch(
+    uri: str, server: JSON, want_env: list[JSON], want_from: list[JSON] | None
+) -> None:
+    volumes = [{"name": "keys", "secret": {"secretName": "google"}}, {"name": "x", "emptyDir": {}}]
+
+    after, _ = run(pod(gpu_container(**server), annotations={URI: uri}, volumes=volumes))
+
+    assert [each for each in fetcher(after)["env"] if each["name"] != "NVIDIA_VISIBLE_DEVICES"] == want_env
+    assert fetcher(after).get("envFrom") == want_from
+
+
+@pytest.mark.parametrize(
+    ("mount", "want", "path"),
+    [
+        pytest.param(KEY_MOUNT, {}, "/sa.json", id="folder"),
+        pytest.param({**KEY_MOUNT, "subPath": "a"}, {"subPath": "a"}, "/sa.json", id="folder-of-a-volume"),
+        pytest.param(
+            {"name": "keys", "mountPath": "/app/keys/sa.json", "subPath": "sa.json"},
+            {"subPath": "sa.json"},
+            "",
+            id="one-file",
+        ),
+    ],
+)
+def test_a_key_file_of_the_server_is_mounted_where_it_hides_nothing(
+    mount: JSON, want: JSON, path: str
+) -> None:
+    server = gpu_container(env=[KEY_FILE], volumeMounts=[mount])
+    volumes = [{"name": "keys", "secret": {"secretName": "google"}}]
+
+    after, _ = run(pod(server, annotations={URI: "gs://models/llama"}, volumes=volumes))
+
+    place = {"name": "keys", "mountPath": "/gpu-admission/credentials", **want, "readOnly": True}
+    assert fetcher(after)["volumeMounts"][1:] == [place]
+    assert env(after)["GOOGLE_APPLICATION_CREDENTIALS"] == f"/gpu-admission/credentials{path}"
+
+
+def test_a_key_file_below_an_expanded_path_stays_with_the_server() -> None:
+    server = gpu_container(env=[KEY_FILE], volumeMounts=[{**KEY_MOUNT, "subPathExpr": "$(POD_NAME)"}])
+
+    after, _ = run(pod(server, annotations={URI: "gs://models/llama"}))
+
+    assert "GOOGLE_APPLICATION_CREDENTIALS" not in env(after)
+    assert len(fetcher(after)["volumeMounts"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("uri", "source"),
+    [
+        pytest.param("s3://models/llama", {"s3": {"credentialsSecret": "platform"}}, id="s3"),
+        pytest.param("hf://meta/llama", {"hf": {"credentialsSecret": "platform"}}, id="hub"),
+        pytest.param("gs://models/llama", {"gs": {"credentialsSecret": "platform"}}, id="gs"),
+    ],
+)
+def test_nothing_of_the_servers_comes_where_the_policy_names_a_secret(uri: str, source: JSON) -> None:
+    server: JSON = {
+        "env": [TOKEN, *KEYS, REGION, KEY_FILE],
+        "envFrom": [MINE_ALL],
+        "volumeMounts": [KEY_MOUNT],
+    }
+
+    plain, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
+    after, _ = run(pod(gpu_container(**server), annotations={URI: uri}), options(sources=source))
+
+    assert fetcher(after) == fetcher(plain)
+    assert "platform" in str(after["spec"])
+
+
+def test_the_first_server_with_credentials_counts_and_the_policys_variables_win() -> None:
+    servers = [
+        gpu_container(name="draft"),
+        gpu_container(name="main", env=[REGION, *KEYS]),
+        gpu_container(name="other", env=[from_secret("AWS_SECRET_ACCESS_KEY", of="theirs")]),
+    ]
+    source = {"s3": {"env": {"AWS_REGION": "us-east-1"}}}
+
+    after, _ = run(pod(*servers, annotations=LLAMA), options(sources=source))
+
+    assert fetcher(after)["env"][1:] == [{"name": "AWS_REGION", "value": "us-east-1"}, *KEYS]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +543,7 @@ def test_what_else_is_mounted_is_read_only_and_for_the_init_container_alone(
         pytest.param(
             {URI: "ftp://host/m"},
             [
-                'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": is from no known source; write '
+                'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": is not from a supported source; write '
                 "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path "
                 "[model-warming]"
             ],
@@ -476,16 +684,19 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
                 "sources": {
                     "s3": {
                         "image": "",
+                        "endpoint": "ftp://host",
                         "credentialsSecret": "My Secret",
-                        "env": {"MODEL_SOURCE": "x", "1": "y"},
+                        "env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y", "AWS_ENDPOINT_URL_S3": "z"},
                     }
                 }
             },
             [
                 "sources.s3.image",
+                "sources.s3.endpoint",
                 "sources.s3.credentialsSecret",
-                "sources.s3.env[MODEL_SOURCE]",
+                "sources.s3.env[NVIDIA_VISIBLE_DEVICES]",
                 "sources.s3.env[1]",
+                "sources.s3.env[AWS_ENDPOINT_URL_S3]",
             ],
             id="source",
         ),
@@ -498,6 +709,35 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
             {"sources": {"pvc": {"credentialsSecret": "x"}}},
             ["sources.pvc.credentialsSecret"],
             id="claim-login",
+        ),
+        pytest.param(
+            {"sources": {"https": {"credentialsSecret": "web"}}},
+            ["sources.https.hosts"],
+            id="credentials-for-any-host",
+        ),
+        pytest.param(
+            {"sources": {"https": {"credentialsSecret": "web", "hosts": ["https://h", "h:8443"]}}},
+            ["sources.https.hosts"],
+            id="a-url-for-a-host",
+        ),
+        pytest.param({"sources": {"s3": {"hosts": ["h"]}}}, ["sources.s3.hosts"], id="hosts-of-a-bucket"),
+        pytest.param(
+            {"sources": {"https": {"endpoint": "https://h"}}},
+            ["sources.https.endpoint"],
+            id="endpoint-of-https",
+        ),
+        pytest.param(
+            {"sources": {"hf": {"endpoint": "http://hub", "credentialsSecret": "hub"}}},
+            ["sources.hf.endpoint"],
+            id="a-token-over-plain-http",
+        ),
+        pytest.param(
+            {"sources": {"hf": {"endpoint": "http://hub.models:8080"}}}, [], id="plain-http-without-a-token"
+        ),
+        pytest.param(
+            {"sources": {"s3": {"endpoint": "https://u:p@h"}}},
+            ["sources.s3.endpoint"],
+            id="endpoint-with-password",
         ),
         pytest.param({}, [], id="built-in"),
     ],
@@ -514,7 +754,7 @@ def test_unknown_options_are_refused(fields: JSON) -> None:
         options(**fields)
 
 
-def test_every_source_has_options_and_a_script() -> None:
+def test_every_source_has_options() -> None:
     assert sorted(Options().sources.__struct_fields__) == sorted(SCHEMES)
     assert issubclass(Options, RuleOptions)
 

@@ -8,9 +8,9 @@ from cryptography import x509
 
 from certs.check import issued_by
 from certs.issue import issue_authority, issue_server
-from certs.reconciler import Configuration, Stored
-from certs.rotation import Terms, found
-from certs.secret import CERTIFICATE, Content, encode
+from certs.reconciler import StoredSecret, WebhookConfiguration
+from certs.rotation import Terms, new_state
+from certs.secret import CERTIFICATE, SecretContent, encode
 from webhook.certificates.objects import KINDS, ConfigurationSeen, SecretName, Target
 from webhook.certificates.serving import PrivateDirectory, SecretCertificate
 from webhook.server.tls import ServingCertificate
@@ -19,8 +19,8 @@ SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
 BEGIN = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 HOST = "gpu-admission.gpu-admission.svc"
 TERMS = Terms(names=(HOST,))
-OURS = found(TERMS, BEGIN)
-OTHERS = found(TERMS, BEGIN)
+OURS = new_state(TERMS, BEGIN)
+OTHERS = new_state(TERMS, BEGIN)
 NAME = SecretName("gpu-admission", "gpu-admission-certificates")
 
 
@@ -29,25 +29,25 @@ class Cluster:
 
     def __init__(self) -> None:
         self.now = BEGIN
-        self.content: Content | None = None
+        self.content: SecretContent | None = None
         self.bundles: dict[str, bytes] = {}
         self.server = SecretCertificate(NAME, clock=lambda: self.now)
 
-    def read(self) -> Stored | None:
-        return Stored("1", self.content) if self.content else None
+    def read(self) -> StoredSecret | None:
+        return StoredSecret("1", self.content) if self.content else None
 
     def seen(self) -> list[ConfigurationSeen]:
         return [
-            ConfigurationSeen(Configuration(kind, "1", (bundle, bundle)), (Target(HOST),))
+            ConfigurationSeen(WebhookConfiguration(kind, "1", (bundle, bundle)), (Target(HOST),))
             for kind, bundle in self.bundles.items()
         ]
 
     def publish(self, bundle: bytes) -> None:
         self.bundles = dict.fromkeys(KINDS, bundle)
 
-    def look(self, after: dt.timedelta = 0 * SECOND) -> list[str]:
+    def refresh(self, after: dt.timedelta = 0 * SECOND) -> list[str]:
         self.now += after
-        self.server.look(self, self)  # type: ignore[arg-type] # answers as they do
+        self.server.refresh(self, self)  # type: ignore[arg-type] # answers as they do
         return self.server.unready()
 
     def served(self) -> bytes:
@@ -63,50 +63,50 @@ def cluster() -> Cluster:
 def ready(cluster: Cluster) -> Cluster:
     cluster.content = encode(OURS)
     cluster.publish(OURS.bundle())
-    assert cluster.look() == []
+    assert cluster.refresh() == []
     return cluster
 
 
 def test_what_is_waited_for_is_said_one_after_the_other(cluster: Cluster) -> None:
-    assert cluster.look() == [f"waiting for the Secret {NAME}"]
+    assert cluster.refresh() == [f"waiting for the Secret {NAME}"]
     assert cluster.server.state is None
     ServingCertificate(
         cluster.server.certificate, cluster.server.key
     )  # something to answer liveness probes with
 
     cluster.content = encode(OURS)
-    assert cluster.look() == [f"there is no {kind} zz-gpu-admission" for kind in KINDS]
+    assert cluster.refresh() == [f"there is no {kind} zz-gpu-admission" for kind in KINDS]
     assert OURS.leaf is not None
     assert cluster.served() == OURS.leaf.certificate_pem()
 
     cluster.publish(b"")
-    assert cluster.look() == [
+    assert cluster.refresh() == [
         f"the caBundle of the {kind} zz-gpu-admission does not verify the certificate" for kind in KINDS
     ]
     cluster.bundles["MutatingWebhookConfiguration"] = OURS.bundle()
-    assert cluster.look() == [
+    assert cluster.refresh() == [
         "the caBundle of the ValidatingWebhookConfiguration zz-gpu-admission does not verify the certificate"
     ]
     cluster.publish(OURS.bundle())
-    assert cluster.look() == []
+    assert cluster.refresh() == []
 
 
 def test_a_pair_with_a_fault_is_refused_and_the_one_before_kept(ready: Cluster) -> None:
     before = ready.served()
-    ready.content = Content({**encode(OURS).data, CERTIFICATE: b"nothing"}, {})
-    assert ready.look() == []
+    ready.content = SecretContent({**encode(OURS).data, CERTIFICATE: b"nothing"}, {})
+    assert ready.refresh() == []
     assert ready.served() == before
     state = ready.server.state
     assert state is not None
     assert (state.last_error, state.failures) == (
-        f"the Secret {NAME}: certificate: is not a certificate in PEM",
+        f"the Secret {NAME}: certificate: must be a certificate in PEM",
         1,
     )
-    ready.look()
+    ready.refresh()
     assert ready.server.state is not None
     assert ready.server.state.failures == 1, "one fault is counted once"
     ready.content = encode(OURS)
-    ready.look()
+    ready.refresh()
     assert ready.server.state.last_error is None
 
 
@@ -114,12 +114,12 @@ def test_a_leaf_of_an_authority_that_is_not_published_waits(ready: Cluster) -> N
     assert OTHERS.leaf is not None
     before = ready.served()
     ready.content = encode(OTHERS)
-    ready.look(3600 * SECOND)
+    ready.refresh(3600 * SECOND)
     assert ready.served() == before
     ready.publish(OURS.bundle() + OTHERS.bundle())
-    ready.look()
+    ready.refresh()
     assert ready.served() == before, "API servers may not have heard yet"
-    ready.look(6 * SECOND)
+    ready.refresh(6 * SECOND)
     assert ready.served() == OTHERS.leaf.certificate_pem()
     assert ready.server.unready() == []
     assert ready.server.authority_not_after == OTHERS.authority.certificate.not_valid_after_utc.timestamp()
@@ -127,11 +127,11 @@ def test_a_leaf_of_an_authority_that_is_not_published_waits(ready: Cluster) -> N
 
 def test_a_bundle_that_refuses_us_takes_readiness_only_after_a_while(ready: Cluster) -> None:
     ready.publish(OTHERS.bundle())
-    assert ready.look() == []
-    assert ready.look(29 * SECOND) == []
-    assert len(ready.look(2 * SECOND)) == len(KINDS)
+    assert ready.refresh() == []
+    assert ready.refresh(29 * SECOND) == []
+    assert len(ready.refresh(2 * SECOND)) == len(KINDS)
     ready.publish(OURS.bundle())
-    assert ready.look() == []
+    assert ready.refresh() == []
 
 
 @pytest.mark.parametrize("gone", ["secret", "configurations"])
@@ -141,7 +141,7 @@ def test_what_is_deleted_takes_no_readiness(ready: Cluster, gone: str) -> None:
         ready.content = None
     else:
         ready.bundles = {}
-    assert ready.look(3600 * SECOND) == []
+    assert ready.refresh(3600 * SECOND) == []
     assert ready.served() == before
 
 
@@ -170,10 +170,10 @@ def test_the_files_are_swapped_behind_the_servers_back(ready: Cluster) -> None:
     serving = ServingCertificate(ready.server.certificate, ready.server.key)
     first = serving.context()
     renewed = issue_server(OURS.authority, names=[HOST], now=BEGIN, lifetime=DAY)
-    ready.content = Content(
+    ready.content = SecretContent(
         {**encode(OURS).data, CERTIFICATE: renewed.certificate_pem(), "tls.key": renewed.key_pem()}, {}
     )
-    ready.look(6 * SECOND)
+    ready.refresh(6 * SECOND)
     assert serving.context() is not first
     assert serving.state.not_after == renewed.certificate.not_valid_after_utc
 

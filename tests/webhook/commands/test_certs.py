@@ -36,9 +36,9 @@ def test_all_that_is_wrong_with_files_is_told_at_once(directory: Path) -> None:
     result = certs("check", "--dir", directory, "--name", "another.ns.svc", "-o", "json")
     assert result.exit_code == 1
     assert [finding["problem"] for finding in json.loads(result.output)["findings"]] == [
-        f"{directory}: key: is not the key of the certificate",
+        f"{directory}: key: must be the key of the certificate",
         f"{directory}: certificate: does not carry the name another.ns.svc",
-        f"{directory}: certificate: was not issued by the authority",
+        f"{directory}: certificate: must be issued by the authority",
     ]
     text = certs("check", "--dir", directory).output
     assert "2 findings" in text
@@ -96,7 +96,7 @@ def test_serve_refuses_what_does_not_go_together(arguments: list[str], want: str
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        pytest.param(["--certificate-name", "no name"], '"no name" is no DNS name', id="name"),
+        pytest.param(["--certificate-name", "no name"], '"no name" is not a valid DNS name', id="name"),
         pytest.param(["--leaf-days", "0.1"], "--leaf-days", id="leaf-too-short"),
         pytest.param(["--ca-days", "1"], "--ca-days", id="authority-too-short"),
     ],

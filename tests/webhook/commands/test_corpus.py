@@ -16,6 +16,12 @@ MANIFESTS = (
     sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*.yaml")) if CORPUS.is_dir() else []
 )
 
+EVERY = [
+    pytest.param(name, marks=[pytest.mark.slow] if number % 4 else [])
+    for number, name in enumerate(MANIFESTS)
+]
+"""`make test` looks at each fourth one."""
+
 ONLY_FOR_PYYAML = frozenset(
     {
         "malformed/GoogleCloudPlatform__kubernetes-engine-samples__ai-ml__vllm-tpu__vllm-llama3-70b.yaml",
@@ -37,7 +43,7 @@ def document(name: str) -> dict[str, Any]:
     return shown
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_every_manifest_gets_an_answer(name: str) -> None:
     result = check(name, "json")
 
@@ -48,7 +54,7 @@ def test_every_manifest_gets_an_answer(name: str) -> None:
     assert summary["objects"] or summary["problems"]
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_every_output_says_the_same(name: str) -> None:
     for output in ("text", "diff", "yaml"):
         result = check(name, output)
@@ -57,7 +63,7 @@ def test_every_output_says_the_same(name: str) -> None:
         assert "\x1b" not in result.output
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_findings_are_at_lines_of_the_file(name: str) -> None:
     lines = len((CORPUS / name).read_text().split("\n"))
 
@@ -77,7 +83,7 @@ def test_malformed_manifests_are_bad_input(name: str) -> None:
     assert document(name)["problems"][0]["line"] > 0
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_what_was_admitted_once_needs_nothing_more(name: str) -> None:
     admitted = check(name, "yaml").stdout
     expected = document(name)["summary"]
@@ -93,7 +99,7 @@ def test_what_was_admitted_once_needs_nothing_more(name: str) -> None:
     assert shown["summary"]["objects"] == expected["objects"] - expected["refused"]
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_objects_come_out_as_they_went_in_but_for_what_is_added(name: str) -> None:
     admitted = [
         item.data for item in load_documents(check(name, "yaml").stdout) if isinstance(item, YamlDocument)
@@ -105,7 +111,7 @@ def test_objects_come_out_as_they_went_in_but_for_what_is_added(name: str) -> No
     ]
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_the_built_in_defaults_add_nothing_but_tolerations(name: str) -> None:
     changes = [
         change for each in document(name)["objects"] for pod in each["pods"] for change in pod["changes"]

@@ -72,7 +72,7 @@ def test_documents_are_in_force_once_all_kinds_were_listed(
     source.wait()
 
     assert waited
-    assert [policy.name for policy in source.engine.configuration.policies.policies] == ["default"]
+    assert [policy.name for policy in source.configuration.policies.policies] == ["default"]
     assert not source.waits
     assert states == [source.state]
     assert readiness_details(source)["read"] is True
@@ -86,7 +86,7 @@ def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Cluster, sourc
 
     assert not source.state.read
     assert readiness_details(source)["from"] == "cluster"
-    assert source.engine.configuration.policies.policies == ()
+    assert source.configuration.policies.policies == ()
     cluster.items["gpuclasses"] = []
     assert eventually(lambda: source.state.read)
 

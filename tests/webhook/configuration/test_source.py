@@ -26,7 +26,7 @@ class Watched:
         self.source = DirectorySource(directory, self.states.append)
 
     def governing(self, namespace: str = "ml") -> str:
-        return self.source.engine.configuration.policies.for_namespace(namespace).name
+        return self.source.configuration.policies.for_namespace(namespace).name
 
 
 def test_the_first_load_must_succeed(tmp_path: Path) -> None:
@@ -39,11 +39,11 @@ def test_the_first_load_must_succeed(tmp_path: Path) -> None:
 def test_nothing_changes_without_a_change(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(policy("one"))
     watched = Watched(tmp_path)
-    engine = watched.source.engine
+    configuration = watched.source.configuration
 
     watched.source.poll()
 
-    assert watched.source.engine is engine
+    assert watched.source.configuration is configuration
     assert watched.states == []
 
 
@@ -203,4 +203,4 @@ def test_the_thread_finds_a_change_by_itself(tmp_path: Path, monkeypatch: pytest
 
     assert found.wait(20)
     source.stop()
-    assert source.engine.configuration.policies.for_namespace("ml").name == "second"
+    assert source.configuration.policies.for_namespace("ml").name == "second"

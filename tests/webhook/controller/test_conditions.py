@@ -19,7 +19,7 @@ def counted(**used: Fraction) -> QuotaLedger:
 
 
 @pytest.mark.parametrize(
-    ("row", "stale", "want"),
+    ("ledger", "stale", "want"),
     [
         pytest.param(ROW, "", {"Ready": "False", "Exceeded": "False", "Stale": "False"}, id="not-counted"),
         pytest.param(

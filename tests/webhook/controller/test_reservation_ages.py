@@ -17,7 +17,7 @@ EXPIRY = 0.2
 def ledger(*ids: str, uid: str = "quota", generation: int = 1) -> QuotaLedger:
     entries = Reservations.of(*(Reservation(each, {"gpus": Fraction(1)}) for each in ids))
     return QuotaLedger(
-        quota_uid=uid, generation=generation, hard={}, unpinned=Unpinned.TOTAL_ONLY, entries=entries
+        quota_uid=uid, generation=generation, hard={}, unpinned=Unpinned.TOTAL_ONLY, reservations=entries
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from policies.quota.ledger.decide import ReservationRequest, decide
 from tests.webhook.quota.world import NAMESPACE, SECONDS, Ledger, vector
-from webhook.quota.store import Conflict, Versioned
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 
 class StoreContract:
@@ -16,7 +16,7 @@ class StoreContract:
     def test_what_was_swapped_in_is_read(self, ledger: Ledger) -> None:
         after = reserve(ledger, read(ledger), "pod1")
         assert read(ledger) == after
-        assert [entry.id for entry in after.row.entries] == ["pod1"]
+        assert [reservation.id for reservation in after.ledger.reservations] == ["pod1"]
 
     def test_equal_rows_have_equal_versions(self, ledger: Ledger) -> None:
         assert read(ledger) == read(ledger)
@@ -24,42 +24,46 @@ class StoreContract:
     def test_the_second_of_two_swaps_on_one_version_conflicts(self, ledger: Ledger) -> None:
         before = read(ledger)
         reserve(ledger, before, "pod1")
-        with pytest.raises(Conflict):
+        with pytest.raises(LedgerConflict):
             reserve(ledger, before, "pod2")
-        assert [entry.id for entry in read(ledger).row.entries] == ["pod1"]
+        assert [reservation.id for reservation in read(ledger).ledger.reservations] == ["pod1"]
 
     def test_a_changed_grant_conflicts_with_a_decision_on_the_old_one(self, ledger: Ledger) -> None:
         before = read(ledger)
         ledger.grant(vector(gpus=1))
-        with pytest.raises(Conflict):
+        with pytest.raises(LedgerConflict):
             reserve(ledger, before, "pod1")
-        assert read(ledger).row.hard == vector(gpus=1)
+        assert read(ledger).ledger.hard == vector(gpus=1)
 
     def test_a_changed_grant_keeps_what_is_promised(self, ledger: Ledger) -> None:
         reserve(ledger, read(ledger), "pod1")
-        generation = read(ledger).row.generation
+        generation = read(ledger).ledger.generation
         ledger.grant(vector(gpus=1))
-        row = read(ledger).row
-        assert [entry.id for entry in row.entries] == ["pod1"]
-        assert row.generation > generation
+        kept = read(ledger).ledger
+        assert [reservation.id for reservation in kept.reservations] == ["pod1"]
+        assert kept.generation > generation
 
     def test_changes_come_back_with_their_versions(self, ledger: Ledger) -> None:
         before = read(ledger)
         half, more = vector(gpus="1/2"), vector(gpus="5/7")
         change = ReservationRequest.change("pod1", "r1", half, more, ledger.catalogue, version=4711)
-        decided = decide(before.row, [change])
-        ledger.store.swap(NAMESPACE, before, decided.row, SECONDS)
-        (entry,) = read(ledger).row.entries
-        assert (entry.id, entry.demand, entry.version) == ("pod1/r1", vector(gpus="3/14"), 4711)
+        decided = decide(before.ledger, [change])
+        ledger.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
+        (reservation,) = read(ledger).ledger.reservations
+        assert (reservation.id, reservation.demand, reservation.version) == (
+            "pod1/r1",
+            vector(gpus="3/14"),
+            4711,
+        )
 
 
-def read(ledger: Ledger) -> Versioned:
+def read(ledger: Ledger) -> VersionedLedger:
     before = ledger.store.read(NAMESPACE, SECONDS)
     assert before is not None
     return before
 
 
-def reserve(ledger: Ledger, before: Versioned, uid: str) -> Versioned:
-    decided = decide(before.row, [ReservationRequest.creation(uid, vector(gpus=1), ledger.catalogue)])
+def reserve(ledger: Ledger, before: VersionedLedger, uid: str) -> VersionedLedger:
+    decided = decide(before.ledger, [ReservationRequest.creation(uid, vector(gpus=1), ledger.catalogue)])
     assert decided.verdicts[0].allowed
-    return ledger.store.swap(NAMESPACE, before, decided.row, SECONDS)
+    return ledger.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from policies.quota.amounts import Vector
-from policies.quota.ledger.bounds import CREATION_SECONDS, EXPIRY_SECONDS, NO_QUOTA_SECONDS
+from policies.quota.ledger.quota_ledger import CREATION_SECONDS, EXPIRY_SECONDS, NO_QUOTA_SECONDS
 from tests.webhook.quota.world import Controller, Flight, Held, Ledger, World, vector
-from webhook.quota.store import Conflict, Gone, Versioned
+from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 CLASSES = ("a", "b")
 
@@ -96,17 +96,17 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
             return (request, self.world.read()) if self._may_be_asked(request) else multiple()
 
         @rule(decision=consumes(decisions))
-        def and_decides_on_that(self, decision: tuple[Flight, Versioned]) -> None:
+        def and_decides_on_that(self, decision: tuple[Flight, VersionedLedger]) -> None:
             request, before = decision
             if self._may_be_asked(request):
                 self.world.admit(request, before)
 
         @rule(decision=consumes(decisions))
-        def and_is_killed_before_it_answers(self, decision: tuple[Flight, Versioned]) -> None:
+        def and_is_killed_before_it_answers(self, decision: tuple[Flight, VersionedLedger]) -> None:
             request, before = decision
             asked = request.id in self.world.flights
             if self._may_be_asked(request):
-                with suppress(Conflict, Gone):
+                with suppress(LedgerConflict, QuotaGone):
                     self.world.try_admit(request, before)
                 if not asked:
                     self.world.fail(request)
@@ -130,11 +130,11 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
             self.world.reconcile(listed)
 
         @rule(target=counts, listed=lists)
-        def a_controller_reads_the_row(self, listed: Held) -> tuple[Held, Versioned]:
+        def a_controller_reads_the_row(self, listed: Held) -> tuple[Held, VersionedLedger]:
             return listed, self.world.read()
 
         @rule(count=consumes(counts))
-        def and_settles_on_that(self, count: tuple[Held, Versioned]) -> None:
+        def and_settles_on_that(self, count: tuple[Held, VersionedLedger]) -> None:
             self.world.reconcile(*count)
 
         @rule(which=st.integers(0, 1))

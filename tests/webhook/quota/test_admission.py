@@ -9,17 +9,19 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from policies.quota.charge_request import LedgerError
 from tests.builders import JSON, gpu_container, pod
 from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
 from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.reservations import QuotaEnforcer
-from webhook.quota.store import LedgerError, Versioned
+from webhook.quota.store import VersionedLedger
 from webhook.serving import review
-from webhook.serving.admission import Admission
+from webhook.serving.admission import Admission, ClusterState
 from webhook.serving.app import create_app
+from webhook.serving.audit import Recorder
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
@@ -42,12 +44,12 @@ CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
 
 
 class BrokenStore:
-    entries_limit = 1
+    reservations_limit = 1
 
-    def read(self, namespace: str, seconds: float) -> Versioned | None:  # noqa: ARG002 - the signature of a store
+    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:  # noqa: ARG002 - the signature of a store
         raise LedgerError("the GPUQuota could not be read: connection refused", transient=False)
 
-    def swap(self, *_: object) -> Versioned:
+    def compare_and_swap(self, *_: object) -> VersionedLedger:
         raise AssertionError("nothing is written on a row that could not be read")
 
 
@@ -60,16 +62,16 @@ class Served:
         self.store = MemoryStore(lambda: self.engine.configuration)
         metrics = QuotaMetrics(self.registry)
         batches = ReservationBatcher(BrokenStore() if broken else self.store, metrics)
-        self.reservations = QuotaEnforcer(batches, metrics, release=self.store.release)
+        quota = QuotaEnforcer(batches, metrics, release=self.store.release)
         self.metrics = Metrics(self.registry)
-        self.admission = Admission(lambda: self.engine, None, self.metrics, self.reservations)
+        self.admission = Admission(lambda: self.engine, Recorder(self.metrics), ClusterState(quota=quota))
 
     def validate(self, document: JSON | None, **tweaks: Any) -> AdmissionResponse:
         return self.admission.validate(request(document, **tweaks), monotonic() + 2)
 
     def held(self) -> list[str]:
-        row = self.store.rows()["team"]
-        return [entry.id for entry in row.entries]
+        ledger = self.store.ledgers()["team"]
+        return [reservation.id for reservation in ledger.reservations]
 
 
 def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
@@ -123,9 +125,8 @@ def test_what_fits_is_reserved_and_what_does_not_is_refused(serve: Callable[...,
     assert refused.status is not None
     assert (refused.status.code, refused.status.reason) == (403, "Forbidden")
     assert message(refused) == (
-        "pod team/trainer: GPUQuota team/default has no room: asked for 1 GPUs, free 0 of 2, used 0, held by "
-        "creations in flight 2; wait until others finish, or ask the platform team for more (spec.hard.gpus) "
-        "[gpu-quota]"
+        "pod team/trainer: exceeded quota: team/default, requested: gpus=1, used: gpus=0, reserved: gpus=2, "
+        "limited: gpus=2; wait until others finish, or ask the platform team to raise spec.hard.gpus [gpu-quota]"
     )
     assert served.held() == ["one", "two"]
 
@@ -134,10 +135,11 @@ def test_a_class_is_named_with_what_decided_it(serve: Callable[..., Served]) -> 
     served = serve()
     on_t4: JSON = {"nodeSelector": {"accelerator": "nvidia-t4"}}
     refused = served.validate(gpu_pod("one", 2, **on_t4))
-    told = message(refused)
-    assert "asked for 2 nvidia-t4, free 1 of 1, used 0" in told
-    assert "charged to nvidia-t4: " in told
-    assert "(spec.hard.classes[nvidia-t4])" in told
+    assert message(refused) == (
+        "pod team/trainer: exceeded quota: team/default, requested: classes/nvidia-t4=2, used: classes/nvidia-t4=0, "
+        "limited: classes/nvidia-t4=1; charged to nvidia-t4: nodeSelector accelerator=nvidia-t4; wait until others finish, "
+        "or ask the platform team to raise spec.hard.classes[nvidia-t4] [gpu-quota]"
+    )
 
 
 def test_a_repeated_call_charges_nothing(serve: Callable[..., Served]) -> None:
@@ -196,8 +198,8 @@ def test_modes(serve: Callable[..., Served], rule: str, allowed: bool, warned: b
         pytest.param("{}", None, id="let-in"),
         pytest.param(
             "{required: true}",
-            "namespace elsewhere has no GPUQuota, and its policy requires one for whatever asks for a GPU; ask the "
-            "platform team for a GPUQuota named default [gpu-quota]",
+            "namespace elsewhere must have a GPUQuota for pods and claims that request GPUs; ask the platform team for a "
+            "GPUQuota named default [gpu-quota]",
             id="required",
         ),
     ],
@@ -215,13 +217,13 @@ def test_without_a_quota(serve: Callable[..., Served], rule: str, want: str | No
         pytest.param(
             "{}",
             False,
-            "the quota could not be asked: the GPUQuota could not be read: connection refused",
+            "the quota could not be checked: the GPUQuota could not be read: connection refused",
             id="deny",
         ),
         pytest.param(
             "{onLedgerError: allow}",
             True,
-            "let in without its quota, which could not be asked: the GPUQuota could not be read: connection refused",
+            "admitted without a quota check, which failed: the GPUQuota could not be read: connection refused",
             id="allow",
         ),
     ],
@@ -256,8 +258,8 @@ def test_of_a_changed_pod_only_what_grows_is_charged(serve: Callable[..., Served
     assert served.validate(before).allowed
     stored = {**before, "metadata": {**before["metadata"], "resourceVersion": "4711"}}
     assert served.validate(pinned, operation="UPDATE", oldObject=stored, uid="r1").allowed
-    row = served.store.rows()["team"]
-    (change,) = [entry for entry in row.entries if entry.is_change]
+    ledger = served.store.ledgers()["team"]
+    (change,) = [reservation for reservation in ledger.reservations if reservation.is_change]
     assert (change.id, change.version) == ("one/r1", 4711)
     assert set(change.demand) == {"classes/nvidia-t4"}
     too_much = served.validate(
@@ -276,7 +278,7 @@ def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     refused = served.validate(claim("claim2", count=2), kind=CLAIM, name="cards")
-    assert "resourceclaim team/cards: GPUQuota team/default has no room: asked for 2 GPUs" in message(refused)
+    assert "resourceclaim team/cards: exceeded quota: team/default, requested: gpus=2, " in message(refused)
     assert served.validate(claim("claim3", "nic.example.com", 8), kind=CLAIM).allowed
     assert served.held() == ["claim1"]
 
@@ -304,7 +306,7 @@ def test_an_old_pod_that_cannot_be_read_is_refused(serve: Callable[..., Served])
 
 def test_metrics_show_the_rows(serve: Callable[..., Served]) -> None:
     served = serve()
-    served.registry.register(LedgerCollector(served.store.rows))
+    served.registry.register(LedgerCollector(served.store.ledgers))
     served.validate(gpu_pod("one"))
     text = generate_latest(served.registry).decode()
     for line in (

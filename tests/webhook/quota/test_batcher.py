@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policies.quota.ledger.bounds import NO_QUOTA_SECONDS
+from policies.quota.charge_request import LedgerError, ReservationOutcome
 from policies.quota.ledger.decide import Reason, ReservationRequest
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from tests.webhook.quota.ledgers import MemoryLedger, configuration
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import VANISHED_SECONDS, Answer, Ask, ReservationBatcher
+from webhook.quota.batcher import VANISHED_SECONDS, RequestOf, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.store import Conflict, LedgerError, Versioned
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 LIMIT = 8 * 1024 * 1024
 
@@ -24,7 +24,7 @@ LIMIT = 8 * 1024 * 1024
 class SlowStore:
     """The memory store behind a network: every call takes a while, is counted, and can be made to fail."""
 
-    entries_limit = LIMIT
+    reservations_limit = LIMIT
 
     def __init__(self, ledger: MemoryLedger, seconds: float = 0.0) -> None:
         self._store = ledger.store
@@ -36,15 +36,17 @@ class SlowStore:
         self.fails: Callable[[str], None] = lambda _what: None
         self._lock = threading.Lock()
 
-    def read(self, namespace: str, seconds: float) -> Versioned | None:
+    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         with self._counted("read", seconds):
             self.reads += 1
             return self._store.read(namespace, seconds)
 
-    def swap(self, namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:
+    def compare_and_swap(
+        self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
+    ) -> VersionedLedger:
         with self._counted("swap", seconds):
             self.writes += 1
-            return self._store.swap(namespace, before, row, seconds)
+            return self._store.compare_and_swap(namespace, before, ledger, seconds)
 
     def _counted(self, what: str, seconds: float) -> "_AtWork":
         if self.seconds > seconds:
@@ -77,22 +79,22 @@ class Bench:
         self.batches = ReservationBatcher(self.store, QuotaMetrics(self.registry), clock)
         self.clock = clock
 
-    def ask(self, uid: str, gpus: int = 1) -> Ask:
+    def ask(self, uid: str, gpus: int = 1) -> RequestOf:
         return lambda _row: ReservationRequest.creation(uid, vector(gpus=gpus), self.ledger.catalogue)
 
-    def reserve(self, uid: str, gpus: int = 1, seconds: float = 5.0) -> Answer:
+    def reserve(self, uid: str, gpus: int = 1, seconds: float = 5.0) -> ReservationOutcome:
         return self.batches.reserve(NAMESPACE, self.ask(uid, gpus), self.clock() + seconds)
 
     def held(self) -> list[str]:
-        row = self.ledger.store.read(NAMESPACE, 1.0)
-        assert row is not None
-        return [entry.id for entry in row.row.entries]
+        ledger = self.ledger.store.read(NAMESPACE, 1.0)
+        assert ledger is not None
+        return [reservation.id for reservation in ledger.ledger.reservations]
 
     def metric(self, name: str) -> float:
         return self.registry.get_sample_value(f"gpu_admission_quota_{name}") or 0.0
 
 
-def reason(answer: Answer) -> Reason | None:
+def reason(answer: ReservationOutcome) -> Reason | None:
     return answer.verdict.reason if answer.verdict else None
 
 
@@ -157,7 +159,7 @@ def test_a_row_that_somebody_else_changed_is_decided_again() -> None:
 
 def test_a_conflict_is_tried_again_and_counted() -> None:
     bench = Bench(gpus=2)
-    failures = iter([Conflict("changed"), Conflict("changed again")])
+    failures = iter([LedgerConflict("changed"), LedgerConflict("changed again")])
 
     def conflicts(what: str) -> None:
         error = next(failures, None) if what == "swap" else None
@@ -173,7 +175,7 @@ def test_after_a_conflict_one_batch_reads_first(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("webhook.quota.batcher.FIRST_PAUSE", 0.0)
     bench = Bench(gpus=10)
     bench.reserve("pod0")
-    failures = iter([Conflict("changed")])
+    failures = iter([LedgerConflict("changed")])
 
     def conflicts(what: str) -> None:
         error = next(failures, None) if what == "swap" else None
@@ -194,11 +196,11 @@ def test_endless_conflicts_end_with_the_deadline() -> None:
 
     def conflict(what: str) -> None:
         if what == "swap":
-            raise Conflict("changed")
+            raise LedgerConflict("changed")
 
     bench.store.fails = conflict
     begun = monotonic()
-    with pytest.raises(LedgerError, match="written by too many at once"):
+    with pytest.raises(LedgerError, match="too many others write to the ledger"):
         bench.reserve("pod1", seconds=0.3)
     assert 0.2 < monotonic() - begun < 1.5
 
@@ -249,16 +251,18 @@ def test_an_error_that_will_not_pass_is_told_at_once() -> None:
 
 def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
     bench = Bench(gpus=2)
-    store, swap = bench.store, bench.store.swap
+    store, compare_and_swap = bench.store, bench.store.compare_and_swap
     silences = iter([True])
 
-    def swap_in_silence(namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:
-        after = swap(namespace, before, row, seconds)
+    def swap_in_silence(
+        namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
+    ) -> VersionedLedger:
+        after = compare_and_swap(namespace, before, ledger, seconds)
         if next(silences, False):
             raise LedgerError("the connection was cut", transient=True)
         return after
 
-    store.swap = swap_in_silence  # type: ignore[method-assign] # the wire between, cut after the write
+    store.compare_and_swap = swap_in_silence  # type: ignore[method-assign] # the wire between, cut after the write
     assert reason(bench.reserve("pod1")) is Reason.ALREADY_RESERVED
     assert bench.held() == ["pod1"]
 
@@ -298,10 +302,10 @@ def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, be
     bench = Bench(gpus=1, clock=lambda: now)
     granted = bench.ledger.configuration
     bench.ledger.configuration = configuration()
-    assert bench.reserve("pod1").row is None
+    assert bench.reserve("pod1").ledger is None
     bench.ledger.configuration = granted
     now += age
-    assert (bench.reserve("pod2").row is None) is believed
+    assert (bench.reserve("pod2").ledger is None) is believed
 
 
 @pytest.mark.parametrize(
@@ -318,9 +322,9 @@ def test_no_quota_is_not_believed_where_one_was_just_now(seconds: float, believe
     assert reason(bench.reserve("pod1")) is Reason.RESERVED
     now += seconds
     bench.ledger.configuration = configuration()
-    assert bench.reserve("pod2").row is None
+    assert bench.reserve("pod2").ledger is None
     bench.ledger.configuration = granted
-    assert (bench.reserve("pod3").row is None) is believed
+    assert (bench.reserve("pod3").ledger is None) is believed
 
 
 def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,13 +336,13 @@ def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.M
     bench.reserve("pod1")
     bench.ledger.configuration = granted
     now += NO_QUOTA_SECONDS + 0.1
-    assert bench.reserve("pod2").row is None
+    assert bench.reserve("pod2").ledger is None
 
 
 def test_a_full_row_says_so() -> None:
     bench = Bench(gpus=100)
-    bench.store.entries_limit = 40
+    bench.store.reservations_limit = 40
     assert [reason(bench.reserve(f"pod{number}")) for number in range(8)][-1] is Reason.FULL
     read = bench.ledger.store.read(NAMESPACE, 1.0)
     assert read is not None
-    assert len(msgspec.json.encode(read.row.entries.text)) <= 40 + len('""') + len("\\n")
+    assert len(msgspec.json.encode(read.ledger.reservations.text)) <= 40 + len('""') + len("\\n")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from policies.quota.amounts import Vector
@@ -20,5 +21,6 @@ from tests.webhook.quota.world import Ledger, PlainLedger
 )
 def test_no_history_breaks_it(make_ledger: Callable[[Vector], Ledger], replaceable: bool) -> None:
     run_state_machine_as_test(
-        machine(make_ledger, replaceable=replaceable), settings=run_settings(examples=200, steps=40)
+        machine(make_ledger, replaceable=replaceable),
+        settings=run_settings(2 * settings().max_examples, steps=40),
     )

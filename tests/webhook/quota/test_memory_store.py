@@ -5,7 +5,7 @@ import pytest
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import MemoryLedger, configuration
 from tests.webhook.quota.world import NAMESPACE, SECONDS, vector
-from webhook.quota.store import Gone
+from webhook.quota.store import QuotaGone
 
 
 @pytest.fixture
@@ -18,15 +18,15 @@ class TestMemoryStore(StoreContract):
 
 
 def test_it_begins_at_zero_and_initialised(ledger: MemoryLedger) -> None:
-    row = read(ledger).row
-    assert (row.used, row.uncounted, row.class_catalogue) == (vector(gpus=0), (), ledger.catalogue)
+    begun = read(ledger).ledger
+    assert (begun.used, begun.uncounted, begun.class_catalogue) == (vector(gpus=0), (), ledger.catalogue)
 
 
 def test_a_class_that_is_granted_later_counts_what_is_held_already(ledger: MemoryLedger) -> None:
     reserve(ledger, read(ledger), "pod1")
     ledger.grant(vector(gpus=4, **{"nvidia-t4": 1}))
-    row = read(ledger).row
-    assert (row.uncounted, row.entries.demand) == ((), vector(gpus=1))
+    granted = read(ledger).ledger
+    assert (granted.uncounted, granted.reservations.demand) == ((), vector(gpus=1))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_deleted_object_gives_back(ledger: MemoryLedger, deleted: str, left: l
     before = reserve(ledger, read(ledger), "pod1")
     ledger.store.release(NAMESPACE, deleted)
     after = read(ledger)
-    assert [entry.id for entry in after.row.entries] == left
+    assert [reservation.id for reservation in after.ledger.reservations] == left
     assert (after.version != before.version) is (not left)
 
 
@@ -48,7 +48,7 @@ def test_a_namespace_whose_quota_is_gone(ledger: MemoryLedger) -> None:
     before = reserve(ledger, read(ledger), "pod1")
     ledger.configuration = configuration()
     assert ledger.store.read(NAMESPACE, SECONDS) is None
-    with pytest.raises(Gone, match="namespace ledgers has no GPUQuota any more"):
+    with pytest.raises(QuotaGone, match="namespace ledgers has no GPUQuota any more"):
         reserve(ledger, before, "pod2")
     ledger.grant(vector(gpus=4))
-    assert [entry.id for entry in read(ledger).row.entries] == ["pod1"]
+    assert [reservation.id for reservation in read(ledger).ledger.reservations] == ["pod1"]

@@ -12,13 +12,12 @@ import pytest
 
 from policies.quota.amounts import NOTHING
 from policies.quota.ledger import reconcile as settling
-from policies.quota.ledger.bounds import EXPIRY_SECONDS, NO_QUOTA_SECONDS
-from policies.quota.ledger.quota_ledger import Revisions
-from policies.quota.ledger.reconcile import Reconciled, Stored
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, Revisions
+from policies.quota.ledger.reconcile import Reconciled, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.world import Controller, Held, PlainLedger, World, vector
 from webhook.controller.counting import DELETED
-from webhook.quota.store import Versioned
+from webhook.quota.store import VersionedLedger
 
 
 def world(**hard: int) -> World:
@@ -27,7 +26,7 @@ def world(**hard: int) -> World:
     return World(PlainLedger(granted), granted).initialised()
 
 
-def row_of(world: World) -> Versioned:
+def row_of(world: World) -> VersionedLedger:
     return world.read()
 
 
@@ -73,7 +72,7 @@ def hard_is_lowered_under_a_decision(*, rule: bool) -> World:
     around.grant(vector(gpus=0))
     if not rule:
         now = row_of(around)
-        before = Versioned(msgspec.structs.replace(now.row, hard=before.row.hard), now.version)
+        before = VersionedLedger(msgspec.structs.replace(now.ledger, hard=before.ledger.hard), now.version)
     around.admit(around.request(gpus=1), before)
     return around
 
@@ -129,7 +128,7 @@ def nodes_are_fenced_too(*, rule: bool) -> World:
     around = world(a=1)
     uid = stored_pod(around, gpus=1)
     old = around.list(Controller())
-    around.pods[uid] = Stored(vector(gpus=1, a=1))  # its node's labels have become known
+    around.pods[uid] = StoredObject(vector(gpus=1, a=1))  # its node's labels have become known
     around.revisions = msgspec.structs.replace(around.revisions, nodes=2)
     around.reconcile(around.list(Controller()))
 
@@ -150,8 +149,10 @@ def an_entry_goes_before_it_is_counted(*, rule: bool) -> World:
     if rule:
         around.reconcile(around.list(Controller()))
     else:
-        row = row_of(around).row
-        plain(around).store.put(msgspec.structs.replace(row, entries=row.entries.without([flight.id])))
+        ledger = row_of(around).ledger
+        plain(around).store.put(
+            msgspec.structs.replace(ledger, reservations=ledger.reservations.without([flight.id]))
+        )
     around.admit(around.request(gpus=1))
     return around
 
@@ -181,7 +182,7 @@ def a_list_from_before_the_bound(*, rule: bool) -> World:
     around.be_stored(flight)  # the list misses it
     around.now += EXPIRY_SECONDS + 1
     if not rule:
-        held = Held(held.listing, controller.matured(around.now), waited=True)
+        held = Held(held.listing, controller.expired(around.now), waited=True)
     around.reconcile(held)
     around.check()
     return around
@@ -206,7 +207,7 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
     held = around.list(Controller())
     if not rule:
         listing = msgspec.structs.replace(held.listing, objects={flight.uid: DELETED, **held.listing.objects})
-        held = Held(listing, held.matured, held.waited)
+        held = Held(listing, held.expired, held.waited)
     around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
@@ -229,12 +230,12 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
     """Uninitialised denies."""
     granted = vector(gpus=1)
     around = World(PlainLedger(granted), granted)
-    around.pods["pod0"] = Stored(vector(gpus=1))
+    around.pods["pod0"] = StoredObject(vector(gpus=1))
     if not rule:
-        row = row_of(around).row
-        zeros = dict.fromkeys(row.hard, NOTHING)
+        ledger = row_of(around).ledger
+        zeros = dict.fromkeys(ledger.hard, NOTHING)
         plain(around).store.put(
-            msgspec.structs.replace(row, used=zeros, class_catalogue=around.ledger.catalogue)
+            msgspec.structs.replace(ledger, used=zeros, class_catalogue=around.ledger.catalogue)
         )
     around.admit(around.request(gpus=1))
     return around
@@ -250,8 +251,8 @@ def a_list_from_before_the_quota(*, rule: bool) -> World:
     around.replace(vector(gpus=1))
     listing = old.listing
     if not rule:
-        listing = msgspec.structs.replace(listing, quota_uid=row_of(around).row.quota_uid)
-    around.reconcile(Held(listing, old.matured, waited=True))
+        listing = msgspec.structs.replace(listing, quota_uid=row_of(around).ledger.quota_uid)
+    around.reconcile(Held(listing, old.expired, waited=True))
     around.admit(around.request(gpus=1))
     return around
 
@@ -262,7 +263,7 @@ def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
     around = World(PlainLedger(granted), granted)
     held = around.list(Controller())
     if not rule:
-        held = Held(held.listing, held.matured, waited=True)
+        held = Held(held.listing, held.expired, waited=True)
     initialised = isinstance(around.reconcile(held), Reconciled)
     uncharged = around.request(gpus=1)  # by an answer that is no older than D: at this time still possible
     around.admitted(uncharged, new=initialised)
@@ -276,11 +277,11 @@ def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
 def a_class_is_added_that_used_lacks(*, rule: bool) -> World:
     """Missing key of `used` denies."""
     around = world(gpus=9)
-    around.pods["pod0"] = Stored(vector(gpus=1, a=1))  # let in before classes were counted
+    around.pods["pod0"] = StoredObject(vector(gpus=1, a=1))  # let in before classes were counted
     around.grant(vector(gpus=9, a=1))
     if not rule:
-        row = row_of(around).row
-        plain(around).store.put(msgspec.structs.replace(row, used={**(row.used or {}), **vector(a=0)}))
+        ledger = row_of(around).ledger
+        plain(around).store.put(msgspec.structs.replace(ledger, used={**(ledger.used or {}), **vector(a=0)}))
     around.admit(around.request(gpus=1, a=1))
     return around
 
@@ -292,9 +293,9 @@ def an_entry_knows_only_what_was_granted(*, rule: bool) -> World:
     if rule:
         around.admit(flight)
     else:
-        row = row_of(around).row
+        ledger = row_of(around).ledger
         cut = Reservations.of(Reservation(flight.id, vector(gpus=1)))
-        plain(around).store.put(msgspec.structs.replace(row, entries=cut))
+        plain(around).store.put(msgspec.structs.replace(ledger, reservations=cut))
         around.flights[flight.id] = flight
     around.grant(vector(gpus=9, a=1))
     controller = Controller()
@@ -324,8 +325,8 @@ def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
     uid = stored_pod(around, gpus=1)
     around.admit(around.change(uid, gpus=1, a=1))
 
-    def listed(entry: Reservation, objects: dict[str, Stored]) -> bool:
-        return entry.object_uid in objects
+    def listed(reservation: Reservation, objects: dict[str, StoredObject]) -> bool:
+        return reservation.object_uid in objects
 
     with patch.object(settling, "_is_shown", settling._is_shown if rule else listed):
         around.reconcile(around.list(Controller()))
@@ -342,8 +343,8 @@ def a_change_is_taken_back_and_made_again(*, rule: bool) -> World:
     around.be_stored(back)
     forth = around.change(uid, gpus=1, a=1)
 
-    def by_amount(entry: Reservation, objects: dict[str, Stored]) -> bool:
-        shown = objects[entry.object_uid].demand
+    def by_amount(reservation: Reservation, objects: dict[str, StoredObject]) -> bool:
+        shown = objects[reservation.object_uid].demand
         return all(shown.get(key, NOTHING) >= amount for key, amount in forth.after.items())
 
     with patch.object(settling, "_is_shown", settling._is_shown if rule else by_amount):
@@ -364,8 +365,8 @@ def _change_comes_to_nothing(end: str, rule: bool) -> World:
     if end == "deleted":
         around.delete(uid)
 
-    def never(entry: Reservation, objects: dict[str, Stored]) -> bool:
-        return not entry.is_change and entry.object_uid in objects
+    def never(reservation: Reservation, objects: dict[str, StoredObject]) -> bool:
+        return not reservation.is_change and reservation.object_uid in objects
 
     with (
         patch.object(settling, "_is_shown", settling._is_shown if rule else never),
@@ -397,8 +398,8 @@ def a_change_frees_before_it_is_stored(*, rule: bool) -> World:
     change = around.change(uid, b=1)
     around.admit(change)
     if not rule:
-        row = row_of(around).row
-        plain(around).store.put(msgspec.structs.replace(row, used={**(row.used or {}), **vector(a=0)}))
+        ledger = row_of(around).ledger
+        plain(around).store.put(msgspec.structs.replace(ledger, used={**(ledger.used or {}), **vector(a=0)}))
     around.fail(change)
     around.admit(around.request(a=1))
     return around
@@ -412,10 +413,12 @@ def a_call_is_repeated(*, rule: bool) -> World:
     if rule:
         around.admit(flight)
     else:  # an id of its own for every call
-        row = row_of(around).row
+        ledger = row_of(around).ledger
         second = Reservation(f"{flight.id}-again", flight.growth)
-        plain(around).store.put(msgspec.structs.replace(row, entries=row.entries.plus([second])))
-    if row_of(around).row.entries.demand != around.committed():
+        plain(around).store.put(
+            msgspec.structs.replace(ledger, reservations=ledger.reservations.plus([second]))
+        )
+    if row_of(around).ledger.reservations.demand != around.committed():
         around.broken.append("charged twice")
     return around
 
@@ -427,8 +430,10 @@ def a_repeated_call_gives_back(*, rule: bool) -> World:
     around.admit(flight)
     around.admit(flight)
     if not rule:
-        row = row_of(around).row
-        plain(around).store.put(msgspec.structs.replace(row, entries=row.entries.without([flight.id])))
+        ledger = row_of(around).ledger
+        plain(around).store.put(
+            msgspec.structs.replace(ledger, reservations=ledger.reservations.without([flight.id]))
+        )
     around.check()
     return around
 

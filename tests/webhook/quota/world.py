@@ -4,7 +4,7 @@ Time is a number, pods are vectors, every step of serve and controller is one ca
 between its read and its swap. `broken` collects what no state may show:
 
 S1: what is stored and live exceeds what is granted (or was taken in under an earlier grant).
-S2: something stored or still able to be stored is in neither `used` nor the entries.
+S2: something stored or still able to be stored is in neither `used` nor the reservations.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,18 @@ import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, add, positive_difference, total
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.bounds import CREATION_SECONDS, EXPIRY_SECONDS, NO_QUOTA_SECONDS
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
-from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, Stored, initialise, reconcile
+from policies.quota.ledger.quota_ledger import (
+    CREATION_SECONDS,
+    EXPIRY_SECONDS,
+    NO_QUOTA_SECONDS,
+    QuotaLedger,
+    Revisions,
+)
+from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import LIMIT
 from webhook.controller.counting import DELETED
-from webhook.quota.store import Conflict, Gone, Store, Versioned
+from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 NAMESPACE = "ledgers"
 CATALOGUE = "catalogue"
@@ -55,29 +60,33 @@ class Ledger(Protocol):
 class PlainStore:
     """The smallest store there can be; `blind` takes the check of versions out."""
 
-    entries_limit = LIMIT
+    reservations_limit = LIMIT
 
     def __init__(self, hard: Vector) -> None:
         self.blind = False
-        self.versioned = Versioned(fresh_row("quota-1", hard), "1")
+        self.versioned = VersionedLedger(fresh_row("quota-1", hard), "1")
 
-    def read(self, namespace: str, seconds: float) -> Versioned | None:
+    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         assert (namespace, seconds) == (NAMESPACE, SECONDS)
         return self.versioned
 
-    def swap(self, namespace: str, before: Versioned, row: QuotaLedger, seconds: float) -> Versioned:
+    def compare_and_swap(
+        self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
+    ) -> VersionedLedger:
         assert (namespace, seconds) == (NAMESPACE, SECONDS)
-        if before.row.quota_uid != self.versioned.row.quota_uid:
-            raise Gone
+        if before.ledger.quota_uid != self.versioned.ledger.quota_uid:
+            raise QuotaGone
         if before.version != self.versioned.version and not self.blind:
-            raise Conflict
-        spec = self.versioned.row
+            raise LedgerConflict
+        spec = self.versioned.ledger
         return self.put(
-            msgspec.structs.replace(row, hard=spec.hard, generation=spec.generation, quota_uid=spec.quota_uid)
+            msgspec.structs.replace(
+                ledger, hard=spec.hard, generation=spec.generation, quota_uid=spec.quota_uid
+            )
         )
 
-    def put(self, row: QuotaLedger) -> Versioned:
-        self.versioned = Versioned(row, str(int(self.versioned.version) + 1))
+    def put(self, ledger: QuotaLedger) -> VersionedLedger:
+        self.versioned = VersionedLedger(ledger, str(int(self.versioned.version) + 1))
         return self.versioned
 
 
@@ -90,8 +99,8 @@ class PlainLedger:
         self.store = PlainStore(hard)
 
     def grant(self, hard: Vector) -> None:
-        row = self.store.versioned.row
-        self.store.put(msgspec.structs.replace(row, hard=hard, generation=row.generation + 1))
+        ledger = self.store.versioned.ledger
+        self.store.put(msgspec.structs.replace(ledger, hard=hard, generation=ledger.generation + 1))
 
     def replace(self, hard: Vector) -> None:
         self.store.put(fresh_row(f"quota-{self.store.versioned.version}", hard))
@@ -125,7 +134,7 @@ class Held:
     """What a controller has listed, and what it knew when it began to."""
 
     listing: Listing
-    matured: frozenset[str]
+    expired: frozenset[str]
     waited: bool
 
 
@@ -136,13 +145,15 @@ class Controller:
     sights: dict[str, float] = field(default_factory=dict)
     quotas: dict[str, float] = field(default_factory=dict)
 
-    def observe(self, row: QuotaLedger, now: float) -> None:
-        self.quotas.setdefault(row.quota_uid, now)
-        ids = [entry.id for entry in row.entries]
-        self.sights = {entry_id: self.sights.get(entry_id, now) for entry_id in ids}
+    def observe(self, ledger: QuotaLedger, now: float) -> None:
+        self.quotas.setdefault(ledger.quota_uid, now)
+        ids = [reservation.id for reservation in ledger.reservations]
+        self.sights = {reservation_id: self.sights.get(reservation_id, now) for reservation_id in ids}
 
-    def matured(self, now: float) -> frozenset[str]:
-        return frozenset(entry for entry, since in self.sights.items() if now - since > EXPIRY_SECONDS)
+    def expired(self, now: float) -> frozenset[str]:
+        return frozenset(
+            reservation for reservation, since in self.sights.items() if now - since > EXPIRY_SECONDS
+        )
 
 
 class World:
@@ -152,8 +163,8 @@ class World:
         self.ledger = ledger
         self.store = ledger.store
         self.now = 0.0
-        self.pods: dict[str, Stored] = {}
-        self.claims: dict[str, Stored] = {}
+        self.pods: dict[str, StoredObject] = {}
+        self.claims: dict[str, StoredObject] = {}
         self.gone: set[str] = set()
         """Of which a watch told that they were deleted; what a list merely lacks is not among them."""
         self.revisions = Revisions(pods=1, resource_claims=1, nodes=1)
@@ -187,7 +198,7 @@ class World:
         if self.now - flight.begun > CREATION_SECONDS or not self.is_current(flight):
             return
         terminal = flight.before is not None and self.pods[flight.uid].terminal
-        self._write(flight.uid, Stored(flight.after, terminal=terminal))
+        self._write(flight.uid, StoredObject(flight.after, terminal=terminal))
         if not flight.promised:
             self.unpromised.add(flight.uid)
         self.check()
@@ -205,7 +216,7 @@ class World:
             self.lost[flight.id] = flight
 
     def finish(self, uid: str) -> None:
-        self._write(uid, Stored(self.pods[uid].demand, terminal=True))
+        self._write(uid, StoredObject(self.pods[uid].demand, terminal=True))
 
     def delete(self, uid: str, *, told: bool = False) -> None:
         self._write(uid, None)
@@ -226,21 +237,21 @@ class World:
 
     # What serve does.
 
-    def read(self) -> Versioned:
+    def read(self) -> VersionedLedger:
         before = self.store.read(NAMESPACE, SECONDS)
         assert before is not None
         return before
 
-    def admit(self, flight: Flight, before: Versioned | None = None) -> bool:
+    def admit(self, flight: Flight, before: VersionedLedger | None = None) -> bool:
         """Decide, at first on the row `before`; on a conflict read again, as serve does."""
         while True:
             before = before or self.read()
             try:
                 return self.try_admit(flight, before)
-            except (Conflict, Gone):
+            except (LedgerConflict, QuotaGone):
                 before = None
 
-    def try_admit(self, flight: Flight, before: Versioned) -> bool:
+    def try_admit(self, flight: Flight, before: VersionedLedger) -> bool:
         catalogue = self.ledger.catalogue
         if flight.before is None:
             reservation = ReservationRequest.creation(flight.id, flight.after, catalogue)
@@ -249,9 +260,9 @@ class World:
             reservation = ReservationRequest.change(
                 uid, request, flight.before, flight.after, catalogue, version=flight.version
             )
-        decided = decide(before.row, [reservation], limit=self.store.entries_limit)
-        if decided.row is not before.row:
-            self.store.swap(NAMESPACE, before, decided.row, SECONDS)
+        decided = decide(before.ledger, [reservation], limit=self.store.reservations_limit)
+        if decided.ledger is not before.ledger:
+            self.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
         (verdict,) = decided.verdicts
         if verdict.allowed:
             self.admitted(flight, new=verdict.reason is Reason.RESERVED)
@@ -261,7 +272,7 @@ class World:
         """Take note that a request was let in, and see whether there was room for it."""
         self.lost.pop(flight.id, None)
         self.flights[flight.id] = flight
-        hard, committed = self.read().row.hard, self.committed()
+        hard, committed = self.read().ledger.hard, self.committed()
         for key in flight.growth if new else ():
             if key in hard and committed.get(key, NOTHING) > hard[key]:
                 self.broken.append(f"S1: {flight.id} makes {key} {committed[key]} of {hard[key]}")
@@ -270,34 +281,34 @@ class World:
     # What controllers do.
 
     def observe(self, controller: Controller) -> None:
-        controller.observe(self.read().row, self.now)
+        controller.observe(self.read().ledger, self.now)
 
     def list(self, controller: Controller) -> Held:
         """Read the quota, then list everything."""
-        row = self.read().row
-        controller.observe(row, self.now)
-        waited = self.now - controller.quotas[row.quota_uid] >= NO_QUOTA_SECONDS
+        ledger = self.read().ledger
+        controller.observe(ledger, self.now)
+        waited = self.now - controller.quotas[ledger.quota_uid] >= NO_QUOTA_SECONDS
         listing = Listing.of(
             {**dict.fromkeys(self.gone, DELETED), **self.pods, **self.claims},
             self.revisions,
-            quota_uid=row.quota_uid,
-            generation=row.generation,
+            quota_uid=ledger.quota_uid,
+            generation=ledger.generation,
             catalogue=self.ledger.catalogue,
         )
-        return Held(listing, controller.matured(self.now), waited)
+        return Held(listing, controller.expired(self.now), waited)
 
-    def reconcile(self, held: Held, before: Versioned | None = None) -> Reconciled | Refused:
+    def reconcile(self, held: Held, before: VersionedLedger | None = None) -> Reconciled | Refused:
         """Count from the list, at first on the row `before`; on a conflict on the row as it is, from the same list."""
         while True:
             before = before or self.read()
-            outcome = reconcile(before.row, held.listing, held.matured)
+            outcome = reconcile(before.ledger, held.listing, held.expired)
             if outcome is Refused.UNCOUNTED or outcome is Refused.OTHER_CATALOGUE:
-                outcome = initialise(before.row, held.listing, held.matured, waited=held.waited)
+                outcome = initialise(before.ledger, held.listing, held.expired, waited=held.waited)
             if isinstance(outcome, Refused):
                 return outcome
             try:
-                self.store.swap(NAMESPACE, before, outcome.row, SECONDS)
-            except (Conflict, Gone):
+                self.store.compare_and_swap(NAMESPACE, before, outcome.ledger, SECONDS)
+            except (LedgerConflict, QuotaGone):
                 before = None
                 continue
             self.check()
@@ -312,18 +323,20 @@ class World:
         return self
 
     def come_to_rest(self) -> None:
-        """L1: once nothing arrives any more, entries are empty and `used` is what lives."""
+        """L1: once nothing arrives any more, reservations are empty and `used` is what lives."""
         for flight in list(self.flights.values()):
             self.fail(flight)
         controller = Controller()
         self.observe(controller)
         self.now += EXPIRY_SECONDS + 1
         outcome = self.reconcile(self.list(controller))
-        row = self.read().row
+        ledger = self.read().ledger
         live = total(pod.demand for pod in self._all().values() if not pod.terminal)
-        used = {key: amount for key, amount in (row.used or {}).items() if amount}
-        if isinstance(outcome, Refused) or len(row.entries) or used != live:
-            self.broken.append(f"L1: {outcome}: used {used}, live {live}, entries {row.entries.text!r}")
+        used = {key: amount for key, amount in (ledger.used or {}).items() if amount}
+        if isinstance(outcome, Refused) or len(ledger.reservations) or used != live:
+            self.broken.append(
+                f"L1: {outcome}: used {used}, live {live}, reservations {ledger.reservations.text!r}"
+            )
 
     # The oracle.
 
@@ -336,16 +349,16 @@ class World:
         return add(total(live), total(coming))
 
     def check(self) -> None:
-        row = self.read().row
+        ledger = self.read().ledger
         live = total(
             pod.demand for uid, pod in self._all().items() if not pod.terminal and uid not in self.unpromised
         )
         for key, amount in live.items():
             if key in self.ceiling and amount > self.ceiling[key]:
                 self.broken.append(f"S1: {key} is {amount} of {self.ceiling[key]}")
-        if row.used is None or row.uncounted:
+        if ledger.used is None or ledger.uncounted:
             return
-        known = add(row.used, row.entries.demand)
+        known = add(ledger.used, ledger.reservations.demand)
         for key, amount in self.committed().items():
             if amount > known.get(key, NOTHING):
                 self.broken.append(f"S2: {key} is {amount}, of which the row knows {known.get(key)}")
@@ -359,7 +372,7 @@ class World:
             return True
         return self.is_current(flight) and not self.pods[flight.uid].terminal
 
-    def _all(self) -> Mapping[str, Stored]:
+    def _all(self) -> Mapping[str, StoredObject]:
         return {**self.pods, **self.claims}
 
     def _raise_ceiling(self, hard: Vector) -> None:
@@ -368,7 +381,7 @@ class World:
         committed = add(self.committed(), total(lost))
         self.ceiling = {key: max(amount, committed.get(key, NOTHING)) for key, amount in hard.items()}
 
-    def _write(self, uid: str, stored: Stored | None) -> None:
+    def _write(self, uid: str, stored: StoredObject | None) -> None:
         is_claim = uid.startswith("claim")
         objects = self.claims if is_claim else self.pods
         revisions = self.revisions

@@ -49,6 +49,9 @@ def respond(
         case "/large":
             start_response("200 OK", [("Content-Length", argument)])
             return [b"x" * int(argument)]
+        case "/bad-header":
+            start_response("200 OK", [("X", "\N{SNOWMAN}")])
+            return [b"whole"]
         case "/fails-half-way":
             start_response("200 OK", [("Content-Type", "text/plain")])
             return _half()

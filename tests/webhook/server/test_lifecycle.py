@@ -15,12 +15,12 @@ from tests.webhook.server.harness import Client, Server, request, serving, start
 
 
 class Load:
-    """Clients that post one request after another, over connections that they keep, until told to stop."""
+    """Clients that post one request after another, over connections that they keep, until they are to stop."""
 
     def __init__(self, server: Server, clients: int) -> None:
         self._server = server
         self._stop = threading.Event()
-        self.answered = self.lost = self.told_to_leave = 0
+        self.answered = self.lost = self.asked_to_leave = 0
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._post) for _ in range(clients)]
         for thread in self._threads:
@@ -38,9 +38,9 @@ class Load:
             except OSError:
                 return  # nothing was asked of the server: a Service would have sent us elsewhere
             with client:
-                self._post_until_told_to_leave(client)
+                self._post_until_asked_to_leave(client)
 
-    def _post_until_told_to_leave(self, client: Client) -> None:
+    def _post_until_asked_to_leave(self, client: Client) -> None:
         while not self._stop.is_set():
             try:
                 answer = client.post("/sleep?0.01")
@@ -52,7 +52,7 @@ class Load:
                 self.answered += 1
             if answer.headers["connection"] == "close":
                 with self._lock:
-                    self.told_to_leave += 1
+                    self.asked_to_leave += 1
                 return
 
 
@@ -67,7 +67,7 @@ def test_stopping_under_load_loses_no_request(directory: Path) -> None:
         assert code == 0
         assert load.lost == 0
         assert load.answered > before > 0
-        assert load.told_to_leave > 0
+        assert load.asked_to_leave > 0
 
 
 def test_draining_is_announced_while_new_connections_are_still_served(directory: Path) -> None:
@@ -98,7 +98,7 @@ def test_second_sigterm_changes_nothing(directory: Path) -> None:
         assert len([line for line in server.lines if "draining for" in line]) == 1
 
 
-def test_request_that_crosses_the_end_of_an_idle_connection_is_told_to_be_repeated(directory: Path) -> None:
+def test_request_that_crosses_the_end_of_an_idle_connection_is_answered_try_again(directory: Path) -> None:
     with serving(directory) as server, server.client() as client:
         assert client.post("/body").status == 200
         server.process.send_signal(signal.SIGTERM)

@@ -105,7 +105,7 @@ def test_client_that_sends_all_of_a_long_body_still_reads_the_refusal(server: Se
         assert (answer.status, answer.body) == (413, b"the body is longer than this server accepts\n")
 
 
-def test_client_that_asks_first_is_told_to_continue_once(server: Server) -> None:
+def test_client_that_asks_first_hears_once_to_continue(server: Server) -> None:
     with server.client() as client:
         client.send(b"POST /body HTTP/1.1\r\nHost: l\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
         assert client.answer().status == 100
@@ -114,7 +114,17 @@ def test_client_that_asks_first_is_told_to_continue_once(server: Server) -> None
         assert client.post("/body").status == 200
 
 
-@pytest.mark.parametrize("path", ["/unknown", "/fails-half-way"])
+def test_large_body_is_not_answered_on_the_spot(server: Server) -> None:
+    with server.client() as large, server.client() as small:
+        large.send(request("/at-once?1", b"x" * 65 * 1024))
+        time.sleep(0.2)  # it is at it, on a thread
+        began = time.monotonic()
+        assert small.post("/at-once?0").status == 200
+        assert time.monotonic() - began < 0.5
+        assert large.answer().json() == {"slept": "1"}
+
+
+@pytest.mark.parametrize("path", ["/unknown", "/fails-half-way", "/bad-header"])
 def test_failing_application_is_a_clean_500(server: Server, path: str) -> None:
     with server.client() as client:
         assert client.post(path).status == 500

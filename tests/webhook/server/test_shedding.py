@@ -18,7 +18,7 @@ def held(server: Server, stack: contextlib.ExitStack, count: int, path: str) -> 
     return clients
 
 
-def test_one_more_than_may_be_held_is_told_when_to_ask_again(directory: Path) -> None:
+def test_one_more_than_may_be_held_hears_when_to_ask_again(directory: Path) -> None:
     with (
         serving(directory, threads=2, max_concurrent=4) as server,
         contextlib.ExitStack() as stack,

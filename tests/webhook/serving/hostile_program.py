@@ -26,7 +26,7 @@ from webhook.configuration.loader import load_directory
 from webhook.serving import review
 from webhook.serving.admission import Admission
 from webhook.serving.app import create_app
-from webhook.serving.audit import AuditLog
+from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 
@@ -61,7 +61,7 @@ class Trial:
         engine = Engine(load_directory(config))
         audit = AuditLog.to("/dev/null", metrics.audit_lost.inc)
         audit.start()
-        app = create_app(Admission(lambda: engine, audit, metrics), metrics, lambda: (True, {}))
+        app = create_app(Admission(lambda: engine, Recorder(metrics, audit)), metrics, lambda: (True, {}))
         self.client = AppClient(app)
         self.outcomes: Counter[str] = Counter()
         self.broken: list[str] = []

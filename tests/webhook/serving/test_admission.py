@@ -12,7 +12,7 @@ from tests.builders import JSON, gpu_container, pod
 from webhook.configuration.loader import load_directory
 from webhook.serving import review
 from webhook.serving.admission import Admission, is_mirror_pod, made_by_daemonset
-from webhook.serving.audit import AuditLog
+from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
@@ -44,7 +44,7 @@ def engine() -> Engine:
 
 @pytest.fixture
 def admission(engine: Engine) -> Admission:
-    return Admission(lambda: engine, None, Metrics(CollectorRegistry()))
+    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
 
 
 def patched(response: AdmissionResponse) -> bool:
@@ -152,7 +152,7 @@ def test_a_template_that_cannot_be_read_is_let_through_with_a_warning(admission:
 
 def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path) -> None:
     log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
-    admission = Admission(lambda: engine, log, Metrics(CollectorRegistry()))
+    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
 
     admission.mutate(request(pod(gpu_container()), dryRun=True), deadline_of(None))
     generated = {"metadata": {"generateName": "train-"}, "spec": {"containers": []}}

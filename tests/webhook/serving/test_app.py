@@ -12,6 +12,7 @@ from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
 from webhook.serving.app import create_app
+from webhook.serving.audit import Recorder
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
@@ -48,7 +49,7 @@ def metrics() -> Metrics:
 @pytest.fixture
 def client(metrics: Metrics) -> AppClient:
     engine = Engine(load_directory(None))
-    return AppClient(create_app(Admission(lambda: engine, None, metrics), metrics, lambda: (True, {})))
+    return AppClient(create_app(Admission(lambda: engine, Recorder(metrics)), metrics, lambda: (True, {})))
 
 
 @pytest.mark.parametrize(
@@ -68,9 +69,11 @@ def test_the_first_step_of_the_path_is_the_endpoint(client: AppClient, path: str
 @pytest.mark.parametrize(
     ("body", "content_type", "code", "told"),
     [
-        pytest.param(b"{", "application/json", 400, "the body is no JSON", id="broken-json"),
-        pytest.param(b"\xff\xfe", "application/json", 400, "the body is no JSON", id="not-utf-8"),
-        pytest.param(b"[]", "application/json", 400, "no AdmissionReview: Expected `object`", id="a-list"),
+        pytest.param(b"{", "application/json", 400, "the body is not JSON", id="broken-json"),
+        pytest.param(b"\xff\xfe", "application/json", 400, "the body is not JSON", id="not-utf-8"),
+        pytest.param(
+            b"[]", "application/json", 400, "not an AdmissionReview: Expected `object`", id="a-list"
+        ),
         pytest.param(b"{}", "application/json", 400, "this webhook answers admission.k8s.io/v1", id="empty"),
         pytest.param(
             b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}',
@@ -94,7 +97,7 @@ def test_the_first_step_of_the_path_is_the_endpoint(client: AppClient, path: str
             id="uid-is-a-number",
         ),
         pytest.param(b"{}", "text/plain", 415, "must be application/json, not 'text/plain'", id="not-json"),
-        pytest.param(b'{"a":' * 100_000, "application/json", 400, "no JSON", id="nested-without-end"),
+        pytest.param(b'{"a":' * 100_000, "application/json", 400, "not JSON", id="nested-without-end"),
     ],
 )
 def test_a_bad_request_is_told_why(
@@ -156,7 +159,7 @@ def test_a_defect_of_ours_still_answers_and_quotes_nothing(
             raise KeyError("secret-of-the-pod")
 
     engine = Engine(load_directory(None))
-    broken = Broken(lambda: engine, None, metrics)
+    broken = Broken(lambda: engine, Recorder(metrics))
     client = AppClient(create_app(broken, metrics, lambda: (True, {})))
 
     answer = client.post("/mutate", json=review(pod(gpu_container())))
@@ -172,7 +175,7 @@ def test_a_defect_of_ours_still_answers_and_quotes_nothing(
 
 def test_readiness_is_the_status_and_the_details_are_json(metrics: Metrics) -> None:
     engine = Engine(load_directory(None))
-    admission = Admission(lambda: engine, None, metrics)
+    admission = Admission(lambda: engine, Recorder(metrics))
     detail: dict[str, object] = {"draining": True}
     client = AppClient(create_app(admission, metrics, lambda: (False, detail)))
 

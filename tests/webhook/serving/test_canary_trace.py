@@ -11,6 +11,7 @@ from tests.builders import JSON, gpu_container, pod
 from tests.webhook.serving.test_admission import request
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
+from webhook.serving.audit import Recorder
 from webhook.serving.canary_trace import MUTATE, PREFIX, VALIDATE, CanaryTrace, read_canary_traces
 from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
@@ -23,7 +24,7 @@ NONCE = "0123456789abcdef"
 @pytest.fixture(scope="module")
 def admission() -> Admission:
     engine = Engine(load_directory(None))
-    return Admission(lambda: engine, None, Metrics(CollectorRegistry()))
+    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
 
 
 def canary(amount: str = "1", **annotations: str) -> JSON:

@@ -12,7 +12,8 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.serving import review
-from webhook.serving.admission import Admission
+from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.audit import Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import Engine
@@ -120,7 +121,7 @@ class Fixed:
     def __init__(self, *documents: Document, later: tuple[Document, ...] = (), read: bool = True) -> None:
         self.documents = documents
         self.state = ConfigurationState("1", 0.0, read=read)
-        self.engine = Engine(load_directory(None))
+        self.configuration = load_directory(None)
         self._later = later
 
     def start(self) -> None: ...
@@ -199,7 +200,8 @@ def test_what_does_not_matter_is_let_in(before: Spec, metadata: Spec) -> None:
 def answered(source: Fixed, asked: AdmissionRequest) -> AdmissionResponse:
     engine = Engine(load_directory(None))
     reviewed = DocumentReviews(source, lambda: None)
-    admission = Admission(lambda: engine, None, Metrics(CollectorRegistry()), reviewed=reviewed)
+    cluster = ClusterState(documents=reviewed)
+    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), cluster)
     return admission.validate(asked, deadline_of(None))
 
 

@@ -5,16 +5,19 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
-from policies.policy import Binding, EffectivePolicy, Exemption, Labels
+from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
+from policies.quota.charge import Charge
+from policies.quota.charge_request import ChargeRequest
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from webhook.configuration.loader import Configuration
-from webhook.serving.engine import Decision, Engine, Outcome, Subject
+from webhook.serving.engine import Decision, Engine, EngineInForce, Outcome, PodSubject, Subject
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TAINT = Toleration(key="team", operator="Exists")
@@ -44,35 +47,34 @@ LABEL = Rule(
 DENY = Rule(id="refuse", summary="refuses", options=RuleOptions, check=refuse, check_before_mutation=True)
 
 
-class _OnePolicy:
-    """Stands in for a policy set that holds the same policy everywhere."""
-
-    def __init__(self, policy: EffectivePolicy) -> None:
-        self._policy = policy
-
-    def for_namespace(self, _namespace: str, _labels: Labels) -> EffectivePolicy:
-        return self._policy
+def reserve(_request: ChargeRequest, _options: RuleOptions, context: Context) -> Iterator[Finding]:
+    yield Finding(rule="reserve", message=f"exceeded in {context.phase.value} of {context.namespace}")
 
 
-def engine(*rules: tuple[Rule, Mode], **policy: Any) -> Engine:
-    effective = EffectivePolicy(
+RESERVE = Rule(
+    id="reserve", summary="exceeds its quota", options=RuleOptions, reserve=reserve, on_update=True
+)
+CHARGE = ChargeRequest("request", "uid", "catalogue", lambda _unpinned: Charge({}))
+
+CONFIGURATION = Configuration(
+    policies=PolicySet(()), classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
+)
+ENGINE = Engine(CONFIGURATION)
+
+
+def policy(*rules: tuple[Rule, Mode], **tweaks: Any) -> EffectivePolicy:
+    return EffectivePolicy(
         name="test",
         version="1",
         why="",
         namespace="ml-training",
         bindings=tuple(Binding(rule, RuleOptions(mode=mode), "test") for rule, mode in rules),
-        **policy,
-    )
-    configuration: Any = Configuration
-    return Engine(
-        configuration(
-            policies=_OnePolicy(effective), classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
-        )
+        **tweaks,
     )
 
 
-def subject(document: JSON | None = None, **tweaks: Any) -> Subject:
-    return Subject(pod=view(document or pod(gpu_container())), namespace="ml-training", **tweaks)
+def subject(held: EffectivePolicy, document: JSON | None = None, **tweaks: Any) -> PodSubject:
+    return PodSubject(policy=held, pod=view(document or pod(gpu_container())), **tweaks)
 
 
 def told(decision: Decision, outcome: Outcome) -> list[str]:
@@ -91,7 +93,7 @@ def told(decision: Decision, outcome: Outcome) -> list[str]:
 def test_modes_of_a_rule_that_mutates(
     mode: Mode, patched: bool, warned: list[str], logged: list[str]
 ) -> None:
-    decision = engine((TOLERATE, mode)).mutate(subject(), NOW)
+    decision = ENGINE.mutate(subject(policy((TOLERATE, mode))), NOW)
 
     assert bool(decision.operations) is patched
     assert (told(decision, Outcome.WARNED), told(decision, Outcome.AUDITED)) == (warned, logged)
@@ -111,7 +113,7 @@ def test_modes_of_a_rule_that_mutates(
 def test_modes_of_a_rule_that_denies(
     phase: str, mode: Mode, denied: list[str], warned: list[str], logged: list[str]
 ) -> None:
-    decision: Decision = getattr(engine((DENY, mode)), phase)(subject(), NOW)
+    decision: Decision = getattr(ENGINE, phase)(subject(policy((DENY, mode))), NOW)
 
     assert told(decision, Outcome.DENIED) == denied
     assert told(decision, Outcome.WARNED) == warned
@@ -120,7 +122,7 @@ def test_modes_of_a_rule_that_denies(
 
 
 def test_the_next_rule_sees_the_pod_as_its_predecessors_left_it() -> None:
-    decision = engine((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE)).mutate(subject(), NOW)
+    decision = ENGINE.mutate(subject(policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE))), NOW)
 
     assert [change.change.what for change in decision.changes] == [
         "toleration team",
@@ -129,13 +131,13 @@ def test_the_next_rule_sees_the_pod_as_its_predecessors_left_it() -> None:
 
 
 def test_what_a_warning_rule_would_do_is_not_seen_by_the_next_rule() -> None:
-    decision = engine((TOLERATE, Mode.WARN), (LABEL, Mode.ENFORCE)).mutate(subject(), NOW)
+    decision = ENGINE.mutate(subject(policy((TOLERATE, Mode.WARN), (LABEL, Mode.ENFORCE))), NOW)
 
     assert decision.operations == []
 
 
 def test_what_was_injected_is_written_on_the_pod_for_people() -> None:
-    decision = engine((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE)).mutate(subject(), NOW)
+    decision = ENGINE.mutate(subject(policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE))), NOW)
 
     assert decision.operations[-1].value == {
         INJECTED: "tolerate: toleration team\nlabel: nodeSelector seen=toleration"
@@ -145,11 +147,11 @@ def test_what_was_injected_is_written_on_the_pod_for_people() -> None:
 def test_nothing_injected_leaves_no_annotation() -> None:
     tolerated = pod(gpu_container(), tolerations=[{"key": "team", "operator": "Exists"}])
 
-    assert engine((TOLERATE, Mode.ENFORCE)).mutate(subject(tolerated), NOW).operations == []
+    assert ENGINE.mutate(subject(policy((TOLERATE, Mode.ENFORCE)), tolerated), NOW).operations == []
 
 
 def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
-    decision = engine((TOLERATE, Mode.ENFORCE)).validate(subject(), NOW)
+    decision = ENGINE.validate(subject(policy((TOLERATE, Mode.ENFORCE))), NOW)
 
     assert decision.allowed
     assert told(decision, Outcome.WARNED) == [
@@ -159,16 +161,16 @@ def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
 
 
 def test_rules_that_do_not_look_at_updates_are_silent_there() -> None:
-    assert engine((DENY, Mode.ENFORCE)).validate(subject(is_update=True), NOW).allowed
+    assert ENGINE.validate(subject(policy((DENY, Mode.ENFORCE)), is_update=True), NOW).allowed
 
 
 def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
-    paused = engine(
+    paused = policy(
         (DENY, Mode.ENFORCE), (TOLERATE, Mode.ENFORCE), paused_until=datetime(2026, 11, 21, 13, tzinfo=UTC)
     )
 
-    during = paused.mutate(subject(), NOW)
-    after = paused.mutate(subject(), datetime(2026, 11, 21, 13, tzinfo=UTC))
+    during = ENGINE.mutate(subject(paused), NOW)
+    after = ENGINE.mutate(subject(paused), datetime(2026, 11, 21, 13, tzinfo=UTC))
 
     assert during.allowed
     assert during.operations == []
@@ -198,7 +200,67 @@ def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
     ],
 )
 def test_exemptions(exemption: Exemption, allowed: bool) -> None:
-    decision = engine((DENY, Mode.ENFORCE), exemptions=(exemption,)).mutate(subject(), NOW)
+    decision = ENGINE.mutate(subject(policy((DENY, Mode.ENFORCE), exemptions=(exemption,))), NOW)
 
     assert decision.allowed is allowed
     assert (decision.exemption is not None) is allowed
+
+
+EXCEEDED = "exceeded in validate of ml-training"
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome"),
+    [
+        pytest.param(Mode.ENFORCE, Outcome.DENIED, id="enforce-denies"),
+        pytest.param(Mode.WARN, Outcome.WARNED, id="warn-warns"),
+        pytest.param(Mode.AUDIT, Outcome.AUDITED, id="audit-logs"),
+        pytest.param(Mode.DISABLED, None, id="disabled-does-not-reserve"),
+    ],
+)
+def test_modes_of_a_rule_that_reserves_hold_for_pods_and_claims(mode: Mode, outcome: Outcome | None) -> None:
+    held = policy((RESERVE, mode))
+    decisions = [
+        ENGINE.validate(subject(held, charge_request=CHARGE), NOW),
+        ENGINE.validate(subject(held, charge_request=CHARGE, is_update=True), NOW),
+        ENGINE.validate_claim(Subject(policy=held, charge_request=CHARGE), NOW),
+    ]
+
+    for decision in decisions:
+        assert [(each.finding.message, each.outcome) for each in decision.judged] == (
+            [(EXCEEDED, outcome)] if outcome else []
+        )
+
+
+@pytest.mark.parametrize(
+    ("rules", "want"),
+    [
+        pytest.param([(DENY, Mode.ENFORCE), (RESERVE, Mode.ENFORCE)], ["is refused"], id="denied-before"),
+        pytest.param(
+            [(RESERVE, Mode.ENFORCE), (DENY, Mode.ENFORCE)], ["is refused"], id="denied-by-a-later-rule"
+        ),
+        pytest.param([(DENY, Mode.WARN), (RESERVE, Mode.ENFORCE)], [EXCEEDED], id="only-warned-before"),
+    ],
+)
+def test_only_what_nothing_else_denies_is_reserved(rules: list[tuple[Rule, Mode]], want: list[str]) -> None:
+    decision = ENGINE.validate(subject(policy(*rules), charge_request=CHARGE), NOW)
+
+    assert told(decision, Outcome.DENIED) == want
+
+
+def test_mutation_and_templates_reserve_nothing() -> None:
+    asked = subject(policy((RESERVE, Mode.ENFORCE)), charge_request=CHARGE)
+
+    assert ENGINE.mutate(asked, NOW).judged == ()
+    assert ENGINE.check_template(asked, NOW).judged == ()
+
+
+def test_an_engine_is_built_once_a_snapshot() -> None:
+    snapshots = [CONFIGURATION]
+    in_force = EngineInForce(lambda: snapshots[-1])
+    first = in_force()
+
+    assert in_force() is first
+    snapshots.append(replace(CONFIGURATION, version="2"))
+    assert in_force().configuration is snapshots[-1]
+    assert in_force() is in_force()

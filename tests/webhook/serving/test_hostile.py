@@ -24,6 +24,7 @@ from tests.webhook.serving.hostile_bodies import bodies, review, workload
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
 from webhook.serving.app import create_app
+from webhook.serving.audit import Recorder
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 
@@ -136,7 +137,7 @@ def test_a_huge_workload_is_answered_soon_and_shortly(kind: JSON, spec: JSON) ->
 
 def app() -> AppClient:
     engine, metrics = Engine(load_directory(None)), Metrics(CollectorRegistry())
-    return AppClient(create_app(Admission(lambda: engine, None, metrics), metrics, lambda: (True, {})))
+    return AppClient(create_app(Admission(lambda: engine, Recorder(metrics)), metrics, lambda: (True, {})))
 
 
 def timed(client: AppClient, endpoint: str, data: bytes) -> tuple[float, JSON]:
@@ -154,7 +155,7 @@ def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
     answer = app().post("/mutate", data=data, content_type="application/json")
 
     assert (answer.status_code, answer.mimetype) == (400, "text/plain")
-    assert answer.text.startswith("the body is no JSON: 'utf-8' codec can't decode byte 0xe4")
+    assert answer.text.startswith("the body is not JSON: 'utf-8' codec can't decode byte 0xe4")
 
 
 def test_a_pod_without_a_spec_gets_one_with_its_first_change() -> None:

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from webhook.configuration.loader import load_directory
 from webhook.serving import review
 from webhook.serving.admission import Admission
+from webhook.serving.audit import Recorder
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 
@@ -44,6 +45,8 @@ def test_warnings(document: Any, tweaks: dict[str, Any], want: tuple[str, ...] |
     envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
     request = review.decode_request(msgspec.json.encode(envelope))
 
-    response = Admission(lambda: engine, None, Metrics(CollectorRegistry())).validate(request, deadline=1.0)
+    response = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()))).validate(
+        request, deadline=1.0
+    )
 
     assert (response.allowed, response.warnings) == (True, want)

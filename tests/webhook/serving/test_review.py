@@ -55,7 +55,7 @@ def test_a_template_is_warned_about() -> None:
     response = review.advised("u", [decision(("one", Outcome.DENIED))])
 
     assert response.allowed is True
-    assert response.warnings == ("its pods would be refused: spec: one [some-rule]",)
+    assert response.warnings == ("its pods would be denied: spec: one [some-rule]",)
 
 
 def test_nothing_to_say_is_the_shortest_answer() -> None:

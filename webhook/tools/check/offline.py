@@ -13,13 +13,20 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from policies.finding import Finding
 from policies.pods.pod import decode_pod
 from policies.policy import EffectivePolicy, Exemption, Labels
-from policies.rule import Mode
-from policies.rules import gpu_quota
-from webhook.serving import claim_templates, resource_quotas
-from webhook.serving.engine import Decision, Engine, EvaluatedFinding, Outcome, RuleChange, Subject
+from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
+from policies.quota.spec import QuotaSpec
+from webhook.serving.advice import advise, is_advised
+from webhook.serving.engine import (
+    Decision,
+    Engine,
+    EvaluatedFinding,
+    Outcome,
+    PodSubject,
+    RuleChange,
+    Subject,
+)
 from webhook.serving.review import plain_operations
 from webhook.tools.check.manifests import Manifest, ManifestPod
 from webhook.workloads.places import PodPlace
@@ -106,36 +113,39 @@ def evaluate(
     known = (labels or {}).get(namespace, ((NAME_LABEL, namespace),))
     # Only where something selects by labels: policies are cached by namespace and labels.
     used = known if engine.configuration.policies.asks_labels(namespace) else ()
-    pods = tuple(_evaluate_pod(manifest, pod, engine, now, used) for pod in manifest.pods)
-    warnings = _warnings(manifest, engine, now, used)
-    return ManifestResult(
-        manifest, pods, tuple(EvaluatedFinding(finding, Outcome.WARNED) for finding in warnings)
-    )
+    policy = engine.configuration.policies.for_namespace(namespace, used)
+    pods = tuple(_evaluate_pod(manifest, pod, engine, now, policy) for pod in manifest.pods)
+    return ManifestResult(manifest, pods, _warnings(manifest, engine, now, policy))
 
 
-def _warnings(manifest: Manifest, engine: Engine, now: datetime, labels: Labels) -> tuple[Finding, ...]:
-    configuration = engine.configuration
-    if resource_quotas.is_resource_quota(manifest.group, manifest.kind):
-        return resource_quotas.findings(msgspec.json.encode(manifest.data), configuration.resource_mapping)
-    quota = configuration.quotas.get(manifest.namespace)
-    if quota is None or not claim_templates.is_claim_template(manifest.group, manifest.kind):
+class _ConfiguredQuota(msgspec.Struct, frozen=True):
+    """The quota that the configuration grants a namespace; offline nothing is reserved."""
+
+    spec: QuotaSpec | None
+
+    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:  # noqa: ARG002 - of NamespaceQuota
+        return ReservationOutcome()
+
+    def grant(self) -> QuotaGrant | None:
+        return QuotaGrant(self.spec.amounts, self.spec.unpinned) if self.spec else None
+
+
+def _warnings(
+    manifest: Manifest, engine: Engine, now: datetime, policy: EffectivePolicy
+) -> tuple[EvaluatedFinding, ...]:
+    group, kind = manifest.group, manifest.kind
+    if not is_advised(group, kind):
         return ()
-    policy = configuration.policies.for_namespace(manifest.namespace, labels)
-    if policy.mode_of(gpu_quota.RULE.id, now) is Mode.DISABLED:
-        return ()
-    document = msgspec.json.encode(manifest.data)
-    return claim_templates.findings(document, quota.amounts, quota.unpinned, configuration)
+    quota = _ConfiguredQuota(engine.configuration.quotas.get(manifest.namespace))
+    subject = Subject(policy=policy, quota=quota)
+    decision = advise(group, kind, msgspec.json.encode(manifest.data), subject, engine, now)
+    return tuple(judged for judged in decision.judged if judged.outcome is Outcome.WARNED)
 
 
 def _evaluate_pod(
-    manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime, labels: Labels
+    manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime, policy: EffectivePolicy
 ) -> PodResult:
-    subject = Subject(
-        pod=source.pod,
-        namespace=manifest.namespace,
-        labels=labels,
-        made_by_daemonset=manifest.kind == "DaemonSet",
-    )
+    subject = PodSubject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
     if not manifest.is_pod:
         return _combined(source, [engine.check_template(subject, now)])
     decision = engine.mutate(subject, now)

@@ -36,31 +36,37 @@ SECRET_REMEDY = (
 @pytest.mark.parametrize(
     ("text", "want", "message", "remedy"),
     [
-        pytest.param("", "", "is from no known source", "write s3://bucket/prefix", id="empty"),
+        pytest.param("", "", "is not from a supported source", "write s3://bucket/prefix", id="empty"),
         pytest.param(
-            "models/llama", "models/llama", "is from no known source", "write s3://", id="no-scheme"
+            "models/llama", "models/llama", "is not from a supported source", "write s3://", id="no-scheme"
         ),
-        pytest.param("ftp://h/m", "ftp://h/m", "is from no known source", "hf://owner/name", id="ftp"),
-        pytest.param("S3://models/m", "S3://models/m", "is from no known source", "s3://", id="upper-case"),
-        pytest.param("http://h/m", "http://h/m", "is plain http", "use https://", id="plain-http"),
-        pytest.param("s3:///m", "s3:///m", "names no valid bucket", "write s3://bucket/…", id="no-bucket"),
+        pytest.param("ftp://h/m", "ftp://h/m", "is not from a supported source", "hf://owner/name", id="ftp"),
         pytest.param(
-            "pvc://Claim/m", "pvc://Claim/m", "names no valid claim", "pvc://claim/…", id="claim-name"
+            "S3://models/m", "S3://models/m", "is not from a supported source", "s3://", id="upper-case"
+        ),
+        pytest.param("http://h/m", "http://h/m", "is plain http", "use https://", id="plain-http"),
+        pytest.param(
+            "s3:///m", "s3:///m", "does not name a valid bucket", "write s3://bucket/…", id="no-bucket"
+        ),
+        pytest.param(
+            "pvc://Claim/m", "pvc://Claim/m", "does not name a valid claim", "pvc://claim/…", id="claim-name"
         ),
         pytest.param("pvc://c/a/../b", "pvc://c/a/../b", 'holds ".."', "without it", id="parent"),
         pytest.param(
-            "hf://gpt2", "hf://gpt2", "names no model of the hub", "hf://owner/name", id="hub-owner"
+            "hf://gpt2", "hf://gpt2", "does not name a model of the hub", "hf://owner/name", id="hub-owner"
         ),
         pytest.param(
-            "hf://a/b/c", "hf://a/b/c", "names no model of the hub", "hf://owner/name", id="hub-file"
+            "hf://a/b/c", "hf://a/b/c", "does not name a model of the hub", "hf://owner/name", id="hub-file"
         ),
-        pytest.param("https://h/d/", "https://h/d/", "names no file", "fetched from s3", id="https-folder"),
-        pytest.param("https://h", "https://h", "names no file", "name one file", id="https-host-only"),
+        pytest.param(
+            "https://h/d/", "https://h/d/", "does not name a file", "fetched from s3", id="https-folder"
+        ),
+        pytest.param("https://h", "https://h", "does not name a file", "name one file", id="https-host-only"),
         pytest.param(
             "s3://models/a?b", "s3://models/a", "only https:// may have", "leave it out", id="query-on-s3"
         ),
         pytest.param(
-            "https://h/m#sha256=12", "https://h/m", "no checksum", "64 hexadecimal", id="bad-checksum"
+            "https://h/m#sha256=12", "https://h/m", "not a checksum", "64 hexadecimal", id="bad-checksum"
         ),
         pytest.param(
             "s3://models/$(HF_TOKEN)", "s3://models/$(HF_TOKEN)", "holds a space", "rename", id="expansion"

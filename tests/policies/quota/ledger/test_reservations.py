@@ -1,4 +1,4 @@
-"""The text of entries: compact, exact, and never read as less than it says."""
+"""The text of reservations: compact, exact, and never read as less than it says."""
 
 from fractions import Fraction
 
@@ -16,22 +16,25 @@ vectors = st.dictionaries(keys, st.fractions(min_value=Fraction(1, 99), max_valu
 
 
 @st.composite
-def entries(draw: st.DrawFn) -> Reservation:
+def reservations(draw: st.DrawFn) -> Reservation:
     demand = draw(vectors)
     if draw(st.booleans()):
         return Reservation(draw(ids), demand)
     return Reservation(f"{draw(ids)}/{draw(ids)}", demand, draw(st.integers(0, 2**63)))
 
 
-@given(st.lists(entries(), unique_by=lambda entry: entry.id))
+@given(st.lists(reservations(), unique_by=lambda reservation: reservation.id))
 def test_what_is_written_is_read(some: list[Reservation]) -> None:
     written = Reservations.of(*some)
     read = Reservations.parse(written.text)
     assert read == written
-    assert sorted(read, key=lambda entry: entry.id) == sorted(some, key=lambda entry: entry.id)
+    assert sorted(read, key=lambda reservation: reservation.id) == sorted(
+        some, key=lambda reservation: reservation.id
+    )
     assert written.size == len(written.text) + (1 if some else 0)
     assert all(
-        sum(entry.demand.get(key, 0) for entry in some) == amount for key, amount in written.demand.items()
+        sum(reservation.demand.get(key, 0) for reservation in some) == amount
+        for key, amount in written.demand.items()
     )
 
 
@@ -64,19 +67,19 @@ def test_an_id_that_is_there_stays_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("gpus=1", "line 1 of the entries has no ids", id="no-ids"),
+        pytest.param("gpus=1", "line 1 of the reservations has no ids", id="no-ids"),
         pytest.param(
             "gpus=1 | a\ngpus=2 | a",
-            "line 2 of the entries has an id that is empty or there already",
+            "line 2 of the reservations has an id that is empty or a duplicate",
             id="twice",
         ),
-        pytest.param("gpus=1 | a  b", "line 1 of the entries has an id that is empty", id="empty-id"),
-        pytest.param("gpus=-1 | a", "the entries hold 'gpus=-1': ", id="negative"),
+        pytest.param("gpus=1 | a  b", "line 1 of the reservations has an id that is empty", id="empty-id"),
+        pytest.param("gpus=-1 | a", "the reservations hold 'gpus=-1': ", id="negative"),
         pytest.param(
-            "gpus=1 >x | a/b", "the entries hold 'gpus=1 >x': 'x' is no resourceVersion", id="version"
+            "gpus=1 >x | a/b", "the reservations hold 'gpus=1 >x': 'x' is not a resourceVersion", id="version"
         ),
         pytest.param("cpu=1 | a", "is neither gpus nor classes/<name> nor resources/<name>", id="key"),
-        pytest.param(" | a", "the entries hold '': ", id="no-demand"),
+        pytest.param(" | a", "the reservations hold '': ", id="no-demand"),
     ],
 )
 def test_a_damaged_text_is_an_error(text: str, want: str) -> None:

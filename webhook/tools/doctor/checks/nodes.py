@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -155,6 +156,7 @@ def _classes_without_nodes(cluster: Cluster) -> Iterator[Told]:
     context = Context(
         phase=Phase.TEMPLATE,
         namespace="",
+        now=datetime.now(UTC),
         classes=configuration.classes,
         resource_mapping=configuration.resource_mapping,
         nodes=NodeFacts(keys=keys, label_sets=frozenset(label_sets), pools=_pools(cluster)),

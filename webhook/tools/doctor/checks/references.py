@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from policies.models.warming.options import Options
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_URI
 from policies.pods.pod import Pod
 from policies.rules import model_warming
@@ -141,12 +140,12 @@ def _secret(cluster: Cluster, workload: Workload) -> str | None:
     if MODEL_URI not in workload.pod.annotations:
         return None
     options = cluster.policy_of(workload.namespace).options_of(model_warming.ID)
-    if not isinstance(options, Options):
+    if not isinstance(options, model_warming.Options):
         return None
     request = model_warming.read_request(workload.pod, options)
     if isinstance(request, tuple):
         return None
-    return options.sources.of(request.uri.scheme).credentials_secret
+    return options.sources.of(request.uri.scheme).secret_for(request.uri)
 
 
 def _exists(cluster: Cluster, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The fetch script, run as its container runs it, and a web server with TLS of its own."""
+"""The model fetcher, run as its container runs it, and a web server with TLS of its own."""
 
 import datetime as dt
 import ipaddress
@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from policies.models.warming import fetch_script
-from tests.policies.models.warming.servers import Store, serving
+from tests.webhook.tools.fetch.servers import Store, serving
 
 
 @dataclass
@@ -63,7 +62,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @dataclass
 class Warmer:
-    """Starts the script with an environment of its own; stops at the end what still runs."""
+    """Starts the program with an environment of its own; stops at the end what still runs."""
 
     destination: Path
     environment: dict[str, str]
@@ -78,16 +77,11 @@ class Warmer:
     def state(self) -> Path:
         return self.destination.parent / f".{self.destination.name}.warming"
 
-    def start(self, source: str, **environment: str) -> subprocess.Popen[str]:
-        script = fetch_script(source.partition("://")[0] if "://" in source else "https")
+    def start(self, uri: str, *options: str, **environment: str) -> subprocess.Popen[str]:
+        program = (sys.executable, "-m", "webhook", "fetch-model")
         process = subprocess.Popen(
-            [*self.before, sys.executable, "-I", "-c", script],
-            env={
-                **self.environment,
-                "MODEL_SOURCE": source,
-                "MODEL_DESTINATION": str(self.destination),
-                **environment,
-            },
+            [*self.before, *program, *options, uri, str(self.destination)],
+            env={**self.environment, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -95,9 +89,9 @@ class Warmer:
         self.running.append(process)
         return process
 
-    def run(self, source: str, **environment: str) -> tuple[int, str]:
+    def run(self, uri: str, *options: str, **environment: str) -> tuple[int, str]:
         """Return (exit code, everything it said)."""
-        process = self.start(source, **environment)
+        process = self.start(uri, *options, **environment)
         said, _ = process.communicate(timeout=60)
         return process.returncode, said
 
@@ -117,6 +111,7 @@ def warmer(tmp_path: Path, authority: Authority) -> Iterator[Warmer]:
         "PATH": os.environ["PATH"],
         "SSL_CERT_FILE": str(authority.file),
         "HOME": str(tmp_path / "home"),
+        "NO_GCE_CHECK": "true",  # Google's client asks no metadata server for credentials
     }
     warmer = Warmer(tmp_path / "cache" / "model", environment)
     environment["MODEL_TERMINATION_LOG"] = str(warmer.termination_log)

@@ -1,4 +1,4 @@
-"""A small web server that can be told to misbehave, and the stores that speak through it."""
+"""A small web server that misbehaves on request, and the stores that speak through it."""
 
 import base64
 import contextlib
@@ -66,13 +66,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
+    def do_CONNECT(self) -> None:
+        self.server.store.seen.append(Seen(self.command, self.path, self.headers))
+        self.reply(403, b"")
+
     def do_GET(self) -> None:
         store = self.server.store
         with store.lock:
             store.seen.append(Seen(self.command, self.path, self.headers))
             status = store.statuses.pop(0) if store.statuses else 0
         if status:
-            self.reply(status, b"told to")
+            self.reply(status, b"as the test says")
         elif store.redirect and self.path != urlsplit(store.redirect).path:
             self.reply(302, b"", Location=store.redirect)
         else:

@@ -1,4 +1,4 @@
-"""The fetch script over real TLS: it arrives whole, resumes, shares, and says why it fails."""
+"""The model fetcher over real TLS: it arrives whole, resumes, shares, and says why it fails."""
 
 import hashlib
 import json
@@ -7,12 +7,14 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.policies.models.warming.conftest import Authority, Warmer
-from tests.policies.models.warming.servers import Store, serving
+from tests.webhook.tools.fetch.conftest import Authority, Warmer
+from tests.webhook.tools.fetch.servers import Store, serving
 
 MODEL = random.Random(20260801).randbytes(2_000_000)  # noqa: S311 - any bytes will do
 SHA256 = hashlib.sha256(MODEL).hexdigest()
@@ -51,7 +53,7 @@ def test_a_file_is_fetched_and_the_second_start_is_warm(warmer: Warmer, web: str
 def test_a_dropped_connection_is_resumed_where_it_broke(warmer: Warmer, web: str, store: Store) -> None:
     store.cuts = [300_000, 200_000]
 
-    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256=SHA256)
+    code, said = warmer.run(f"{web}/llama/model.bin#sha256={SHA256}")
 
     assert (code, warmer.files()) == (0, {"model.bin": MODEL})
     assert [seen.headers["Range"] for seen in store.bodies()] == [None, "bytes=300000-", "bytes=500000-"]
@@ -87,7 +89,7 @@ def test_a_stopped_run_is_resumed(
     store.resume.set()
     kept = part.stat().st_size
     assert kept >= 1_000_000
-    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256=SHA256)
+    code, said = warmer.run(f"{web}/llama/model.bin#sha256={SHA256}")
 
     assert (code, warmer.files()) == (0, {"model.bin": MODEL})
     assert store.bodies()[-1].headers["Range"] == f"bytes={kept}-"
@@ -106,7 +108,7 @@ def test_where_nothing_can_be_resumed_it_starts_over(
 ) -> None:
     store.ranges, store.validator, store.cuts = ranges, validator, [300_000]
 
-    code, _ = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256=SHA256)
+    code, _ = warmer.run(f"{web}/llama/model.bin#sha256={SHA256}")
 
     assert (code, warmer.files()) == (0, {"model.bin": MODEL})
     assert store.sent >= 300_000 + len(MODEL)
@@ -137,7 +139,7 @@ def test_a_new_version_is_never_mixed_with_the_old_part(warmer: Warmer, web: str
 def test_a_wrong_checksum_installs_nothing_and_keeps_nothing(warmer: Warmer, web: str, store: Store) -> None:
     store.objects["/llama/model.bin"] = b"tampered"
 
-    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256=SHA256)
+    code, said = warmer.run(f"{web}/llama/model.bin#sha256={SHA256}")
 
     found = hashlib.sha256(b"tampered").hexdigest()
     assert code == 1
@@ -228,7 +230,7 @@ def test_another_source_replaces_the_files_of_the_first_but_no_others(
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])
-def test_damage_is_noticed_and_mended(warmer: Warmer, web: str, damage: str) -> None:
+def test_damage_is_noticed_and_repaired(warmer: Warmer, web: str, damage: str) -> None:
     assert warmer.run(f"{web}/llama/model.bin")[0] == 0
     file = warmer.destination / "model.bin"
     file.unlink() if damage == "missing" else file.write_bytes(b"short")
@@ -242,7 +244,7 @@ def test_damage_is_noticed_and_mended(warmer: Warmer, web: str, damage: str) -> 
 def test_a_new_checksum_counts(warmer: Warmer, web: str) -> None:
     assert warmer.run(f"{web}/llama/model.bin")[0] == 0
 
-    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_SHA256="0" * 64)
+    code, said = warmer.run(f"{web}/llama/model.bin#sha256={0:064}")
 
     assert (code, warmer.files()) == (1, {})
     assert "not 0000" in said
@@ -251,7 +253,7 @@ def test_a_new_checksum_counts(warmer: Warmer, web: str) -> None:
 def test_a_query_is_part_of_the_source_but_its_text_is_kept_nowhere(
     warmer: Warmer, web: str, store: Store
 ) -> None:
-    secret = "X-Signature=5fa91c0de5fa91c0de"
+    secret = "version=5fa91c0de5fa91c0de"
     assert warmer.run(f"{web}/llama/model.bin?{secret}")[0] == 0
     assert warmer.run(f"{web}/llama/model.bin?{secret}")[1].startswith("warm: ")
     marker = (warmer.state / "marker.json").read_text()
@@ -288,7 +290,7 @@ def test_too_little_space_is_said_before_anything_is_fetched(
 ) -> None:
     store.claimed_size = claimed
 
-    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_CACHE_LIMIT=limit)
+    code, said = warmer.run(f"{web}/llama/model.bin", "--size-limit", limit)
 
     assert (code, store.bodies()) == (1, [])
     assert re.search(text, said)
@@ -304,34 +306,53 @@ def test_progress_names_bytes_total_and_rate(warmer: Warmer, web: str, store: St
 
 
 @pytest.mark.parametrize(
-    ("source", "environment", "text"),
+    ("uri", "destination", "options", "text"),
     [
-        pytest.param("", {}, "must begin with s3://", id="no-source"),
-        pytest.param("http://host/m.bin", {}, "must begin with s3://", id="plain-http"),
-        pytest.param("ftp://host/m.bin", {}, "must begin with s3://", id="unknown-scheme"),
-        pytest.param("https://u:hunter22@host/m.bin", {}, "holds credentials", id="credentials-in-the-uri"),
-        pytest.param("https://host", {}, "names no model", id="no-file"),
-        pytest.param("https://host/dir/", {}, "names no model", id="folder-over-https"),
-        pytest.param("hf://gpt2", {}, "names no model", id="hub-name-without-owner"),
-        pytest.param("s3://b/k?versionId=3", {}, "only an https:// MODEL_SOURCE", id="query-on-s3"),
-        pytest.param("https://host/m#sha256=12", {}, "64 hexadecimal digits", id="short-checksum"),
-        pytest.param("s3://b/k", {"MODEL_SHA256": "0" * 64}, "needs an https://", id="checksum-of-a-folder"),
+        pytest.param("", "/m", (), "write s3://bucket/prefix", id="no-source"),
+        pytest.param("http://host/m.bin", "/m", (), "use https://", id="plain-http"),
+        pytest.param("ftp://host/m.bin", "/m", (), "write s3://bucket/prefix", id="unknown-scheme"),
         pytest.param(
-            "s3://b/k", {"MODEL_DESTINATION": "models"}, "absolute directory", id="relative-destination"
+            "https://u:hunter22@host/m.bin", "/m", (), "holds credentials", id="credentials-in-the-uri"
         ),
-        pytest.param("s3://b/k", {"MODEL_DESTINATION": "/"}, "absolute directory", id="root-destination"),
-        pytest.param("s3://b/k", {"MODEL_ATTEMPTS": "-1"}, "MODEL_ATTEMPTS is '-1'", id="not-a-number"),
+        pytest.param(
+            "https://host/m?sig=hunter22", "/m", (), "holds a signature", id="signature-in-the-query"
+        ),
+        pytest.param("https://host", "/m", (), "does not name a file", id="no-file"),
+        pytest.param("https://host/dir/", "/m", (), "does not name a file", id="folder-over-https"),
+        pytest.param("hf://gpt2", "/m", (), "does not name a model", id="hub-name-without-owner"),
+        pytest.param("s3://models/k?versionId=3", "/m", (), "only https:// may have", id="query-on-s3"),
+        pytest.param("https://host/m#sha256=12", "/m", (), "64 hexadecimal digits", id="short-checksum"),
+        pytest.param(
+            f"s3://models/k#sha256={SHA256}", "/m", (), "only https:// may have", id="checksum-of-a-folder"
+        ),
+        pytest.param("pvc://models/../secret", "/m", (), 'holds ".."', id="out-of-the-claim"),
+        pytest.param("s3://b/k", "models", (), "absolute directory", id="relative-destination"),
+        pytest.param("s3://b/k", "/", (), "absolute directory", id="root-destination"),
+        pytest.param("s3://b/k", "/m", ("--attempts=-1",), "'--attempts'", id="not-a-number-of-attempts"),
+        pytest.param("s3://b/k", "/m", ("--size-limit=many",), "'--size-limit'", id="not-a-quantity"),
+        pytest.param("s3://b/k", "/m", ("--no-such",), "No such option", id="unknown-option"),
     ],
 )
 def test_bad_configuration_exits_2(
-    warmer: Warmer, source: str, environment: dict[str, str], text: str
+    warmer: Warmer, *, uri: str, destination: str, options: tuple[str, ...], text: str
 ) -> None:
-    code, said = warmer.run(source, **environment)
+    if destination != "/m":
+        warmer.destination = Path(destination)
+
+    code, said = warmer.run(uri, *options)
 
     assert (code, said.count("\n")) == (2, 1)
     assert text in said
     assert "hunter22" not in said
+    assert Path(warmer.environment["MODEL_TERMINATION_LOG"]).read_text() == said.rstrip("\n")
     assert not warmer.state.exists()
+
+
+def test_the_environment_sets_the_pace(warmer: Warmer, web: str, store: Store) -> None:
+    code, said = warmer.run(f"{web}/llama/model.bin", MODEL_ATTEMPTS="-1")
+
+    assert (code, said.count("\n"), store.seen) == (2, 1, [])
+    assert "(env var: 'MODEL_ATTEMPTS'): -1 is not in the range x>=1." in said
 
 
 def test_credentials_are_never_said_and_do_not_follow_a_redirect(
@@ -344,7 +365,7 @@ def test_credentials_are_never_said_and_do_not_follow_a_redirect(
         elsewhere.statuses = [403]
         shutil.rmtree(warmer.destination)
         failed = warmer.run(
-            f"{web}/llama/model.bin?token=t0k3nt0k3n", MODEL_HTTP_AUTHORIZATION="Bearer t0pS3cret"
+            f"{web}/llama/model.bin?version=t0k3nt0k3n", MODEL_HTTP_AUTHORIZATION="Bearer t0pS3cret"
         )
 
     assert (code, failed[0]) == (0, 1)
@@ -352,6 +373,17 @@ def test_credentials_are_never_said_and_do_not_follow_a_redirect(
     assert {seen.headers["Authorization"] for seen in elsewhere.seen} == {None}
     for secret in ("t0pS3cret", "t0k3nt0k3n", "51gn4tur3"):
         assert secret not in said + failed[1]
+
+
+def test_credentials_stay_where_the_redirect_stays(warmer: Warmer, web: str, store: Store) -> None:
+    store.objects["/moved/model.bin"] = MODEL
+    store.redirect = f"{web}/moved/model.bin"
+
+    code, _ = warmer.run(f"{web}/llama/model.bin", MODEL_HTTP_AUTHORIZATION="Bearer t0pS3cret")
+
+    assert (code, warmer.files()) == (0, {"model.bin": MODEL})
+    assert "/moved/model.bin" in {seen.path for seen in store.seen}
+    assert {seen.headers["Authorization"] for seen in store.seen} == {"Bearer t0pS3cret"}
 
 
 def test_a_redirect_away_from_https_is_refused(warmer: Warmer, web: str, store: Store) -> None:
@@ -370,3 +402,25 @@ def test_a_name_that_leads_out_is_refused(warmer: Warmer, web: str, store: Store
     assert code == 1
     assert "has an object named '../../evil', which could lead out of the destination" in said
     assert not list(warmer.destination.parent.rglob("evil"))
+
+
+def test_the_program_starts_with_what_its_image_has() -> None:
+    """The clients come when they are needed, the webhook's libraries never: `--target fetcher` installs none of them."""
+    elsewhere = {
+        "flask",
+        "gunicorn",
+        "kubernetes",
+        "prometheus_client",
+        "rich",
+        "jsonpatch",
+        "boto3",
+        "huggingface_hub",
+    }
+    program = (
+        "import sys, webhook.commands.fetch_model; print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert {"click", "msgspec"} <= set(done.stdout.split())
+    assert not elsewhere & set(done.stdout.split())

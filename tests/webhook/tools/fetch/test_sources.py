@@ -1,10 +1,9 @@
-"""The fetch script with the real client libraries of s3 and gs against loopback stores, and with a claim."""
+"""The model fetcher with the real client libraries against loopback stores, and with a claim."""
 
 import hashlib
 import os
 import random
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi
 
-from tests.policies.models.warming.conftest import Warmer
-from tests.policies.models.warming.servers import GSHandler, HubHandler, S3Handler, Store, serving
+from tests.webhook.tools.fetch.conftest import Warmer
+from tests.webhook.tools.fetch.servers import GSHandler, HubHandler, S3Handler, Store, serving
 
 WEIGHTS = random.Random(7).randbytes(2_000_000)  # noqa: S311 - any bytes will do
 SHARD = random.Random(8).randbytes(300_000)  # noqa: S311 - likewise
@@ -23,9 +22,10 @@ MODEL = {"config.json": b"{}", "model.safetensors": WEIGHTS, "shards/2.bin": SHA
 
 @dataclass
 class Source:
-    """A store that serves MODEL: its URI, the environment of the script, the prefix of its object names."""
+    """A store that serves MODEL: its URI, the options and environment of the program, the prefix of its object names."""
 
     uri: str
+    options: tuple[str, ...]
     environment: dict[str, str]
     prefix: str
 
@@ -35,19 +35,20 @@ def source(request: pytest.FixtureRequest, store: Store) -> Iterator[Source]:
     handler = {"s3": S3Handler, "gs": GSHandler, "hf": HubHandler}[request.param]
     prefix = "" if request.param == "hf" else "models/llama/"
     with serving(store, handler) as url:
+        endpoint = ("--endpoint", url)
         made = {
             "s3": Source(
                 "s3://models/llama",
+                endpoint,
                 {
-                    "AWS_ENDPOINT_URL": url,
                     "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
                     "AWS_SECRET_ACCESS_KEY": "t0pS3cretKey",
                     "AWS_REGION": "eu-west-1",
                 },
                 prefix,
             ),
-            "gs": Source("gs://models/llama", {"STORAGE_EMULATOR_HOST": url}, prefix),
-            "hf": Source("hf://meta/llama@main", {"HF_ENDPOINT": url, "HF_TOKEN": "hf_t0pS3cretKey"}, prefix),
+            "gs": Source("gs://models/llama", endpoint, {}, prefix),
+            "hf": Source("hf://meta/llama@main", endpoint, {"HF_TOKEN": "hf_t0pS3cretKey"}, prefix),
         }[request.param]
         store.objects.update({prefix + name: body for name, body in MODEL.items()})
         yield made
@@ -60,7 +61,7 @@ def test_a_folder_is_fetched_and_the_second_start_asks_nothing(
     if not source.prefix:
         del store.objects["models/llama-2/other.bin"]
 
-    code, said = warmer.run(source.uri, **source.environment)
+    code, said = warmer.run(source.uri, *source.options, **source.environment)
 
     assert (code, warmer.files()) == (0, MODEL)
     assert f"{source.uri}: 4 file(s), 2.193 MiB" in said
@@ -68,7 +69,7 @@ def test_a_folder_is_fetched_and_the_second_start_asks_nothing(
     assert sorted(file.name for file in warmer.state.iterdir()) == ["lock", "marker.json"]
 
     asked = len(store.seen)
-    assert warmer.run(source.uri, **source.environment) == (
+    assert warmer.run(source.uri, *source.options, **source.environment) == (
         0,
         f"warm: {warmer.destination} holds {source.uri}\n",
     )
@@ -80,7 +81,7 @@ def test_a_dropped_connection_is_resumed(warmer: Warmer, source: Source, store: 
         del store.objects[source.prefix + name]
     store.cuts = [600_000]
 
-    code, _ = warmer.run(source.uri, **source.environment)
+    code, _ = warmer.run(source.uri, *source.options, **source.environment)
 
     assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
     assert store.sent <= len(WEIGHTS) + 300_000  # at most one buffer is fetched twice
@@ -94,7 +95,7 @@ def test_a_stopped_run_is_resumed(
     for name in ("config.json", "shards/2.bin", "empty"):
         del store.objects[source.prefix + name]
     store.pause_at = 1_200_000
-    process = warmer.start(source.uri, **source.environment)
+    process = warmer.start(source.uri, *source.options, **source.environment)
     assert store.paused.wait(30)
     time.sleep(0.3)  # what was sent reaches the disk
     began = time.monotonic()
@@ -109,7 +110,7 @@ def test_a_stopped_run_is_resumed(
     time.sleep(0.1)
     before = store.sent
 
-    code, _ = warmer.run(source.uri, **source.environment)
+    code, _ = warmer.run(source.uri, *source.options, **source.environment)
 
     assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
     assert store.sent - before <= len(WEIGHTS) - 900_000
@@ -118,7 +119,7 @@ def test_a_stopped_run_is_resumed(
 def test_transient_errors_pass(warmer: Warmer, source: Source, store: Store) -> None:
     store.statuses = [503]
 
-    code, _ = warmer.run(source.uri, **source.environment)
+    code, _ = warmer.run(source.uri, *source.options, **source.environment)
 
     assert (code, warmer.files()) == (0, MODEL)
 
@@ -127,7 +128,7 @@ def test_transient_errors_pass(warmer: Warmer, source: Source, store: Store) -> 
 def test_lasting_errors_are_said_at_once(warmer: Warmer, source: Source, store: Store, status: int) -> None:
     store.statuses = [status] * 20
 
-    code, said = warmer.run(source.uri, **source.environment)
+    code, said = warmer.run(source.uri, *source.options, **source.environment)
 
     assert code == 1
     assert said.count("\n") == 1
@@ -139,7 +140,7 @@ def test_lasting_errors_are_said_at_once(warmer: Warmer, source: Source, store: 
 def test_a_source_without_files_fails(warmer: Warmer, source: Source, store: Store) -> None:
     store.objects.clear()
 
-    code, said = warmer.run(source.uri, **source.environment)
+    code, said = warmer.run(source.uri, *source.options, **source.environment)
 
     assert (code, said) == (1, f"failed: {source.uri}: holds no files\n")
 
@@ -159,7 +160,7 @@ def test_a_source_without_files_fails(warmer: Warmer, source: Source, store: Sto
 def test_names_that_lead_out_are_refused(warmer: Warmer, source: Source, store: Store, name: str) -> None:
     store.objects[source.prefix + name] = b"evil"
 
-    code, said = warmer.run(source.uri, **source.environment)
+    code, said = warmer.run(source.uri, *source.options, **source.environment)
 
     assert code == 1
     assert f"failed: {source.uri}: has an object named {name!r}, which could lead out" in said
@@ -175,7 +176,7 @@ def test_a_link_in_the_destination_is_not_written_through(
     warmer.destination.mkdir()
     (warmer.destination / "shards").symlink_to(outside)
 
-    code, said = warmer.run(source.uri, **source.environment)
+    code, said = warmer.run(source.uri, *source.options, **source.environment)
 
     assert code == 1
     assert "would have shards/2.bin written through a link" in said
@@ -196,7 +197,7 @@ def test_what_a_prefix_names(
 ) -> None:
     store.objects["models/llama/shards/"] = b""  # the placeholder that consoles create for a folder
 
-    code, _ = warmer.run(source.uri + below, **source.environment)
+    code, _ = warmer.run(source.uri + below, *source.options, **source.environment)
 
     assert (code, warmer.files()) == (0, want)
 
@@ -208,7 +209,7 @@ def test_content_that_does_not_match_its_checksum_is_refused(
     for name in ("config.json", "shards/2.bin", "empty"):
         del store.objects[source.prefix + name]
     store.pause_at = 1_200_000
-    process = warmer.start(source.uri, **source.environment)
+    process = warmer.start(source.uri, *source.options, **source.environment)
     assert store.paused.wait(30)
     time.sleep(0.3)  # what was sent reaches the disk
     warmer.stop(process, signal.SIGKILL)
@@ -223,12 +224,12 @@ def test_content_that_does_not_match_its_checksum_is_refused(
     with parts[0].open("r+b") as file:
         file.write(b"rotten")
 
-    code, said = warmer.run(source.uri, **source.environment)
+    code, said = warmer.run(source.uri, *source.options, **source.environment)
 
     assert code == 1
     assert f"failed: {source.uri}: model.safetensors has checksum " in said
     assert warmer.files() == {}
-    assert warmer.run(source.uri, **source.environment)[0] == 0
+    assert warmer.run(source.uri, *source.options, **source.environment)[0] == 0
     assert warmer.files() == {"model.safetensors": WEIGHTS}
 
 
@@ -248,7 +249,7 @@ def test_the_hub_speaks_as_its_own_client_library_expects(store: Store, tmp_path
 def test_the_hub_is_asked_for_the_revision_with_the_token(warmer: Warmer, store: Store) -> None:
     store.objects.update(MODEL)
     with serving(store, HubHandler) as url:
-        code, _ = warmer.run("hf://meta/llama@refs/pr/1", HF_ENDPOINT=url, HF_TOKEN="hf_example")
+        code, _ = warmer.run("hf://meta/llama@refs/pr/1", "--endpoint", url, HF_TOKEN="hf_example")
 
     assert code == 0
     assert store.seen[0].path == "/api/models/meta/llama/revision/refs%2Fpr%2F1?blobs=true"
@@ -265,16 +266,16 @@ def claim(tmp_path: Path) -> Path:
 
 
 def test_a_claim_is_copied_and_the_second_start_is_warm_without_it(warmer: Warmer, claim: Path) -> None:
-    code, said = warmer.run("pvc://models/llama", MODEL_CLAIM_MOUNT=str(claim))
+    code, said = warmer.run("pvc://models/llama", "--claim-mount", str(claim))
 
     assert (code, warmer.files()) == (0, MODEL)
     assert "pvc://models/llama: 4 file(s), 2.193 MiB" in said
-    code, said = warmer.run("pvc://models/llama", MODEL_CLAIM_MOUNT="/nonexistent")
+    code, said = warmer.run("pvc://models/llama", "--claim-mount", "/nonexistent")
     assert (code, said) == (0, f"warm: {warmer.destination} holds pvc://models/llama\n")
 
 
 def test_one_file_of_a_claim(warmer: Warmer, claim: Path) -> None:
-    code, _ = warmer.run("pvc://models/llama/shards/2.bin", MODEL_CLAIM_MOUNT=str(claim))
+    code, _ = warmer.run("pvc://models/llama/shards/2.bin", "--claim-mount", str(claim))
 
     assert (code, warmer.files()) == (0, {"2.bin": SHARD})
 
@@ -284,7 +285,7 @@ def test_links_inside_a_claim_are_followed(warmer: Warmer, claim: Path) -> None:
     snapshot.mkdir(parents=True)
     (snapshot / "model.safetensors").symlink_to("../../llama/model.safetensors")
 
-    code, _ = warmer.run("pvc://models/snapshots/c0ffee", MODEL_CLAIM_MOUNT=str(claim))
+    code, _ = warmer.run("pvc://models/snapshots/c0ffee", "--claim-mount", str(claim))
 
     assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
 
@@ -293,33 +294,32 @@ def test_links_inside_a_claim_are_followed(warmer: Warmer, claim: Path) -> None:
     ("closed", "code", "text"),
     [
         pytest.param("lost+found", 0, "done: ", id="of-the-file-system"),
-        pytest.param("shards", 1, "has folders that user 65534 may not read: 'shards'", id="of-the-model"),
+        pytest.param(
+            "shards", 1, f"has folders that user {os.getuid()} may not read: 'shards'", id="of-the-model"
+        ),
     ],
 )
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the script as another user")
 def test_a_folder_that_may_not_be_read_is_not_passed_over(
-    warmer: Warmer, closed: str, code: int, text: str
+    warmer: Warmer, tmp_path: Path, *, closed: str, code: int, text: str
 ) -> None:
-    warmer.before = ("setpriv", "--reuid=65534", "--clear-groups")
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own are root's alone
-        Path(folder).chmod(0o777)
-        for name in ("a", closed):
-            (Path(folder) / "claim" / name).mkdir(parents=True)
-        (Path(folder) / "claim" / "a" / "b").write_text("c")
-        (Path(folder) / "claim" / closed).chmod(0)
-        warmer.destination = Path(folder) / "model"
+    if os.geteuid() == 0:  # root without the right to read everything
+        warmer.before = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    for name in ("a", closed):
+        (tmp_path / "claim" / name).mkdir(parents=True)
+    (tmp_path / "claim" / "a" / "b").write_text("c")
+    (tmp_path / "claim" / closed).chmod(0)
 
-        got, said = warmer.run("pvc://models", MODEL_CLAIM_MOUNT=f"{folder}/claim")
+    got, said = warmer.run("pvc://models", "--claim-mount", str(tmp_path / "claim"))
 
-        assert (got, text in said) == (code, True), said
-        assert warmer.files() == ({} if code else {"a/b": b"c"})
+    assert (got, text in said) == (code, True), said
+    assert warmer.files() == ({} if code else {"a/b": b"c"})
 
 
 @pytest.mark.parametrize(
     ("uri", "text"),
     [
         pytest.param("pvc://models/leak", "has 'passwd', which leads out of claim models", id="link-out"),
-        pytest.param("pvc://models/../secret", "has 'key', which leads out of claim models", id="path-out"),
+        pytest.param("pvc://models/out", "has 'key', which leads out of claim models", id="path-out"),
         pytest.param("pvc://models/looped", "a link to no file, which is not followed", id="linked-folder"),
         pytest.param("pvc://models/nothing", "holds no files", id="missing"),
     ],
@@ -327,13 +327,78 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over(
 def test_a_claim_is_not_left(warmer: Warmer, claim: Path, uri: str, text: str) -> None:
     (claim.parent / "secret").mkdir()
     (claim.parent / "secret" / "key").write_text("secret")
+    (claim / "out").symlink_to("../secret")
     (claim / "leak").mkdir()
     (claim / "leak" / "passwd").symlink_to("/etc/passwd")
     (claim / "looped").mkdir()
     (claim / "looped" / "again").symlink_to(".")
 
-    code, said = warmer.run(uri, MODEL_CLAIM_MOUNT=str(claim))
+    code, said = warmer.run(uri, "--claim-mount", str(claim))
 
     assert code == 1
     assert text in said
     assert warmer.files() == {}
+
+
+@pytest.fixture
+def stranger() -> Iterator[tuple[Store, str]]:
+    """Yield a server that somebody other than the policy names."""
+    elsewhere = Store()
+    with serving(elsewhere) as url:
+        yield elsewhere, url
+
+
+def test_nothing_in_the_environment_leads_credentials_elsewhere(
+    warmer: Warmer, source: Source, store: Store, stranger: tuple[Store, str]
+) -> None:
+    elsewhere, url = stranger
+    names = (
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "HF_ENDPOINT",
+        "STORAGE_EMULATOR_HOST",
+        "API_ENDPOINT_OVERRIDE",
+    )
+
+    code, _ = warmer.run(source.uri, *source.options, **source.environment, **dict.fromkeys(names, url))
+
+    assert (code, warmer.files()) == (0, MODEL)
+    assert elsewhere.seen == []
+    assert store.seen
+
+
+PROVIDERS = {
+    "s3": ("s3://models/llama", "https://models.s3.amazonaws.com"),
+    "gs": ("gs://models/llama", "https://storage.googleapis.com"),
+    "hf": ("hf://meta/llama", "https://huggingface.co"),
+}
+
+
+@pytest.mark.parametrize("scheme", PROVIDERS)
+def test_without_an_endpoint_only_the_provider_is_asked(
+    warmer: Warmer, scheme: str, stranger: tuple[Store, str]
+) -> None:
+    """A proxy shows which host a client would reach; it refuses all."""
+    elsewhere, url = stranger
+    uri, host = PROVIDERS[scheme]
+    names = ("AWS_ENDPOINT_URL", "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "API_ENDPOINT_OVERRIDE")
+    credentials = {
+        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": "t0pS3cretKey",
+        "HF_TOKEN": "hf_t0pS3cretKey",
+    }
+
+    code, said = warmer.run(
+        uri,
+        "--attempts=1",
+        **credentials,
+        **dict.fromkeys(names, "http://127.0.0.1:9"),
+        AWS_REGION="eu-west-1",
+        HTTPS_PROXY=url,
+    )
+
+    assert code == 1, said
+    assert {(seen.method, f"https://{seen.path.removesuffix(':443')}") for seen in elsewhere.seen} == {
+        ("CONNECT", host)
+    }
+    assert "t0pS3cretKey" not in "".join(str(seen.headers) for seen in elsewhere.seen)

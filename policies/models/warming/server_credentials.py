@@ -1,0 +1,63 @@
+"""The credentials of a pod's own servers, as its fetcher gets them where the policy names no Secret.
+
+References are copied, never contents. What says where a server sends them (AWS_ENDPOINT_URL, HF_ENDPOINT) stays behind.
+"""
+
+import msgspec
+
+from policies.pods.pod import Container, EnvFromSource, EnvVar, VolumeMount
+
+KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+
+# Of each source: the variable that makes credentials of the others, and the others.
+_VARIABLES = {
+    "s3": (
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SESSION_TOKEN",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+    ),
+    "hf": ("HF_TOKEN",),
+}
+
+
+class ServerCredentials(msgspec.Struct, frozen=True):
+    """What the init container gets: variables, whole Secrets, and a mount with a key file in it."""
+
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
+    mount: VolumeMount | None = None
+
+
+def server_credentials(scheme: str, servers: list[Container], mount_path: str) -> ServerCredentials:
+    """Return those of the first server that has any for the source; a key file will be found below `mount_path`."""
+    of_server = (
+        _key_file(server, mount_path) if scheme == "gs" else _variables(scheme, server) for server in servers
+    )
+    return next((found for found in of_server if found), ServerCredentials())
+
+
+def _variables(scheme: str, server: Container) -> ServerCredentials | None:
+    names = _VARIABLES.get(scheme, ())
+    # $(NAME) refers to other variables of the server.
+    env = tuple(each for each in server.env or () if each.name in names and "$(" not in (each.value or ""))
+    if names and names[0] in {each.name for each in env}:
+        return ServerCredentials(env)
+    # Nobody knows what a Secret holds, but the server may have its credentials from there.
+    secrets = tuple(each for each in server.env_from or () if each.secret_ref) if names else ()
+    return ServerCredentials(env, secrets) if secrets else None
+
+
+def _key_file(server: Container, mount_path: str) -> ServerCredentials | None:
+    path = next((each.value for each in server.env or () if each.name == KEY_FILE), None) or ""
+    for mount in server.volume_mounts or ():
+        folder = mount.mount_path.rstrip("/")
+        if mount.sub_path_expr is None and (path == folder or path.startswith(f"{folder}/")):
+            copy = VolumeMount(
+                name=mount.name, mount_path=mount_path, sub_path=mount.sub_path, read_only=True
+            )
+            return ServerCredentials(
+                (EnvVar(name=KEY_FILE, value=mount_path + path.removeprefix(folder)),), mount=copy
+            )
+    return None

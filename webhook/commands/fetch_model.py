@@ -1,0 +1,72 @@
+"""`gpu-admission fetch-model`: what the init container of model-warming runs. Its image has none of the webhook's libraries."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from policies.models.warming.model_uri import BadURI, parse_model_uri, shown
+from policies.pods.quantity import QuantityError, parse_quantity
+from webhook.tools.fetch.fetching import FetchOptions
+from webhook.tools.fetch.fetching import fetch_model as run
+from webhook.tools.fetch.report import BAD_REQUEST, FetchReport
+
+
+class _Reporting(click.Command):
+    """Reports bad arguments where `kubectl describe pod` shows them."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
+        uri = next((argument for argument in args if not argument.startswith("-")), "")
+        try:
+            return super().make_context(info_name, args, *rest, **extra)
+        except click.UsageError as error:
+            FetchReport(shown(uri)).fail(error.format_message(), BAD_REQUEST)
+
+
+def _size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    try:
+        return parse_quantity(text).value if text else None
+    except QuantityError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _directory(_context: click.Context, _parameter: click.Parameter, path: Path) -> Path:
+    if not path.is_absolute() or not path.name:
+        raise click.BadParameter("must be an absolute directory other than /")
+    return path
+
+
+_path = click.Path(path_type=Path)
+_number = partial(click.option, type=click.IntRange(min=1), show_default=True, show_envvar=True)
+
+
+@click.command("fetch-model", cls=_Reporting)
+@click.argument("uri")
+@click.argument("directory", type=_path, callback=_directory)
+@click.option("--endpoint", metavar="URL", help="Server of s3, gs or hf, if not the provider's own.")
+@click.option(
+    "--claim-mount", type=_path, default=Path("/source"), help="Where the claim of pvc:// is mounted."
+)
+@click.option(
+    "--size-limit", metavar="QUANTITY", callback=_size, help="Largest model that the cache may hold."
+)
+@_number("--parallel", envvar="MODEL_PARALLEL", default=4, help="Files fetched at once.")
+@_number("--attempts", envvar="MODEL_ATTEMPTS", default=6, help="Failures in a row; progress starts over.")
+@_number("--lock-wait", envvar="MODEL_LOCK_WAIT", default=3600, help="Seconds to wait for another pod.")
+def fetch_model(uri: str, directory: Path, **options: Any) -> NoReturn:
+    """Fetch the model URI into DIRECTORY, unless it is there. Lock, marker and partial files lie beside it in .NAME.warming.
+
+    \b
+    s3://bucket/prefix      AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION
+    gs://bucket/prefix      GOOGLE_APPLICATION_CREDENTIALS
+    hf://owner/name[@rev]   HF_TOKEN
+    https://host/file       MODEL_HTTP_AUTHORIZATION (header value); the URI may end in #sha256=HEX
+    pvc://claim/path        (no credentials)
+
+    Exits with 0 if the model is there, 1 on failure, 2 on bad arguments, 143 on SIGTERM; the next run resumes.
+    """  # noqa: D301 - click's mark of a paragraph that stays as it is
+    model = parse_model_uri(uri)
+    if isinstance(model, BadURI):
+        FetchReport(model.shown).fail(f"{model.message}; {model.remedy}", BAD_REQUEST)
+    run(model, directory, FetchOptions(**options))

@@ -1,0 +1,71 @@
+"""The quota of a review: reserve by its deadline, try out for a dry run.
+
+Nothing is ever given back here: whether an object was stored, only a list can show.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from policies.quota.charge_request import (
+    ChargeRequest,
+    LedgerError,
+    NamespaceQuota,
+    QuotaGrant,
+    ReservationOutcome,
+)
+from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.metrics import QuotaMetrics
+
+Release = Callable[[str, str], None]
+"""Gives back what the object of (namespace, uid) holds."""
+
+
+class QuotaEnforcer:
+    """The quotas as reviews see them. `release` is there only for a store that no controller counts."""
+
+    def __init__(
+        self, batcher: ReservationBatcher, metrics: QuotaMetrics, *, release: Release | None = None
+    ) -> None:
+        self._batcher = batcher
+        self._metrics = metrics
+        self.release = release
+
+    def of(self, namespace: str, deadline: float, *, dry_run: bool) -> NamespaceQuota:
+        """Return the quota of a namespace, to be asked by `deadline`, a moment of `monotonic`."""
+        return _ReviewQuota(self._batcher, self._metrics, namespace, deadline, dry_run)
+
+
+class _ReviewQuota(msgspec.Struct, frozen=True):
+    """A `NamespaceQuota`."""
+
+    batcher: ReservationBatcher
+    metrics: QuotaMetrics
+    namespace: str
+    deadline: float
+    dry_run: bool
+
+    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
+        if self.batcher.has_no_quota(self.namespace):  # of most namespaces known, which saves charging
+            self.metrics.decided("no quota")
+            return ReservationOutcome()
+        if charge_request.is_free:
+            return ReservationOutcome()
+        ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
+        try:
+            outcome = ask(self.namespace, charge_request.reservation, self.deadline)
+        except LedgerError:
+            self.metrics.decided("ledger error")
+            raise
+        if outcome.ledger is None:
+            self.metrics.decided("no quota")
+        else:
+            self.metrics.decided(outcome.verdict.reason.value if outcome.verdict else "refused")
+        return outcome
+
+    def grant(self) -> QuotaGrant | None:
+        try:
+            ledger = self.batcher.look(self.namespace, self.deadline)
+        except LedgerError:
+            return None
+        return None if ledger is None else QuotaGrant(ledger.hard, ledger.unpinned)

@@ -1,0 +1,134 @@
+"""A directory that is to hold one model, and its state beside it in `.NAME.warming`: lock, marker and partial files.
+
+The marker is written last and says what the directory holds: {"source": …, "files": {path: [size, tag]}}. A model whose
+marker and file sizes agree is complete. Partial files are named by path, size and tag, so no run resumes another version.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import shutil
+import socket
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from policies.models.warming.model_uri import ModelURI
+from webhook.tools.fetch.report import FetchReport, LastingError
+from webhook.tools.fetch.sources import RemoteFile, safe
+
+SAY_EVERY = 10  # seconds
+
+
+class ModelCache:
+    """The directory of one model."""
+
+    def __init__(self, directory: Path, uri: ModelURI) -> None:
+        self.directory = directory
+        # A query may hold a signature, so the marker has its digest only.
+        query = hashlib.sha256(uri.query.encode()).hexdigest()[:16] if uri.query else ""
+        self._identity = " ".join([uri.shown, query, uri.text.partition("#")[2]]).strip()
+        self._state = directory.parent / f".{directory.name}.warming"
+        self._marker = self._state / "marker.json"
+        self.partial = self._state / "partial"
+
+    def is_warm(self) -> bool:
+        """Whether the directory holds this model, complete."""
+        try:
+            left = self._left()
+            sizes = {path: (self.directory / path).stat().st_size for path in left["files"]}
+            return bool(
+                left["source"] == self._identity
+                and sizes == {path: size for path, (size, _) in left["files"].items()}
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def lock(self, wait: float, report: FetchReport) -> TextIO:
+        """Lock the cache and return the file that holds the lock until the process ends; it names its holder.
+
+        Raises `LastingError` after `wait` seconds.
+        """
+        self._state.mkdir(parents=True, exist_ok=True)
+        file = (self._state / "lock").open("a+", encoding="utf-8")
+        began, say_at = time.monotonic(), 0.0
+        while not _locks(file):
+            file.seek(0)
+            holder, now = file.read() or "another pod", time.monotonic()
+            if now - began > wait:
+                raise LastingError(
+                    f"{self.directory} is locked by {holder}; gave up after {now - began:.0f} s"
+                )
+            if now >= say_at:
+                report.say(f"waiting for {holder}, which fetches into {self.directory}")
+                say_at = now + SAY_EVERY
+            time.sleep(0.5)
+        file.truncate(0)
+        file.write(f"{socket.gethostname()} (since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ})")
+        file.flush()
+        return file
+
+    def partial_file(self, file: RemoteFile) -> Path:
+        """Return where a file is while it is fetched. Raises `LastingError` for a path that leads out."""
+        name = hashlib.sha256(f"{safe(file.path)} {file.size} {file.tag}".encode()).hexdigest()[:32]
+        return self.partial / name
+
+    def fetched(self, files: Iterable[RemoteFile]) -> int:
+        """Return how many bytes of the files are there in part; other threads may move them away meanwhile."""
+        sizes = []
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                sizes.append(self.partial_file(file).stat().st_size)
+        return sum(sizes)
+
+    def reuse(self, files: list[RemoteFile]) -> None:
+        """Delete partial files of other versions and the files of the last run; those that still hold become partial."""
+        self.partial.mkdir(exist_ok=True)
+        for stale in set(self.partial.iterdir()) - {self.partial_file(file) for file in files}:
+            stale.unlink()
+        try:
+            left = self._left()
+        except (OSError, ValueError):
+            return
+        same = left["source"] == self._identity
+        partial = {(f.path, f.size, f.tag): self.partial_file(f) for f in files if f.tag and same}
+        for path, (size, tag) in left["files"].items():
+            target = self.directory / safe(path)
+            if not target.is_file():
+                continue
+            kept = partial.get((path, size, tag))
+            if kept and target.stat().st_size == size:
+                target.replace(kept)
+            else:
+                target.unlink()
+        self._marker.unlink()
+
+    def install(self, files: list[RemoteFile]) -> None:
+        """Move the files, all fetched, to their places and write the marker."""
+        held = {}
+        for file in files:
+            target = self.directory / file.path
+            held[file.path] = (self.fetched([file]), file.tag)
+            if self.directory.resolve() not in (target.parent / "-").resolve().parents:
+                raise LastingError(f"would have {file.path} written through a link")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.partial_file(file).replace(target)
+        new = self._marker.with_suffix(".new")
+        new.write_text(json.dumps({"source": self._identity, "files": held}), "utf-8")
+        new.replace(self._marker)
+        shutil.rmtree(self.partial, ignore_errors=True)
+
+    def _left(self) -> Any:
+        """Return what the last run to finish wrote."""
+        return json.loads(self._marker.read_text("utf-8"))
+
+
+def _locks(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

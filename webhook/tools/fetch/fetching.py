@@ -1,0 +1,155 @@
+"""One run of the fetcher: wait for others, list, check the space, fetch in parallel, retry, verify, install."""
+
+import concurrent.futures
+import errno
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from policies.models.warming.model_uri import ModelURI
+from webhook.tools.fetch.cache import SAY_EVERY, ModelCache
+from webhook.tools.fetch.report import STOPPED, FetchReport, LastingError, described, human
+from webhook.tools.fetch.sources import BUFFER, RemoteFile, list_files
+
+LASTING = (
+    "EACCES EDQUOT EEXIST EFBIG EISDIR ENAMETOOLONG ENOENT ENOLCK ENOSPC ENOSYS ENOTDIR ENOTSUP EPERM EROFS"
+)
+PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+class FetchOptions(NamedTuple):
+    """The options of the command; sizes in bytes, times in seconds."""
+
+    endpoint: str | None
+    claim_mount: Path
+    size_limit: int | None
+    parallel: int
+    attempts: int
+    lock_wait: int
+
+
+def fetch_model(uri: ModelURI, directory: Path, options: FetchOptions) -> NoReturn:
+    """Fetch a model unless the directory holds it, and end the process."""
+    report = FetchReport(uri.shown, uri.query)
+    signal.signal(signal.SIGTERM, lambda *_: report.end(STOPPED, "stopped; the next run resumes"))
+    os.umask(0o002)  # pods that share a claim share its fsGroup, not their user
+    cache = ModelCache(directory, uri)
+    try:
+        # The lock lasts as long as its file is open.
+        lock = None if cache.is_warm() else cache.lock(options.lock_wait, report)
+        if lock and not cache.is_warm():
+            _Run(uri, cache, options, report).fetch()
+    except Exception as error:  # noqa: BLE001 - whatever a client library raises becomes one line
+        report.fail(described(error))
+    report.end(0, f"warm: {directory} holds {uri.shown}")
+
+
+class _Run(NamedTuple):
+    uri: ModelURI
+    cache: ModelCache
+    options: FetchOptions
+    report: FetchReport
+
+    def fetch(self) -> NoReturn:
+        began, options = time.monotonic(), self.options
+        files = self._persist("listing", lambda: list_files(self.uri, options.endpoint, options.claim_mount))
+        if not files:
+            raise LastingError("holds no files")
+        self.cache.reuse(files)
+        total = sum(file.size or 0 for file in files)
+        self._check_space(files, total)
+        with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
+            self._wait({pool.submit(self._complete, file) for file in files}, files, total)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only renames are left
+        self.cache.install(files)
+        took = time.monotonic() - began
+        self.report.end(0, f"done: {self.cache.directory} holds {human(total)} after {took:.1f} s")
+
+    def _check_space(self, files: list[RemoteFile], total: int) -> None:
+        had, free = self.cache.fetched(files), shutil.disk_usage(self.cache.partial).free
+        limit = self.options.size_limit
+        if limit and total > limit:
+            raise LastingError(f"has {human(total)}, more than the cache's size limit of {human(limit)}")
+        if total - had > free:
+            raise LastingError(f"needs {human(total - had)} more, the cache has {human(free)} free")
+        here = f"of which {human(min(had, total))} are here already"
+        self.report.say(f"{self.uri.shown}: {len(files)} file(s), {human(total)}, {here}")
+
+    def _wait(
+        self, pending: set[concurrent.futures.Future[None]], files: list[RemoteFile], total: int
+    ) -> None:
+        """Wait for all files; say every ten seconds or five percent how far they are."""
+        first = last = self.cache.fetched(files)
+        began = said = time.monotonic()
+        while pending:
+            done, pending = concurrent.futures.wait(pending, 1, concurrent.futures.FIRST_EXCEPTION)
+            if error := next(filter(None, (future.exception() for future in done)), None):
+                self.report.fail(described(error))  # at once: raising would wait for the other downloads
+            have, now = self.cache.fetched(files), time.monotonic()
+            if pending and (now - said >= SAY_EVERY or have - last >= (total or have) / 20):
+                whole = human(total) if total else "unknown size"
+                self.report.say(f"{human(have)} of {whole}, {human(max(have - first, 0) / (now - began))}/s")
+                last, said = have, now
+
+    def _complete(self, file: RemoteFile) -> None:
+        """Fetch what is missing of a file and compare its digest. Raises what the source raises, and `LastingError`."""
+        partial = self.cache.partial_file(file)
+
+        def size() -> int:
+            return self.cache.fetched([file])
+
+        def attempt() -> None:
+            have = size() if file.tag and file.size is not None else 0
+            with partial.open("ab" if 0 < have <= (file.size or 0) else "wb") as target:
+                if have != file.size:
+                    file.pull(target.tell(), target)
+            if file.size not in (None, size()):
+                raise OSError(f"got {size()} of {file.size} bytes")
+
+        self._persist(file.path, attempt, size)
+        if file.expected and file.new_hash:
+            digest = file.new_hash()
+            with partial.open("rb") as content:
+                while chunk := content.read(BUFFER):
+                    digest.update(chunk)
+            found = digest.digest().hex()
+            if found != file.expected:
+                partial.unlink()
+                raise LastingError(f"{file.path} has checksum {found}, not {file.expected}")
+
+    def _persist(self, what: str, action: Callable[[], Any], progress: Callable[[], int] = lambda: 0) -> Any:
+        """Try again after transient errors; an attempt that got further than those before counts as the first."""
+        tries, best = 0, progress()
+        while True:
+            try:
+                return action()
+            except Exception as error:
+                tries = 1 if progress() > best else tries + 1
+                best = max(best, progress())
+                if is_lasting(error) or tries >= self.options.attempts:
+                    raise
+                delay = min(2 ** (tries - 1), 30)
+                self.report.say(f"{what}: {described(error)}; trying again in {delay} s")
+                time.sleep(delay)
+
+
+def is_lasting(error: Any) -> bool:
+    """Would the same happen again? Each client library keeps the HTTP status somewhere else."""
+    response = getattr(error, "response", None)
+    code = getattr(error, "code", None) or getattr(response, "status_code", None)
+    if isinstance(response, dict):
+        code = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if isinstance(code, int):
+        return code < HTTPStatus.INTERNAL_SERVER_ERROR and code not in PASSING
+    return bool(
+        isinstance(error, (LastingError, ImportError))
+        or errno.errorcode.get(getattr(error, "errno", None) or 0, "-") in LASTING.split()
+        or re.search("Credentials|InvalidOperation", type(error).__name__)
+        or "CERTIFICATE_VERIFY_FAILED" in str(error)
+    )

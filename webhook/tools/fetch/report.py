@@ -1,0 +1,59 @@
+"""What a run says: log lines, the termination message of its container, and exit codes, all without secrets."""
+
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import NoReturn
+
+FAILED, BAD_REQUEST, STOPPED = 1, 2, 143  # 128 + SIGTERM
+
+TERMINATION_LOG = "/dev/termination-log"
+_SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTHORIZ")
+
+
+class LastingError(Exception):
+    """A problem that another attempt would meet again."""
+
+
+class FetchReport:
+    """`shown` is the model's URI without secrets, `query` what its text has after the question mark."""
+
+    def __init__(self, shown: str, query: str = "") -> None:
+        self.shown = shown
+        values = [value for name, value in os.environ.items() if _SECRET.search(name.upper())]
+        # Words of up to five letters are too common to be hidden.
+        self._secrets = [word for text in (query, *values) for word in text.split() if word[5:]]
+
+    def say(self, text: str) -> None:
+        os.write(1, f"{self._redacted(text)}\n".encode())  # safe in a signal handler, unlike print
+
+    def end(self, code: int, text: str) -> NoReturn:
+        """Leave without waiting for other threads: partial files are on disk, and the kernel drops the lock."""
+        self.say(text)
+        os._exit(code)
+
+    def fail(self, problem: str, code: int = FAILED) -> NoReturn:
+        """End with a line that `kubectl describe pod` shows as well."""
+        text = self._redacted(f"failed: {self.shown}: {problem}")
+        log = Path(os.environ.get("MODEL_TERMINATION_LOG", TERMINATION_LOG))
+        with contextlib.suppress(OSError), log.open("r+", encoding="utf-8") as file:
+            file.write(text)
+        self.end(code, text)
+
+    def _redacted(self, text: str) -> str:
+        line = re.sub(r"//[^/\s@]*@", "//", text)
+        line = re.sub(r"\?[^\s'\")>]+", "?...", line)
+        for secret in self._secrets:
+            line = line.replace(secret, "***")
+        return " ".join(line.split())
+
+
+def described(error: BaseException) -> str:
+    """Return an error as one phrase; those of libraries are named by their type as well."""
+    return str(error) if isinstance(error, LastingError) else f"{type(error).__name__}: {error}"
+
+
+def human(size: float) -> str:
+    power = min(max(int(size).bit_length() - 1, 0) // 10, 4)
+    return f"{size / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -1,0 +1,208 @@
+"""The sources of models: what files a URI names, and how the rest of one is read from an offset on.
+
+Each client library is imported where it is used: they are installed in the fetcher's image only, and one run needs one of them.
+The hosts are those of the arguments or the providers' own. Variables such as AWS_ENDPOINT_URL, HF_ENDPOINT or
+STORAGE_EMULATOR_HOST are not used, so that nothing in the environment can send credentials elsewhere.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from policies.models.warming.model_uri import ModelURI
+from webhook.tools.fetch.report import LastingError
+
+HUB = "https://huggingface.co"
+GOOGLE = "https://storage.googleapis.com"
+BUFFER = 1 << 18
+
+
+class RemoteFile(NamedTuple):
+    """A file of a model, wherever it comes from."""
+
+    path: str
+    size: int | None
+    tag: str
+    """Changes with the content; empty where a partial file cannot be resumed."""
+    pull: Callable[[int, BinaryIO], object]
+    """Append everything from the offset on, or rewind the file if the source starts over."""
+    new_hash: Callable[[], Any] | None = None
+    expected: str = ""
+    """Hexadecimal digest, where the source has one."""
+
+
+def list_files(uri: ModelURI, endpoint: str | None, claim_mount: Path) -> list[RemoteFile]:
+    """Return the files of a model. Raises `LastingError` and whatever the client library of the source raises."""
+    if uri.scheme == "pvc":
+        return _claim_files(uri, claim_mount)
+    if uri.scheme == "https":
+        return _web_file(uri)
+    return {"s3": _s3_files, "gs": _gs_files, "hf": _hub_files}[uri.scheme](uri, endpoint)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but never away from https, and with the Authorization header only on the same host."""
+
+    def redirect_request(self, request: Any, *arguments: Any) -> Any:
+        new = super().redirect_request(request, *arguments)
+        if new and request.type == "https" and new.type != "https":
+            raise LastingError("redirects away from https")
+        authorization = request.unredirected_hdrs.get("Authorization")
+        if new and authorization and (new.type, new.host) == (request.type, request.host):
+            new.add_unredirected_header("Authorization", authorization)
+        return new
+
+
+def _open(url: str, authorization: str | None, **headers: str) -> Any:
+    request = urllib.request.Request(url, headers={name.replace("_", "-"): headers[name] for name in headers})  # noqa: S310 - https, or the endpoint of the policy
+    if authorization:
+        request.add_unredirected_header("Authorization", authorization)
+    return urllib.request.build_opener(_Redirects).open(request, timeout=60)
+
+
+def _pull_url(url: str, authorization: str | None, validator: str, offset: int, file: BinaryIO) -> None:
+    headers = {"Range": f"bytes={offset}-"} if offset else {}
+    if offset and validator:
+        headers["If_Range"] = validator
+    with _open(url, authorization, **headers) as answer:
+        if answer.status != HTTPStatus.PARTIAL_CONTENT:
+            file.seek(0)
+            file.truncate()
+        elif not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
+            raise OSError("sent another range than asked for")
+        shutil.copyfileobj(answer, file, BUFFER)
+
+
+def _web_file(uri: ModelURI) -> list[RemoteFile]:
+    url, _, fragment = uri.text.partition("#")
+    authorization = os.environ.get("MODEL_HTTP_AUTHORIZATION")
+    with _open(url, authorization, Range="bytes=0-0") as probe:
+        length = probe.headers.get("Content-Length", "")
+        if probe.status == HTTPStatus.PARTIAL_CONTENT:
+            length = probe.headers.get("Content-Range", "").rpartition("/")[2]
+        tag = probe.headers.get("ETag", "")
+        if not tag.startswith('"'):  # If-Range takes no weak ETag (RFC 9110 13.1.5)
+            tag = probe.headers.get("Last-Modified", "")
+    name = urllib.parse.unquote(uri.path.rpartition("/")[2])
+    pull = partial(_pull_url, url, authorization, tag)
+    checksum = fragment.removeprefix("sha256=").lower()
+    return [RemoteFile(name, int(length) if length.isdigit() else None, tag, pull, hashlib.sha256, checksum)]
+
+
+def _hub_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
+    """List by the hub's library, but read by range: its downloads (2.4) delete what an earlier process began."""
+    # Read when the library is imported. Its telemetry would ask the hub for a list of coding agents.
+    os.environ.update(HF_ENDPOINT=(endpoint or HUB).rstrip("/"), HF_HUB_DISABLE_TELEMETRY="1")
+    from huggingface_hub import HfApi, hf_hub_url  # noqa: PLC0415
+
+    token = os.environ.get("HF_TOKEN")
+    hub = HfApi(token=token or False)
+    name, _, revision = f"{uri.host}/{uri.path}".partition("@")
+    model = hub.model_info(name, revision=revision or "main", files_metadata=True)
+    files = []
+    for found in model.siblings or ():
+        url = hf_hub_url(name, found.rfilename, revision=model.sha)
+        sha256 = found.lfs.sha256 if found.lfs else ""
+        pull = partial(_pull_url, url, f"Bearer {token}" if token else None, "")
+        tag = sha256 or found.blob_id or ""
+        files.append(RemoteFile(found.rfilename, found.size, tag, pull, hashlib.sha256, sha256))
+    return files
+
+
+def _below(prefix: str, objects: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Return (path, object) of what lies in the folder `prefix`, or else of the object of that name."""
+    folder = prefix.rstrip("/") + "/" if prefix else ""
+    inside = [
+        (key[len(folder) :], found) for key, found in objects if key.startswith(folder) and key[-1] != "/"
+    ]
+    return inside or [(prefix.rpartition("/")[2], found) for key, found in objects if key == prefix]
+
+
+def _s3_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
+    import boto3  # noqa: PLC0415
+    import botocore.config  # noqa: PLC0415
+
+    style = os.environ.get("S3_ADDRESSING_STYLE", "path" if endpoint else "auto")
+    session = boto3.Session()
+    config = botocore.config.Config(
+        ignore_configured_endpoint_urls=True,
+        retries={"total_max_attempts": 1},
+        s3={"addressing_style": style},
+        signature_version=None if session.get_credentials() else botocore.UNSIGNED,
+    )
+    client = session.client("s3", config=config, endpoint_url=endpoint)
+
+    def pull(found: Any, offset: int, file: BinaryIO) -> None:
+        part = {"Range": f"bytes={offset}-"} if offset else {}
+        answer = client.get_object(Bucket=uri.host, Key=found["Key"], IfMatch=found["ETag"], **part)
+        shutil.copyfileobj(answer["Body"], file, BUFFER)
+
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=uri.host, Prefix=uri.path)
+    objects = [(found["Key"], found) for page in pages for found in page.get("Contents", ())]
+    return [RemoteFile(path, o["Size"], o["ETag"], partial(pull, o)) for path, o in _below(uri.path, objects)]
+
+
+def _gs_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
+    import google.auth.exceptions  # noqa: PLC0415
+    import google_crc32c  # noqa: PLC0415
+    from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415
+    from google.cloud import storage  # noqa: PLC0415
+
+    host = {"client_options": {"api_endpoint": endpoint or GOOGLE}}
+    try:
+        client = storage.Client(project="-", **host)  # reading needs none, the constructor does
+    except google.auth.exceptions.DefaultCredentialsError:
+        client = storage.Client(project="-", credentials=AnonymousCredentials(), **host)  # type: ignore[no-untyped-call]
+
+    def pull(blob: Any, offset: int, file: BinaryIO) -> None:
+        options = {"if_generation_match": blob.generation, "checksum": None, "retry": None}
+        blob.download_to_file(file, start=offset or None, raw_download=True, **options)
+
+    def remote(path: str, blob: Any) -> RemoteFile:
+        expected = base64.b64decode(blob.crc32c or "").hex()
+        tag = str(blob.generation)
+        return RemoteFile(path, blob.size, tag, partial(pull, blob), google_crc32c.Checksum, expected)
+
+    objects = [(blob.name, blob) for blob in client.list_blobs(uri.host, prefix=uri.path, retry=None)]
+    return [remote(path, blob) for path, blob in _below(uri.path, objects)]
+
+
+def _claim_files(uri: ModelURI, mount: Path) -> list[RemoteFile]:
+    root = mount.resolve()
+    top = root / uri.path.strip("/")
+    found = [top] if top.is_file() else sorted(top.rglob("*"))
+    if linked := [file for file in found if file.is_symlink() and not file.is_file()]:
+        raise LastingError(f"has {str(linked[0])!r}, a link to no file, which is not followed")
+    closed = [file for file in found if file.is_dir() and not os.access(file, os.R_OK | os.X_OK)]
+    if any(file.name != "lost+found" for file in closed):  # which every ext4 volume has
+        raise LastingError(f"has folders that user {os.getuid()} may not read: {closed[0].name!r}")
+
+    def pull(source: Path, offset: int, file: BinaryIO) -> None:
+        with source.open("rb") as stream:
+            stream.seek(offset)
+            shutil.copyfileobj(stream, file, BUFFER)
+
+    files = []
+    for file in (file for file in found if file.is_file()):
+        source, path = file.resolve(), str(file.relative_to(top.parent if file == top else top))
+        if root not in source.parents:
+            raise LastingError(f"has {path!r}, which leads out of claim {uri.host}")
+        about = source.stat()
+        files.append(RemoteFile(path, about.st_size, str(about.st_mtime_ns), partial(pull, source)))
+    return files
+
+
+def safe(path: str) -> str:
+    """Return a path that stays in the directory it is appended to. Raises `LastingError`."""
+    if {"", ".", ".."} & set(path.split("/")) or re.search(r"[\\\x00-\x1f]", path):
+        raise LastingError(f"has an object named {path!r}, which could lead out of the destination")
+    return path
