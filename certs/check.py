@@ -48,11 +48,6 @@ def expires_at(certificate: bytes) -> dt.datetime:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
-def due_for_renewal(certificate: bytes, now: dt.datetime) -> bool:
-    """Whether two thirds of its lifetime are over. ValueError: no certificate in this PEM."""
-    return is_due(x509.load_pem_x509_certificate(certificate), now)
-
-
 def issued_by(certificate: bytes, authorities: bytes, now: dt.datetime) -> bool:
     """Whether one of the authorities in PEM, valid now, issued the first certificate. False if either is not PEM."""
     try:

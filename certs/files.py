@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from certs.check import due_for_renewal, is_due, problems
+from certs.check import is_due, problems
 from certs.issue import KeyPair, issue_authority, issue_server
 
 AUTHORITY_LIFETIME = dt.timedelta(days=3650)
@@ -73,7 +73,7 @@ def _problem(paths: tuple[Path, Path, Path], names: list[str], now: dt.datetime)
         return f"{' and '.join(missing)} did not exist"
     authority, certificate, key = (path.read_bytes() for path in paths)
     found = problems(certificate, key, authority, names, now)
-    if not found and due_for_renewal(certificate, now):
+    if not found and is_due(x509.load_pem_x509_certificate(certificate), now):
         return "two thirds of the lifetime of the previous one were over"
     return "; ".join(found)
 

@@ -1,4 +1,4 @@
-"""Decisions: what a GPU pod should look like, what it costs, and what is wrong with it.
+"""Decisions about GPU pods, as findings, changes and charges.
 
 Pure: the standard library and msgspec only; no I/O, no clock, no framework (`make check` enforces it).
 """

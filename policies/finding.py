@@ -1,4 +1,4 @@
-"""What a rule has to say about a pod: the sentence, where it applies, and how serious it is."""
+"""Findings of rules about a pod, each one sentence with field path, value, remedy and severity."""
 
 from enum import Enum
 
@@ -12,19 +12,19 @@ class Severity(Enum):
     WARNING = "warning"
 
 
-VALUE_SHOWN = 120
-"""Characters of a value that are told; an annotation may hold 256 KiB."""
+VALUE_LENGTH = 120
+"""The most characters of a value in a sentence; an annotation may hold 256 KiB."""
 
 
-def shown(value: str) -> str:
-    """Return the value, cut where nobody would read on."""
-    return value if len(value) <= VALUE_SHOWN else value[: VALUE_SHOWN - 1] + "…"
+def truncate(value: str) -> str:
+    """Return the value, cut to `VALUE_LENGTH` characters."""
+    return value if len(value) <= VALUE_LENGTH else value[: VALUE_LENGTH - 1] + "…"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is wrong, or worth knowing.
+    """A problem of a pod, or advice.
 
-    `path` is relative to the pod (`spec.containers[0]…`), `message` says what is wrong, `remedy` what its author can do.
+    `path` is relative to the pod (`spec.containers[0]…`), `message` says what must hold, `remedy` what to write.
     """
 
     rule: str
@@ -41,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.container is not None:
             subject += f' (container "{self.container}")'
         if self.value is not None:
-            subject += f' = "{shown(self.value)}"'
+            subject += f' = "{truncate(self.value)}"'
         text = f"{subject.strip()}: {self.message}" if subject else self.message
         if self.remedy:
             text += f"; {self.remedy}"

@@ -1,4 +1,4 @@
-"""The GPUPolicy document, and which one governs a namespace.
+"""GPUPolicy documents, and the one that governs a namespace.
 
 Exactly one policy governs a namespace: the highest `priority`, then the name in alphabetical order. A rule that it does not
 name is taken whole from the policy `default`, else from the rule's built-in defaults. Labels of namespaces are passed in by

@@ -49,7 +49,7 @@ class Phase(Enum):
 
 
 class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What every rule can be told; a rule's own options are a subclass."""
+    """The options of every rule; a rule's own are a subclass."""
 
     mode: Mode = Mode.ENFORCE
 

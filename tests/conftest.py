@@ -16,7 +16,7 @@ settings.load_profile("quick")
 TOGETHER = {
     "a plane to install on": ("tests/cluster/deploy/",),
     "one installation for doctor": ("tests/cluster/doctor/",),
-    "exported policies": ("tests/cluster/test_export", "tests/cluster/outage/test_backstop.py"),
+    "exported policies": ("tests/cluster/test_export", "tests/cluster/outage/test_admission_policies.py"),
 }
 """Files that share a fixture which takes long to set up."""
 
@@ -25,6 +25,10 @@ TOGETHER = {
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """For `--dist loadscope`: a file stays in one process, and beside it those that share a fixture with it."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  # only where it runs
+
+    starts = [start for each in TOGETHER.values() for start in each]
+    if gone := [start for start in starts if not list(config.rootpath.glob(f"{start}*"))]:
+        raise pytest.UsageError(f"TOGETHER in tests/conftest.py names what is not there: {', '.join(gone)}")
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:

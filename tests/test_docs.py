@@ -32,6 +32,8 @@ from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.source import ConfigurationCollector
+from webhook.controller.metrics import ControllerMetrics, WatchCollector
+from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import EdgeMetrics
 from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
@@ -303,6 +305,10 @@ def test_every_metric_is_documented(tmp_path: Path) -> None:
     Metrics(registry)
     EdgeMetrics(registry)
     registry.register(ConfigurationCollector(ClusterSource(nowhere(tmp_path), lambda _state: None)))
+    QuotaMetrics(registry)
+    registry.register(LedgerCollector(dict))
+    ControllerMetrics(registry)
+    registry.register(WatchCollector(dict))
     names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
 
     assert first_column(ROOT / "docs" / "audit-log.md", "Metrics") - {"/metrics"} == names
@@ -337,6 +343,39 @@ def test_every_message_is_one_that_we_write_or_have_seen() -> None:
 
     assert len(pieces) > 15
     assert [piece for piece in pieces if piece not in written] == []
+
+
+# ---- tables of modules
+
+MODULES = re.compile(r"(?<=<!-- modules -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
+"""The table that UPDATE_DOCS=1 writes from the modules' docstrings."""
+
+
+@pytest.mark.parametrize("room", [pytest.param("policies", id="policies")])
+def test_the_page_of_a_room_names_each_module(room: str) -> None:
+    page = ROOT / room / "README.md"
+    text = page.read_text()
+    written = MODULES.sub(lambda _: modules_table(ROOT / room), text)
+    if os.environ.get("UPDATE_DOCS") and written != text:
+        page.write_text(written)
+        return
+
+    assert text == written
+    assert MODULES.search(text) is not None
+
+
+def modules_table(room: Path) -> str:
+    """Return a row for each module of the room: its path, and the first sentence of its docstring."""
+    rows = ["| module | holds |", "|---|---|"]
+    for path in sorted(room.rglob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        if docstring is not None:
+            paragraph = " ".join(docstring.partition("\n\n")[0].split())
+            sentence = re.split(r"[.](?= |$)", paragraph, maxsplit=1)[0]
+            rows.append(f"| `{path.relative_to(room)}` | {sentence} |")
+        else:
+            assert path.name == "__init__.py", path
+    return "\n".join([*rows, ""])
 
 
 # ---- outputs

@@ -1,4 +1,4 @@
-"""How many whole cards a pod's containers come to on a class of GPU: slices, shares and parts of a card included.
+"""Whole cards to which a pod's containers add up on a class of GPU, slices, shares and parts of a card included.
 
 One unit of a resource weighs what the class says in `equivalents`, else as a MIG slice what its profile weighs, else one
 card. Beside an amount of memory or compute of the same vendor (HAMi, Volcano, Intel) a unit is only that part of a card.
@@ -13,7 +13,6 @@ import msgspec
 from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
-from policies.pods.annotations import BadAnnotation
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 
@@ -154,7 +153,7 @@ def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> 
     present = [key for key in resource_mapping.fraction_annotations if key.key in pod.annotations]
     if all(key.measure.is_count for key in present):
         return {}
-    bad = {problem.key for problem in annotation_problems(pod, resource_mapping)}
+    bad = {problem.key for problem in fraction_problems(pod, resource_mapping)}
     texts = {key: pod.annotations[key.key].strip() for key in present if key.key not in bad}
     devices = [Fraction(text) for key, text in texts.items() if key.measure.is_count]
     parts = {
@@ -167,7 +166,3 @@ def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> 
     first = next(key for key in present if not key.measure.is_count)
     part = max(parts.values()) if parts else WHOLE
     return {GPUResource(first.key, first.measure): part * max(devices, default=WHOLE)}
-
-
-def annotation_problems(pod: Pod, resource_mapping: ResourceMapping) -> tuple[BadAnnotation, ...]:
-    return tuple(fraction_problems(pod, resource_mapping))

@@ -1,6 +1,6 @@
-"""GPU classes: what kinds of accelerator there are, how a node shows its kind, what a slice of one weighs.
+"""GPU classes (kinds of accelerator), the labels of their nodes, and the weight of their slices.
 
-`GPUClassSpec` is the spec of a GPUClass document; `problems` finds what its types cannot say;
+`GPUClassSpec` is the spec of a GPUClass document; `problems` validates what its types do not;
 `ClassCatalogue` answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to
 `nvidia-a100`), whose name is legal wherever the name of a class is.
 """
@@ -35,7 +35,7 @@ _MIG_PROFILE = re.compile(
     r"(?:(?P<compute>[1-7])c\.)?(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb([+-][a-z]+(\.[a-z]+)*)?"
 )
 _SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
-_LONGEST_NAME = 63
+_LONGEST_WORD = 63
 
 
 class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,7 +91,7 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
         return cls(**{**fields, "name": name, "family": spec.family or name})
 
     def __hash__(self) -> int:
-        # The dicts of a class cannot be hashed; its name is what tells classes of one catalogue apart.
+        # The dicts of a class cannot be hashed; its name is unique in a catalogue.
         return hash(self.name)
 
 
@@ -103,7 +103,9 @@ def parse_share(text: str) -> Fraction:
             share = Fraction(numerator) / int(denominator or "1")
             if 0 < share <= 1:
                 return share
-    raise ValueError(f'"{text[:40]}" is no share of a card: write "1/4" or "0.25", more than 0 and at most 1')
+    raise ValueError(
+        f'must be a share of a card such as "1/4" or "0.25", more than 0 and at most 1, not "{text[:40]}"'
+    )
 
 
 class ClassCatalogue:
@@ -157,7 +159,7 @@ class ClassCatalogue:
         return (gpu_class,) if gpu_class is not None else self.family(name)
 
     def matching_label(self, key: str, value: str) -> tuple[GPUClass, ...]:
-        """Return the classes whose nodes may carry this label; several where it tells only the family."""
+        """Return the classes whose nodes may carry this label; several where it names only the family."""
         return self._labels.get((key, value), ())
 
     def of_device_class(self, name: str) -> tuple[GPUClass, ...]:
@@ -182,7 +184,7 @@ class ClassCatalogue:
 
     def nearest(self, word: str) -> str | None:
         """Return the class or family that was probably meant by a word which names none."""
-        word = word.strip().lower()[:_LONGEST_NAME]
+        word = word.strip().lower()[:_LONGEST_WORD]
         named = self._named_by_label.get(word)
         if named is not None:
             return named
@@ -216,50 +218,35 @@ class ClassCatalogue:
         return hashlib.sha256(content).hexdigest()
 
 
-def problems(name: str, spec: GPUClassSpec) -> list[Problem]:
-    """Return everything that is wrong with a GPUClass beyond the types of its fields, all at once."""
-    return [
-        *_name_problems("metadata.name", name),
-        *(_name_problems("spec.family", spec.family) if spec.family else ()),
-        *_memory_problems(spec),
-        *_resource_problems("spec.resource", spec.resource),
-        *(
-            problem
-            for index, toleration in enumerate(spec.tolerations)
-            for problem in toleration_problems(toleration, f"spec.tolerations[{index}]")
-        ),
-        *_label_problems(spec),
-        *(
-            problem
-            for profile_name, profile in spec.mig_profiles.items()
-            for problem in _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
-        ),
-        *(
-            problem
-            for resource, share in spec.equivalents.items()
-            for problem in _equivalent_problems(f"spec.equivalents[{resource}]", resource, share)
-        ),
-        *_device_class_problems(spec),
-    ]
-
-
-def _name_problems(path: str, name: str) -> Iterator[Problem]:
-    # 63 characters, because the name is also the value of a node label.
-    if not is_class_name(name):
-        yield (
-            path,
-            f'"{name}" is not a name: at most {_LONGEST_NAME} of a-z, 0-9, "-" and ".", such as nvidia-t4',
-        )
-
-
-def _memory_problems(spec: GPUClassSpec) -> Iterator[Problem]:
+def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
+    """Yield everything that is wrong with a GPUClass beyond the types of its fields."""
+    for path, each in (("metadata.name", name), *((("spec.family", spec.family),) if spec.family else ())):
+        if not is_class_name(each):
+            yield path, f'must be at most 63 of a-z, 0-9, "-" and ".", such as nvidia-t4, not "{each}"'
     if spec.memory_gib < 1:
-        yield "spec.memoryGiB", f"is {spec.memory_gib}; it must be at least 1"
+        yield "spec.memoryGiB", f"must be at least 1, not {spec.memory_gib}"
+    yield from _resource_problems("spec.resource", spec.resource)
+    for index, toleration in enumerate(spec.tolerations):
+        yield from toleration_problems(toleration, f"spec.tolerations[{index}]")
+    yield from _label_problems(spec)
+    for profile_name, profile in spec.mig_profiles.items():
+        yield from _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
+    for resource, share in spec.equivalents.items():
+        yield from _resource_problems(f"spec.equivalents[{resource}]", resource)
+        yield from _share_problems(f"spec.equivalents[{resource}]", share)
+    for index, each in enumerate(spec.device_classes):
+        if not is_dns_subdomain(each):
+            yield (
+                f"spec.deviceClasses[{index}]",
+                f'must be the name of a DeviceClass such as h100.example.com, not "{each}"',
+            )
+        elif each in spec.device_classes[:index]:
+            yield f"spec.deviceClasses[{index}]", f'duplicates "{each}"'
 
 
 def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
     if not is_resource_name(resource):
-        yield path, f'"{resource}" is not an extended resource, such as nvidia.com/gpu'
+        yield path, f'must be an extended resource such as nvidia.com/gpu, not "{resource}"'
 
 
 def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
@@ -267,58 +254,39 @@ def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     for index, label in enumerate(spec.node_labels):
         path = f"spec.nodeLabels[{index}]"
         if not is_qualified_name(label.key):
-            yield f"{path}.key", f'"{label.key}" is not a label key'
+            yield f"{path}.key", f'must be a label key, not "{label.key}"'
         if label.key in seen:
-            yield f"{path}.key", f'"{label.key}" stands there twice; put all its values into one entry'
+            yield f"{path}.key", f'duplicates "{label.key}": put all its values into one entry'
         seen.add(label.key)
         if not label.values:
-            yield f"{path}.values", "is empty"
+            yield f"{path}.values", "must not be empty"
         for position, value in enumerate(label.values):
             if not value or not is_label_value(value):
-                yield f"{path}.values[{position}]", f'"{value}" is not a label value'
+                yield f"{path}.values[{position}]", f'must be a label value, not "{value}"'
             elif value in label.values[:position]:
-                yield f"{path}.values[{position}]", f'"{value}" stands there twice'
+                yield f"{path}.values[{position}]", f'duplicates "{value}"'
 
 
 def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassSpec) -> Iterator[Problem]:
     match = _MIG_PROFILE.fullmatch(name)
     if match is None:
-        yield path, f'"{name}" is not a MIG profile, such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb'
-    elif profile.sevenths != int(match["compute"] or match["gpu"]):
-        yield (
-            f"{path}.sevenths",
-            f"is {profile.sevenths}, but the name of the profile says {match['compute'] or match['gpu']}",
-        )
-    elif profile.memory_gib != int(match["memory"]):
-        yield (
-            f"{path}.memoryGiB",
-            f"is {profile.memory_gib}, but the name of the profile says {match['memory']}",
-        )
-    if not 1 <= profile.sevenths <= SEVENTHS:
-        yield f"{path}.sevenths", f"is {profile.sevenths}; it must be 1 to {SEVENTHS}"
-    if not 1 <= profile.memory_gib <= spec.memory_gib:
-        yield (
-            f"{path}.memoryGiB",
-            f"is {profile.memory_gib}; it must be 1 to {spec.memory_gib}, the memory of the card",
-        )
-    if not 1 <= profile.per_gpu <= SEVENTHS:
-        yield f"{path}.perGPU", f"is {profile.per_gpu}; it must be 1 to {SEVENTHS}"
+        yield path, f'must be a MIG profile such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb, not "{name}"'
+    else:
+        for field, value, named in (
+            ("sevenths", profile.sevenths, match["compute"] or match["gpu"]),
+            ("memoryGiB", profile.memory_gib, match["memory"]),
+        ):
+            if value != int(named):
+                yield f"{path}.{field}", f"must be {named}, as in the name of the profile, not {value}"
+    for field, value, most in (
+        ("sevenths", profile.sevenths, SEVENTHS),
+        ("memoryGiB", profile.memory_gib, spec.memory_gib),
+        ("perGPU", profile.per_gpu, SEVENTHS),
+    ):
+        if not 1 <= value <= most:
+            yield f"{path}.{field}", f"must be from 1 to {most}, not {value}"
     if profile.weight is not None:
         yield from _share_problems(f"{path}.weight", profile.weight)
-
-
-def _equivalent_problems(path: str, resource: str, share: str) -> Iterator[Problem]:
-    yield from _resource_problems(path, resource)
-    yield from _share_problems(path, share)
-
-
-def _device_class_problems(spec: GPUClassSpec) -> Iterator[Problem]:
-    for index, name in enumerate(spec.device_classes):
-        path = f"spec.deviceClasses[{index}]"
-        if not is_dns_subdomain(name):
-            yield path, f'"{name}" is not the name of a DeviceClass, such as h100.example.com'
-        elif name in spec.device_classes[:index]:
-            yield path, f'"{name}" stands there twice'
 
 
 def _share_problems(path: str, share: str) -> Iterator[Problem]:

@@ -1,6 +1,6 @@
-"""Annotations by which a fraction scheduler (KAI, Run:ai) is asked for a part of one GPU.
+"""Annotations that request a part of one GPU from a fraction scheduler (KAI, Run:ai).
 
-What the scheduler would refuse is found here: KAI's `validateGpuFractionAnnotation` and `validateMemoryAnnotation`
+Validated as the schedulers do: KAI's `validateGpuFractionAnnotation` and `validateMemoryAnnotation`
 (`pkg/binder/plugins/gpusharing/gpu-request`) take a decimal number between 0 and 1, and a whole number of MiB.
 """
 
@@ -32,7 +32,7 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
             yield BadAnnotation(
                 key.key,
                 annotations[key.key],
-                f"{first.key} is set as well, and a GPU is shared either by a fraction or by memory",
+                f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory",
                 "keep one of the two",
             )
 
@@ -46,6 +46,6 @@ def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
     return BadAnnotation(
         key.key,
         text,
-        "this is no decimal number between 0 and 1",
-        'write the part of one GPU, such as "0.5"; a whole GPU is asked for in the resources of a container',
+        "must be a decimal number between 0 and 1",
+        'set the part of one GPU, such as "0.5"; request a whole GPU in the resources of a container',
     )

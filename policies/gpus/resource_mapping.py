@@ -1,4 +1,4 @@
-"""Which resource names and annotations ask for a GPU, and what their numbers mean.
+"""Mapping of resource names, annotations and device classes to GPUs, and the meaning of their amounts.
 
 A `GPUResourceMapping` document configures it; the built-in one ships with the webhook. A pattern is a resource name with at most
 one `*`; the first pattern that fits a name decides.
@@ -65,7 +65,7 @@ class DeviceClassPattern(
 ):
     """DeviceClasses (DRA) whose devices are GPUs, and the extended resource by which the same cards are asked for without DRA.
 
-    That resource tells whose cards they are; without it they may be anybody's.
+    That resource names the vendor; without it any class may have the cards.
     """
 
     pattern: str
@@ -82,7 +82,7 @@ class ResourceMappingSpec(
     device_classes: tuple[DeviceClassPattern, ...] = ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, sentence) for every value that makes no sense."""
+        """Yield (path below the spec, sentence) for every invalid value."""
         for index, resource in enumerate(self.resources):
             domain, _, name = resource.pattern.partition("/")
             if not domain or not name:
@@ -91,11 +91,11 @@ class ResourceMappingSpec(
                     "must be a resource name such as example.com/gpu or example.com/*",
                 )
             if resource.pattern.count("*") > 1 or "*" in domain:
-                yield f"resources[{index}].pattern", "may have one *, after the /"
+                yield f"resources[{index}].pattern", "must have at most one *, after the /"
             if resource.measure is Measure.FRACTION:
                 yield (
                     f"resources[{index}].measure",
-                    "fraction is for annotations: resources are whole numbers",
+                    "must not be fraction: amounts of resources are whole numbers",
                 )
         for index, annotation in enumerate(self.fraction_annotations):
             if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
@@ -173,7 +173,7 @@ class ResourceMapping:
                 yield resource
 
     def requests(self, pod: Pod) -> Iterator[GPURequest]:
-        """Yield what each container asks for: positive amounts only; what is no quantity is gpu-requests' to report."""
+        """Yield what each container asks for: positive amounts only; gpu-requests reports invalid quantities."""
         for place in pod.places:
             for resource, quantity in self._asked(place.container):
                 yield GPURequest(place, resource, quantity)

@@ -1,4 +1,4 @@
-"""How much GPU memory a transformer needs, and which classes have it.
+"""Estimate of the GPU memory that a transformer needs, and of the classes that have it.
 
 A rule of thumb, for choosing a card and not for filling it to the last byte:
 
@@ -38,12 +38,12 @@ _OVERHEAD = Fraction(6, 5)
 _PARAMS = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(?:[eE]\+?([0-9]{1,2}))?\s*([kKmMbBtT]?)")
 _PARAM_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = re.compile(r"[0-9]{1,10}")
-_MOST_SUGGESTED_GPUS = 8
+_MOST_GPUS_PER_NODE = 8
 """As many as one node usually has."""
 
 
 class EstimateError(ValueError):
-    """The description of a model cannot be read; the message is a sentence that quotes it."""
+    """The description of a model is invalid; the message is a sentence that quotes it."""
 
 
 class Precision(Enum):
@@ -158,11 +158,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return text
 
     def _needed(self) -> str:
-        # Of the sizes that need the same number of cards, the smallest.
-        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_SUGGESTED_GPUS}
-        suggested = [str(card) for _, card in sorted(smallest.items(), reverse=True)]
         # None in one node: then as few as there can be.
-        return " or ".join(suggested or [str(card) for card in self.cards[-1:]]) or "another class"
+        return " or ".join(map(str, self.in_one_node or self.cards[-1:])) or "another class"
+
+    @property
+    def in_one_node(self) -> tuple[CardCount, ...]:
+        """The numbers of cards that one node can have, largest first: of those that are equal the smallest card."""
+        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_GPUS_PER_NODE}
+        return tuple(card for _, card in sorted(smallest.items(), reverse=True))
 
 
 def estimate(shape: ModelShape) -> Estimate:
@@ -232,9 +235,9 @@ def parse_params(text: str) -> int:
         if 0 < count <= LARGEST_PARAMS:
             return ceil(count)
         raise EstimateError(
-            f'"{text[:40]}" parameters is out of range: more than 0 and at most {LARGEST_PARAMS:.0e}'
+            f'must be more than 0 and at most {LARGEST_PARAMS:.0e} parameters, not "{text[:40]}"'
         )
-    raise EstimateError(f'"{text[:40]}" is no number of parameters, such as 70b, 350M or 1.3e9')
+    raise EstimateError(f'must be a number of parameters such as 70b, 350M or 1.3e9, not "{text[:40]}"')
 
 
 def parse_precision(text: str) -> Precision:
@@ -244,7 +247,7 @@ def parse_precision(text: str) -> Precision:
         return Precision(_PRECISION_ALIASES.get(word, word))
     except ValueError:
         known = ", ".join(precision.value for precision in Precision)
-        raise EstimateError(f'"{text[:40]}" is no precision; known are {known}') from None
+        raise EstimateError(f'must be one of {known}, not "{text[:40]}"') from None
 
 
 def parse_phase(text: str) -> Phase:
@@ -252,7 +255,7 @@ def parse_phase(text: str) -> Phase:
     try:
         return Phase(text.strip().lower())
     except ValueError:
-        raise EstimateError(f'"{text[:40]}" is no phase; it is training or serving') from None
+        raise EstimateError(f'must be training or serving, not "{text[:40]}"') from None
 
 
 def parse_count(text: str, what: str) -> int:
@@ -260,4 +263,4 @@ def parse_count(text: str, what: str) -> int:
     word = text.strip()
     if _COUNT.fullmatch(word) and 0 < int(word) <= LARGEST_COUNT:
         return int(word)
-    raise EstimateError(f'"{text[:40]}" is no {what}: a whole number from 1 to {LARGEST_COUNT}')
+    raise EstimateError(f'must be a {what}, a whole number from 1 to {LARGEST_COUNT}, not "{text[:40]}"')

@@ -1,4 +1,4 @@
-"""What the model that a pod declares by its annotations needs: its shape, and GPU memory of the cards that the pod asks for."""
+"""GPU memory of the model that a pod declares by its annotations, on the cards that the pod requests."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
@@ -40,8 +40,6 @@ _ANNOTATIONS = frozenset(
     (MODEL_PARAMS, MODEL_PRECISION, MODEL_PHASE, MODEL_BATCH, MODEL_SEQUENCE, MODEL_CHECKPOINTING)
 )
 
-MOST_GPUS = 8
-"""As many as one node usually has; to ask for more is no advice."""
 MOST_WAYS = 3
 
 
@@ -72,15 +70,10 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return what to ask for instead so that the model fits on `classes`: a larger slice, or so many whole cards."""
     found = placement(need.estimate, classes, need.gpus)
-    # Sizes come in rising order, so of those that take as many cards the smallest stays.
-    cheapest: dict[int, str] = {}
-    for card in found.cards:
-        if card.gpus <= MOST_GPUS:
-            cheapest.setdefault(card.gpus, str(card))
-    ways = list(cheapest.values())[-MOST_WAYS:]
+    ways = [str(card) for card in found.in_one_node[-MOST_WAYS:]]
     if need.profile is not None and found.slices:
         ways.insert(0, f"a slice {found.slices[0].profile}")
-    return f"ask for {' or '.join(ways)}" if ways else "ask the platform team for larger cards"
+    return f"request {' or '.join(ways)}" if ways else "ask the platform team for larger cards"
 
 
 def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple[BadAnnotation, ...] | None:
@@ -139,12 +132,12 @@ class _Reader:
         try:
             return parse(text)
         except EstimateError as error:
-            self.bad.append(BadAnnotation(key, text, str(error), f'write for example "{example}"'))
+            self.bad.append(BadAnnotation(key, text, str(error), f'set for example "{example}"'))
             return default
 
 
 def _parse_flag(text: str) -> bool:
     word = text.strip().lower()
     if word not in {"true", "false"}:
-        raise EstimateError(f'"{text[:40]}" is neither true nor false')
+        raise EstimateError(f'must be true or false, not "{text[:40]}"')
     return word == "true"

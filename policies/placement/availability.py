@@ -1,4 +1,4 @@
-"""Whether the GPU classes on which a pod can land have what it asks for, and what they have instead.
+"""Availability of what a pod requests on the GPU classes on which it can run, and what they have instead.
 
 Only what the class catalogue knows is judged: slices of a vendor none of whose classes lists any are left alone.
 """
@@ -32,7 +32,7 @@ class Availability:
         self._catalogue = catalogue
         self._pinned = pinning(pod, catalogue)
         names = self._pinned.classes if self._pinned else ()
-        # Constraints that contradict each other are the affair of gpu-class: here they pin nothing.
+        # gpu-class reports constraints that contradict each other: here they pin nothing.
         self._is_pinned = bool(names)
         self.classes = tuple(c for c in catalogue if c.name in names) if names else tuple(catalogue)
 
@@ -46,8 +46,8 @@ class Availability:
             return None
         offered = _alternatives(sorted({gpu_class.resource for gpu_class in self.classes}))
         return Complaint(
-            f"the pod is pinned to {_describe(self._pinned)}, and GPUs of that class are asked for as {offered}",
-            f"ask for {offered}, or pin the pod to a class that has {resource.name}, such as {having[0].name}",
+            f"must be {offered}: the pod is pinned to {_describe(self._pinned)}",
+            f"request {offered}, or pin the pod to a class that has {resource.name}, such as {having[0].name}",
         )
 
     def unknown_slice(self, resource: GPUResource) -> Complaint | None:
@@ -63,14 +63,14 @@ class Availability:
         nearest = self._nearest_slices(resource, [c for c in listing if c in self.classes])
         if self._pinned is None or not self._is_pinned:
             return Complaint(
-                f"no GPU class can be cut into {resource.profile} slices, so no node could ever run this pod",
-                f"ask for {nearest}" if nearest else f"ask for whole GPUs ({listing[0].resource})",
+                f"must be a slice that some GPU class has: none has {resource.profile}",
+                f"request {nearest}" if nearest else f"request whole GPUs ({listing[0].resource})",
             )
-        remedies = [f"ask for {nearest}" if nearest else f"ask for whole GPUs ({self.classes[0].resource})"]
+        remedies = [f"request {nearest}" if nearest else f"request whole GPUs ({self.classes[0].resource})"]
         if having:
             remedies.append(f"pin the pod to a class that has them, such as {having[0].name}")
         return Complaint(
-            f"the pod is pinned to {_describe(self._pinned)}, which has no {resource.profile} slices",
+            f"must be a slice of {_describe(self._pinned)}, to which the pod is pinned: it has no {resource.profile}",
             ", or ".join(remedies),
         )
 
@@ -89,9 +89,9 @@ class Availability:
         if count <= most * gpus_per_node:
             return None
         return Complaint(
-            f"a pod runs on one node, and {count} of these slices fit on none: {most} on each {name}, "
-            f"{gpus_per_node} GPUs in a node at most, makes {most * gpus_per_node}",
-            f"ask for {most * gpus_per_node} or fewer, and spread the work over several pods",
+            f"must be at most {most * gpus_per_node}, for a pod runs on one node: {most} on each {name}, "
+            f"{gpus_per_node} GPUs in a node",
+            f"request {most * gpus_per_node} or fewer, and spread the work over several pods",
         )
 
     def smaller_than(

@@ -1,4 +1,4 @@
-"""On which classes of GPU something can land, and how that is known: by its node, its constraints, its device class, or not."""
+"""GPU classes on which a pod can run, by its node, its constraints or its device class."""
 
 from collections.abc import Iterable, Mapping
 
@@ -24,7 +24,7 @@ class CandidateClasses(msgspec.Struct, frozen=True):
 def candidate_classes(
     pod: Pod, catalogue: ClassCatalogue, node_labels: Mapping[str, str] | None
 ) -> CandidateClasses:
-    """Return where the pod can land: the class of its node, if it has one that is known, else what it pins itself to."""
+    """Return where the pod can run: the class of its node, if that is known, else the classes to which it pins itself."""
     is_bound = node_labels is not None
     names = classes_of_node(node_labels or {}, catalogue)
     if names:
@@ -48,7 +48,7 @@ def all_classes(catalogue: ClassCatalogue, because: str, is_bound: bool = False)
 
 
 def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> frozenset[str]:
-    """Return the names of the classes of which the node may be; several where its labels tell only the family.
+    """Return the names of the classes of which the node may be; several where its labels name only the family.
 
     Labels that contradict each other leave every class that one of them names.
     """
@@ -64,24 +64,24 @@ def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> fro
 
 def for_resource(
     resource: GPUResource,
-    where: CandidateClasses,
+    candidates: CandidateClasses,
     catalogue: ClassCatalogue,
     resource_mapping: ResourceMapping,
 ) -> CandidateClasses:
-    """Return the landing narrowed to the classes that have the resource; unchanged where none is known to have it."""
+    """Return the candidates narrowed to the classes that have the resource; unchanged where none is known to have it."""
     offering = resource.name
     if resource.name.startswith(IMPLICIT_DEVICE_CLASS):
         device_class = resource.name.removeprefix(IMPLICIT_DEVICE_CLASS)
         of_it = catalogue.of_device_class(device_class)
-        named = tuple(gpu_class for gpu_class in where.classes if gpu_class in of_it)
+        named = tuple(gpu_class for gpu_class in candidates.classes if gpu_class in of_it)
         if named:
-            because = where.because if where.is_known else f"device class {device_class}"
-            return CandidateClasses(named, True, because, where.is_bound)
+            because = candidates.because if candidates.is_known else f"device class {device_class}"
+            return CandidateClasses(named, True, because, candidates.is_bound)
         pattern = resource_mapping.device_class(device_class)
         offering = (pattern and pattern.resource) or resource.name
     having = tuple(
         gpu_class
-        for gpu_class in where.classes
+        for gpu_class in candidates.classes
         if resource.name in gpu_class.equivalents or vendor(gpu_class.resource) == vendor(offering)
     )
     if resource.profile is not None:
@@ -91,7 +91,9 @@ def for_resource(
             if resource.name in gpu_class.equivalents or catalogue.mig_profile(gpu_class, resource.profile)
         )
         having = cut or having
-    return CandidateClasses(having or where.classes, where.is_known, where.because, where.is_bound)
+    return CandidateClasses(
+        having or candidates.classes, candidates.is_known, candidates.because, candidates.is_bound
+    )
 
 
 def _named(names: Iterable[str], catalogue: ClassCatalogue) -> tuple[GPUClass, ...]:

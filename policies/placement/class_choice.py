@@ -1,4 +1,4 @@
-"""Which GPU class a pod is to get, and who says so: its annotation, what its model needs, or the default of the policy."""
+"""Choice of a GPU class for a pod, by its annotation, by the memory that its model needs, or the default of the policy."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -100,20 +100,20 @@ def _named(question: Question, name: str) -> Choice | Finding:
     named = question.catalogue.resolve(name)
     if not named:
         nearest = question.catalogue.nearest(name)
-        known = "known are " + ", ".join(sorted({gpu_class.family for gpu_class in question.catalogue}))
+        known = "known: " + ", ".join(sorted({gpu_class.family for gpu_class in question.catalogue}))
         remedy = f'did you mean "{nearest}"?' if nearest else known
-        return _refusal(name, "names neither a GPU class nor a family of classes", remedy)
+        return _refusal(name, "must be a GPU class or a family of classes", remedy)
     if not any(question.offers(gpu_class) for gpu_class in named):
         asked = ", ".join(resource.name for resource in question.resources)
         offered = ", ".join(sorted({gpu_class.resource for gpu_class in named}))
         return _refusal(
             name,
-            f"the pod asks for {asked}, which nodes of this class do not have (they have {offered})",
-            "ask for what the class has, or name another class",
+            f"must be a class with {asked}: nodes of this class have {offered}",
+            "request what the class has, or name another class",
         )
     permitted = question.allowed_of(named)
     if not permitted:
-        message = f"may not be used in namespace {question.namespace}"
+        message = f"is not allowed in namespace {question.namespace}"
         return _refusal(name, message, question.allowed_words)
     return Choice(
         classes=permitted,
@@ -139,7 +139,7 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
             rule=RULE_ID,
             path=annotation_path(MODEL_PARAMS),
             value=question.pod.annotations[MODEL_PARAMS],
-            message=f"{need.words}, which no class that the pod could use has",
+            message=f"must fit on a class that the pod may use: {need.words}",
             remedy=advice(need, usable),
         )
     smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))

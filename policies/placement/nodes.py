@@ -1,4 +1,4 @@
-"""What is known of a cluster's nodes, as far as GPU classes go by their labels: those that are there, and those to come.
+"""Nodes of a cluster, those that exist and those that an autoscaler can make, by the labels that GPU classes go by.
 
 One immutable value, made outside and handed in with each pod. Only the labels under `keys` are known; what a pod demands of any
 other label is taken as met.

@@ -1,4 +1,4 @@
-"""Which GPU classes a pod can land on, read from its nodeSelector and required node affinity.
+"""GPU classes that a pod's nodeSelector and required node affinity leave.
 
 Only what narrows the choice counts: a label that no class carries says nothing about classes. The label key under which
 classes list their own names (`accelerator`) also takes a family name, which pins the family.

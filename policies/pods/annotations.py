@@ -1,11 +1,12 @@
 """The annotations a user may set on a pod, read once into typed values.
 
-None of them can switch a rule off; they only ask for help. A value that makes no sense is a `BadAnnotation`, which the rule
+None of them can switch a rule off; they only ask for help. An invalid value is a `BadAnnotation`, which the rule
 that needs the value turns into its finding.
 """
 
 import msgspec
 
+from policies.finding import Finding
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
@@ -23,7 +24,7 @@ MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
 MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
 
 CANARY = DOMAIN + "canary"
-"""On a dry run: the webhook answers with a mark of its own besides. It changes nothing of what the rules do."""
+"""On a dry run: the webhook adds a trace of its own. It changes nothing of what the rules do."""
 CANARY_ANSWER = DOMAIN + "canary-answer"
 """Written by us onto a canary, which is never stored."""
 
@@ -43,6 +44,12 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     def path(self) -> str:
         return annotation_path(self.key)
 
+    def finding(self, rule_id: str) -> Finding:
+        """Return the denial by the rule that needs the value."""
+        return Finding(
+            rule=rule_id, path=self.path, value=self.value, message=self.message, remedy=self.remedy
+        )
+
 
 def load_seconds(pod: Pod) -> int | BadAnnotation | None:
     """Return the declared load time of the model in whole seconds, None where none is declared."""
@@ -61,6 +68,6 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     return BadAnnotation(
         key,
         text,
-        f"is no whole number of {unit} from 1 to {maximum}",
-        f'write a plain number such as "60" ({unit})',
+        f"must be a whole number of {unit} from 1 to {maximum}",
+        f'set a plain number such as "60" ({unit})',
     )

@@ -1,4 +1,4 @@
-"""Selectors of labels: `LabelSelector` as in our documents, and what one requirement means, of a node affinity too."""
+"""Label selectors, and the meaning of one requirement, of a node affinity too."""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -54,15 +54,15 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not is_qualified_name(self.key):
-            yield "key", f'"{self.key}" is not a label key'
+            yield "key", f'must be a label key, not "{self.key}"'
         has_values = self.operator in {Operator.IN, Operator.NOT_IN}
         if has_values and not self.values:
-            yield "values", f"must name at least one with operator {self.operator.value}"
+            yield "values", f"must be specified when operator is {self.operator.value}"
         if not has_values and self.values:
-            yield "values", f"must be left out with operator {self.operator.value}"
+            yield "values", f"must not be specified when operator is {self.operator.value}"
         for index, value in enumerate(self.values):
             if not is_label_value(value):
-                yield f"values[{index}]", f'"{value}" is not a label value'
+                yield f"values[{index}]", f'must be a label value, not "{value}"'
 
 
 class LabelSelector(
@@ -82,9 +82,9 @@ class LabelSelector(
         """Yield (path below the selector, sentence) for everything that the API server would refuse in one."""
         for key, value in self.match_labels.items():
             if not is_qualified_name(key):
-                yield f"matchLabels[{key}]", "is not a label key"
+                yield f"matchLabels[{key}]", "must be a label key"
             if not is_label_value(value):
-                yield f"matchLabels[{key}]", f'"{value}" is not a label value'
+                yield f"matchLabels[{key}]", f'must be a label value, not "{value}"'
         for index, requirement in enumerate(self.match_expressions):
             for field, sentence in requirement.problems():
                 yield f"matchExpressions[{index}].{field}", sentence

@@ -1,4 +1,4 @@
-"""A pod that the mutating rules are working on.
+"""A pod under mutation, and the JSON patch of its changes.
 
 A `PodPatch` records the smallest RFC 6902 operations, creates missing parents, escapes keys (RFC 6901), and lets the next
 rule see the pod as its predecessors left it. Nothing is ever replaced wholesale: another webhook may have added to the same
@@ -28,12 +28,14 @@ from policies.pods.pod import (
     QuantityText,
     Resources,
     Toleration,
+    View,
     Volume,
     VolumeMount,
 )
 from policies.pods.tolerations import describe_toleration
 
 T = TypeVar("T")
+V = TypeVar("V", bound=View)
 ResourceMap = Literal["limits", "requests"]
 ProbeName = Literal["readinessProbe", "livenessProbe", "startupProbe"]
 
@@ -54,7 +56,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class PodPatch:
-    """A pod and the changes made to it so far. `fork` gives a draft to try things on without touching this one."""
+    """A pod and the changes made to it so far. `fork` gives a patch for trying changes."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -66,10 +68,7 @@ class PodPatch:
     # ---- pod level
 
     def add_toleration(self, toleration: Toleration) -> None:
-        existing = self.pod.body.tolerations
-        what = f"toleration {describe_toleration(toleration)}"
-        self._record(what, _append(existing, toleration, "spec", "tolerations"))
-        self._set_spec(replace(self.pod.body, tolerations=(*(existing or ()), toleration)))
+        self._append_to_spec(f"toleration {describe_toleration(toleration)}", "tolerations", toleration)
 
     def set_node_selector(self, key: str, value: str) -> None:
         existing = self.pod.body.node_selector
@@ -125,9 +124,7 @@ class PodPatch:
         self._set_spec(replace(spec, affinity=affinity))
 
     def add_volume(self, volume: Volume) -> None:
-        existing = self.pod.body.volumes
-        self._record(f"volume {volume.name}", _append(existing, volume, "spec", "volumes"))
-        self._set_spec(replace(self.pod.body, volumes=(*(existing or ()), volume)))
+        self._append_to_spec(f"volume {volume.name}", "volumes", volume)
 
     def add_init_container(self, container: Container, index: int) -> None:
         """Insert `container` before the init container that stands at `index` now (at the end if there is none)."""
@@ -173,19 +170,10 @@ class PodPatch:
         self._set_container(place, replace(place.container, resources=new_resources))
 
     def add_env(self, place: ContainerPlace, name: str, value: str) -> None:
-        place = self._as_it_is(place)
-        existing = place.container.env
-        variable = EnvVar(name=name, value=value)
-        operations = _append(existing, variable, *_container_parts(place), "env")
-        self._record(f"{place.container.name}: env {name}={value}", operations)
-        self._set_container(place, replace(place.container, env=(*(existing or ()), variable)))
+        self._append_to_container(place, f"env {name}={value}", "env", EnvVar(name=name, value=value))
 
     def add_volume_mount(self, place: ContainerPlace, mount: VolumeMount) -> None:
-        place = self._as_it_is(place)
-        existing = place.container.volume_mounts
-        operations = _append(existing, mount, *_container_parts(place), "volumeMounts")
-        self._record(f"{place.container.name}: volumeMount {mount.mount_path}", operations)
-        self._set_container(place, replace(place.container, volume_mounts=(*(existing or ()), mount)))
+        self._append_to_container(place, f"volumeMount {mount.mount_path}", "volumeMounts", mount)
 
     def set_initial_delay(self, place: ContainerPlace, seconds: int) -> None:
         """Set readinessProbe.initialDelaySeconds of a container that has a readiness probe."""
@@ -217,6 +205,17 @@ class PodPatch:
             operations = (Operation("add", "/spec", {}), *operations)
         self.changes.append(Change(what, operations))
 
+    def _append_to_spec(self, what: str, field: str, item: View) -> None:
+        self._record(what, _append(getattr(self.pod.body, field), item, "spec", field))
+        self._set_spec(_appended(self.pod.body, field, item))
+
+    def _append_to_container(self, place: ContainerPlace, what: str, member: str, item: View) -> None:
+        place = self._as_it_is(place)
+        field = "volume_mounts" if member == "volumeMounts" else member
+        operations = _append(getattr(place.container, field), item, *_container_parts(place), member)
+        self._record(f"{place.container.name}: {what}", operations)
+        self._set_container(place, _appended(place.container, field, item))
+
     def _set_spec(self, spec: PodSpec) -> None:
         self.pod = replace(self.pod, spec=spec)
 
@@ -242,6 +241,10 @@ def _container_parts(place: ContainerPlace) -> tuple[str | int, ...]:
 
 def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
     return (*items[:index], item, *items[index + 1 :])
+
+
+def _appended(view: V, field: str, item: View) -> V:
+    return replace(view, **{field: (*(getattr(view, field) or ()), item)})
 
 
 def _append(existing: tuple[Any, ...] | None, item: Any, *parts: str | int) -> tuple[Operation, ...]:

@@ -1,4 +1,4 @@
-"""The pod as the rules see it: frozen structs with exactly the fields that some rule reads.
+"""The pod as the rules see it, frozen structs with exactly the fields that some rule reads.
 
 `decode_pod` makes one straight from JSON bytes; its error carries the path of the offending field. Fields that the API
 may send as `null` are optional here. What a rule only copies (probe handlers, `valueFrom`) stays raw JSON.

@@ -1,4 +1,4 @@
-"""Kubernetes quantities, as the API server reads them: the whole grammar, exact, and bounded.
+"""Kubernetes quantities as the API server reads them, the whole grammar, exact and bounded.
 
 The grammar is that of `ParseQuantity` in k8s.io/apimachinery v0.36.3 (`pkg/api/resource/quantity.go`,
 `suffix.go`), which takes more than its documentation says: `+1`, `01`, `1.`, `.5`, `.`, even a bare `k`
@@ -26,7 +26,7 @@ LARGEST = 2**63 - 1
 """The most units that Kubernetes counts (int64); binary quantities beyond it are cut to it."""
 
 _LONGEST_TEXT = 256
-_LONGEST_SHOWN = 40
+_LONGEST_QUOTED = 40
 _TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)")
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 _POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -40,7 +40,7 @@ _SPACES = (
 
 
 class QuantityError(ValueError):
-    """The text is no quantity; the message is a sentence that quotes it."""
+    """The text is not a quantity; the message is a sentence that quotes it."""
 
 
 class Quantity(msgspec.Struct, frozen=True, order=True):
@@ -120,7 +120,7 @@ def _parse(text: str) -> Quantity:
     nano = _scaled(text, mantissa, power - len(fraction) + 9)
     if nano > LARGEST * NANO:
         if not shift:
-            raise _too_large(f'"{_shown(text)}"')
+            raise _too_large(f'"{_truncated(text)}"')
         nano = LARGEST * NANO
     return Quantity(-nano if sign == "-" else nano)
 
@@ -134,7 +134,7 @@ def _power_of_ten(text: str, suffix: str) -> int:
         raise _error(text, _suffix_advice(suffix))
     power = int(match[1])
     if not -(2**31) <= power < 2**31:
-        raise _error(text, f"the exponent {_shown(match[1])} does not fit 32 bits")
+        raise _error(text, f"the exponent {_truncated(match[1])} does not fit 32 bits")
     return power
 
 
@@ -145,7 +145,7 @@ def _scaled(text: str, mantissa: int, power: int) -> int:
     if power >= 0:
         # 10^28 nano is more than 2^63-1 units, whatever the mantissa.
         if power > 28:  # noqa: PLR2004  the comment above is its name
-            raise _too_large(f'"{_shown(text)}"')
+            raise _too_large(f'"{_truncated(text)}"')
         return mantissa * int(10**power)
     # A mantissa has no more digits than the text, and 19 more of the shift by 60 bits: what is below is
     # rounding.
@@ -159,7 +159,7 @@ def _divide_away_from_zero(amount: int, divisor: int) -> int:
 
 
 def _suffix_advice(suffix: str) -> str:
-    advice = f'unknown suffix "{_shown(suffix)}"'
+    advice = f'unknown suffix "{_truncated(suffix)}"'
     if suffix == "K":
         return advice + "; write k for 1000 or Ki for 1024"
     if suffix.lower() in {"e", "e+", "e-"}:
@@ -172,8 +172,8 @@ def _too_large(subject: str) -> QuantityError:
 
 
 def _error(text: str, reason: str) -> QuantityError:
-    return QuantityError(f'"{_shown(text)}" is not a Kubernetes quantity: {reason}')
+    return QuantityError(f'"{_truncated(text)}" is not a Kubernetes quantity: {reason}')
 
 
-def _shown(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+def _truncated(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTED else text[:_LONGEST_QUOTED] + "…"

@@ -1,4 +1,4 @@
-"""What a pod asks of the node it runs on, by the API server's own arithmetic.
+"""Resource requests of a pod, by the API server's own arithmetic.
 
 That is `PodRequests` of k8s.io/component-helpers v0.36.3 (`resource/helpers.go`) over what defaulting makes of the pod: a
 limit without a request is one, and every quantity is rounded up to thousandths (`SetDefaults_Pod`, `SetDefaults_ResourceList`

@@ -1,4 +1,4 @@
-"""Tolerations and taints: what a toleration tolerates, when one covers another, and which are valid.
+"""Tolerations and taints, which of them match, cover each other, and are valid.
 
 A taint is a `Toleration` without an operator: key, value and effect.
 """
@@ -50,19 +50,19 @@ def toleration_problems(
     """
     operator = toleration.operator or "Equal"
     if operator not in {"Exists", "Equal"}:
-        yield f"{path}.operator", f'"{operator}" must be Exists or Equal'
+        yield f"{path}.operator", f'must be Exists or Equal, not "{operator}"'
     if not toleration.key and key_is_required:
         yield f"{path}.key", "is required: a toleration without a key tolerates every taint"
     elif not toleration.key and operator != "Exists":
         yield f"{path}.key", "is required unless operator is Exists"
     elif toleration.key and not is_qualified_name(toleration.key):
-        yield f"{path}.key", f'"{toleration.key}" is not a valid taint key'
+        yield f"{path}.key", f'must be a taint key, not "{toleration.key}"'
     if operator == "Exists" and toleration.value:
         yield f"{path}.value", "must be empty when operator is Exists"
     if toleration.value and not is_label_value(toleration.value):
-        yield f"{path}.value", f'"{toleration.value}" is not a valid taint value'
+        yield f"{path}.value", f'must be a taint value, not "{toleration.value}"'
     if toleration.effect and toleration.effect not in _EFFECTS:
-        yield f"{path}.effect", f'"{toleration.effect}" must be one of {", ".join(_EFFECTS)}'
+        yield f"{path}.effect", f'must be one of {", ".join(_EFFECTS)}, not "{toleration.effect}"'
     if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
         yield f"{path}.tolerationSeconds", "is allowed only with effect NoExecute"
 

@@ -1,4 +1,4 @@
-"""Amounts by name: what a pod costs, what a namespace has used, what it may use. Exact, and never negative.
+"""Amounts by name (charges, usage, limits of a quota), exact and never negative.
 
 Keys are flat: `gpus` (whole-GPU equivalents over everything), `classes/<class or family>` (the same, of that kind), and
 `resources/<resource name>` (plain counts). A key that is left out is zero. As text an amount is what `str(Fraction)` makes of
@@ -26,11 +26,11 @@ _MOST_DIGITS = 400
 _AMOUNT = re.compile(
     rf"[0-9]{{1,{_MOST_DIGITS}}}(\.[0-9]{{1,{_MOST_DIGITS}}}|/[0-9]{{1,{_MOST_DIGITS}}})?", re.ASCII
 )
-_LONGEST_SHOWN = 40
+_LONGEST_QUOTED = 40
 
 
 class VectorError(ValueError):
-    """The data is no vector. `path` is where (`classes[nvidia-t4]`), the message a sentence that quotes the value."""
+    """The data is not a vector. `path` is where (`classes[nvidia-t4]`), the message a sentence that quotes the value."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -99,7 +99,7 @@ def texts(vector: Mapping[str, Fraction]) -> dict[str, str]:
     return {key: str(amount) for key, amount in sorted(vector.items())}
 
 
-def shown(amount: Fraction) -> str:
+def format_amount(amount: Fraction) -> str:
     """Return the amount for people: `3`, `0.5`, `2/7`, `1 2/7`."""
     whole, rest = divmod(amount, 1)
     if not rest:
@@ -114,10 +114,10 @@ def parse_amount(raw: Any) -> Fraction:
     if not isinstance(raw, str):
         raise ValueError(f'must be text, such as "16", "0.5" or "2/7": quote {_quoted(raw)}')  # noqa: TRY004  one error for all
     if not _AMOUNT.fullmatch(raw):
-        raise ValueError(f'{_quoted(raw)} is no amount: write "16", "0.5" or "2/7", not negative')
+        raise ValueError(f'must be an amount such as "16", "0.5" or "2/7", not {_quoted(raw)}')
     numerator, _, denominator = raw.partition("/")
     if denominator and not int(denominator):
-        raise ValueError(f"{_quoted(raw)} divides by zero")
+        raise ValueError(f"must not divide by zero, as {_quoted(raw)} does")
     return Fraction(numerator) / int(denominator or "1")
 
 
@@ -129,7 +129,7 @@ def parse_vector(raw: Any) -> Vector:
     for key, amount in raw.items():
         if not isinstance(key, str) or not _is_key(key):
             raise VectorError(
-                str(key), f"{_quoted(key)} is neither gpus nor classes/<name> nor resources/<name>"
+                str(key), f"must be gpus, classes/<name> or resources/<name>, not {_quoted(key)}"
             )
         vector[key] = _parsed(key, amount)
     return vector
@@ -157,4 +157,4 @@ def _parsed(path: str, raw: Any) -> Fraction:
 
 def _quoted(raw: Any) -> str:
     text = str(raw)
-    return f'"{text}"' if len(text) <= _LONGEST_SHOWN else f'"{text[:_LONGEST_SHOWN]}…"'
+    return f'"{text}"' if len(text) <= _LONGEST_QUOTED else f'"{text[:_LONGEST_QUOTED]}…"'

@@ -1,4 +1,4 @@
-"""What a pod costs: one pure function, used wherever anything is counted.
+"""Charge of a pod, one pure function, used wherever anything is counted.
 
 The vector is always full, whatever a quota constrains: under `resources/` every GPU resource by the API server's own
 arithmetic, under `gpus` what that comes to in whole cards, and the same by class. By class is charged
@@ -26,13 +26,13 @@ from policies.gpus.cards import (
     Card,
     amounts,
     annotated_cards,
-    annotation_problems,
     card_of,
     cards,
     container_amounts,
     gpu_resource,
 )
 from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.candidates import CandidateClasses, candidate_classes, for_resource
 from policies.pods.pod import Pod, ResourceList, Resources
@@ -103,8 +103,8 @@ def charge_pod(
     asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not asked:
         return Charge({}, denials=denials)
-    where = candidate_classes(pod, classes, node_labels)
-    charge = weighed(asked, lambda card: _cards_of(pod, card, resource_mapping), where, tariff)
+    candidates = candidate_classes(pod, classes, node_labels)
+    charge = weighed(asked, lambda card: _cards_of(pod, card, resource_mapping), candidates, tariff)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     return msgspec.structs.replace(
         charge, vector=add(charge.vector, counted), denials=(*denials, *charge.denials)
@@ -122,23 +122,25 @@ def counted_by(digest: str, unpinned: Unpinned) -> str:
 
 
 def weighed(
-    asked: Collection[GPUResource], cards_on: CardsOn, where: CandidateClasses, tariff: Tariff
+    asked: Collection[GPUResource], cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff
 ) -> Charge:
     """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
     # Most classes weigh most things alike.
     weigh = _Weigh(asked, lru_cache(maxsize=None)(cards_on), tariff.classes)
-    landings = [for_resource(resource, where, tariff.classes, tariff.resource_mapping) for resource in asked]
+    narrowed = [
+        for_resource(resource, candidates, tariff.classes, tariff.resource_mapping) for resource in asked
+    ]
     parts: list[Vector] = []
-    for resource, narrowed in zip(asked, landings, strict=True):
-        on_classes = [weigh(resource, each, is_certain=narrowed.is_known) for each in narrowed.classes]
+    for resource, left in zip(asked, narrowed, strict=True):
+        on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
         in_total = max(on_classes, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
-        parts += [{GPUS: in_total}, _by_class(resource, narrowed, tariff.unpinned, weigh)]
+        parts += [{GPUS: in_total}, _by_class(resource, left, tariff.unpinned, weigh)]
     vector = total(parts)
     return Charge(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
-        because=" and ".join(dict.fromkeys(each.because for each in landings)),
-        denials=tuple(_refusals(landings, tariff)),
+        because=" and ".join(dict.fromkeys(each.because for each in narrowed)),
+        denials=tuple(_refusals(narrowed, tariff)),
     )
 
 
@@ -154,15 +156,17 @@ class _Weigh(msgspec.Struct, frozen=True):
         return self.cards_on(card).get(resource, NOTHING)
 
 
-def _by_class(resource: GPUResource, where: CandidateClasses, unpinned: Unpinned, weigh: _Weigh) -> Vector:
+def _by_class(
+    resource: GPUResource, candidates: CandidateClasses, unpinned: Unpinned, weigh: _Weigh
+) -> Vector:
     """Return what each class and family is charged."""
-    if not where.is_known and (where.is_bound or unpinned is not Unpinned.MOST_EXPENSIVE):
+    if not candidates.is_known and (candidates.is_bound or unpinned is not Unpinned.MOST_EXPENSIVE):
         return {}
-    members = Counter(gpu_class.family for gpu_class in where.classes)
+    members = Counter(gpu_class.family for gpu_class in candidates.classes)
     charged: Vector = {}
-    for gpu_class in where.classes:
+    for gpu_class in candidates.classes:
         names = {gpu_class.family}
-        if not where.is_known or members[gpu_class.family] == 1:
+        if not candidates.is_known or members[gpu_class.family] == 1:
             names.add(gpu_class.name)
         amount = weigh(resource, gpu_class, is_certain=True)
         for name in names:
@@ -170,17 +174,17 @@ def _by_class(resource: GPUResource, where: CandidateClasses, unpinned: Unpinned
     return charged
 
 
-def _refusals(landings: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[Finding]:
+def _refusals(narrowed: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[Finding]:
     if tariff.unpinned is not Unpinned.DENY:
         return
     for because in dict.fromkeys(
-        each.because for each in landings if not each.is_known and not each.is_bound
+        each.because for each in narrowed if not each.is_known and not each.is_bound
     ):
         yield Finding(
             rule=RULE_ID,
             path="spec",
-            message=f"the quota of this namespace counts GPUs by class, and it is not known of which this one is: {because}",
-            remedy="name the class, in the nodeSelector of a pod or by the deviceClassName of a claim",
+            message=f"must name a GPU class, because the quota of this namespace counts GPUs by class: {because}",
+            remedy="set the nodeSelector of the pod or the deviceClassName of the claim",
         )
 
 
@@ -198,15 +202,15 @@ def _cards_of(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> Mappin
 
 
 def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
-    """Yield a denial for every amount of a GPU resource that is no number or negative, and for bad fraction annotations."""
+    """Yield a denial for every amount of a GPU resource that cannot be read or is negative, and for bad fraction annotations."""
     for place in pod.places:
         resources = place.container.resources or Resources()
         for kind, asked in (("limits", resources.limits), ("requests", resources.requests)):
             path = f"{place.path}.resources.{kind}"
             yield from _unreadable_amounts(path, asked, resource_mapping, place.container.name)
     yield from _unreadable_amounts("spec.overhead", pod.body.overhead, resource_mapping, None)
-    for bad in annotation_problems(pod, resource_mapping):
-        yield Finding(rule=RULE_ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
+    for bad in fraction_problems(pod, resource_mapping):
+        yield bad.finding(RULE_ID)
 
 
 def _unreadable_amounts(
@@ -225,6 +229,6 @@ def _unreadable_amounts(
                 path=f"{path}[{name}]",
                 container=container,
                 value=str(raw),
-                message="a quota cannot count this",
-                remedy="write a plain whole number such as 1",
+                message="must be a quantity that a quota can count",
+                remedy="set a whole number such as 1",
             )

@@ -1,4 +1,4 @@
-"""What a ResourceClaim (DRA) costs: its devices, charged to the claim itself, so that one shared by several pods counts once.
+"""Charge of a ResourceClaim (DRA), its devices, charged to the claim itself, so that one shared by several pods counts once.
 
 Counted as the API server's own quota does (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
 1.36.3), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may ask for the same
@@ -107,9 +107,8 @@ def template_findings(
             rule=RULE_ID,
             severity=Severity.WARNING,
             path="spec.spec.devices.requests",
-            message="no claim could ever be made from this template: "
-            + ", ".join(_told(excess) for excess in excesses),
-            remedy="ask for fewer devices",
+            message=f"exceeds the quota, so no claim can be made from this template, {_amounts(excesses)}",
+            remedy="request fewer devices",
         )
 
 
@@ -159,7 +158,7 @@ def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
 def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
     name = request.device_class_name
     if not name:
-        denial = _denial(path, "this kind of request is not known, so a quota cannot count it")
+        denial = _denial(path, "must be a kind of request that a quota can count")
         return Charge({}, denials=(denial,))
     if tariff.resource_mapping.device_class(name) is None or request.admin_access:
         return Charge({})
@@ -169,12 +168,12 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
     elif request.allocation_mode not in {"", "ExactCount"}:
         denial = _denial(
             f"{path}.allocationMode",
-            "this mode is not known, so a quota cannot count the devices",
+            "must be ExactCount or All",
             request.allocation_mode,
         )
         return Charge({}, denials=(denial,))
     elif count < 1:
-        return Charge({}, denials=(_denial(f"{path}.count", "a quota cannot count this", str(count)),))
+        return Charge({}, denials=(_denial(f"{path}.count", "must be at least 1", str(count)),))
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
     asked = {resource: Fraction(count)}
     charge = weighed(
@@ -206,11 +205,12 @@ def _denial(path: str, message: str, value: str | None = None) -> Finding:
         path=path,
         value=value,
         message=message,
-        remedy="use allocationMode ExactCount with a count, or All",
+        remedy="set allocationMode ExactCount with a count, or All",
     )
 
 
-def _told(excess: Excess) -> str:
-    return (
-        f"{excess.key} {vector.shown(excess.amount)}, of which the quota allows {vector.shown(excess.hard)}"
-    )
+def _amounts(excesses: tuple[Excess, ...]) -> str:
+    """Return them in the words of ResourceQuota: `requested: gpus=3, limited: gpus=2`."""
+    requested = ", ".join(f"{each.key}={vector.format_amount(each.amount)}" for each in excesses)
+    limited = ", ".join(f"{each.key}={vector.format_amount(each.hard)}" for each in excesses)
+    return f"requested: {requested}, limited: {limited}"

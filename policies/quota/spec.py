@@ -1,14 +1,25 @@
-"""The GPUQuota document: what a namespace may hold, and what a pod is charged that pins no class."""
+"""Spec of a GPUQuota, and the keys of a ResourceQuota that limit no GPU.
 
-from collections.abc import Iterator, Mapping
+Of extended resources the API server counts only `requests.<resource>` (`pkg/quota/v1/evaluator/core/pods.go`, v1.36): any
+other key passes validation and limits nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from policies.finding import Finding, Severity
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import Vector, VectorError, flattened
 from policies.quota.charge import Unpinned
 
 NAME = "default"
 """A namespace has one quota, and this is its name."""
+
+RESOURCE_QUOTA = "resource-quota"
+"""The rule id of findings about a ResourceQuota. No policy configures them: ResourceQuotas belong to administrators."""
+
+REQUESTS, LIMITS = "requests.", "limits."
 
 
 class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +42,7 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return flattened(self.hard.gpus, self.hard.classes, self.hard.resources)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, sentence) for every amount that is none."""
+        """Yield (path below the spec, sentence) for every invalid amount."""
         hard = self.hard
         for gpus, classes, resources in (
             (hard.gpus, {}, {}),
@@ -42,3 +53,21 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 flattened(gpus, classes, resources)
             except VectorError as error:
                 yield f"hard.{error.path}", str(error)
+
+
+def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMapping) -> Iterator[Finding]:
+    """Yield a warning for every key of `spec.hard` that names a GPU resource and has no effect, in the order of the keys."""
+    keys = frozenset(hard)
+    for key in sorted(keys):
+        resource = key.removeprefix(LIMITS)
+        if key.startswith(REQUESTS) or "/" not in resource or resource_mapping.resource(resource) is None:
+            continue
+        meant = REQUESTS + resource
+        remedy = f"remove it, {meant} is set as well" if meant in keys else f"set {meant}"
+        yield Finding(
+            rule=RESOURCE_QUOTA,
+            severity=Severity.WARNING,
+            path=f"spec.hard[{key}]",
+            message="has no effect: of a GPU resource the API server counts only what is requested",
+            remedy=remedy,
+        )

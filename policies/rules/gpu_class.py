@@ -4,8 +4,8 @@ Reads:   annotation gpu-class (a class or a family), else the model annotations 
          else `default` of the policy; what the pod's own nodeSelector and node affinity pin it to.
 Adds:    nodeSelector `labelKey`, or required node affinity where nodes of the choice carry one of several values. Never to
          pods that are placed by someone else: with a scheduling gate, made by a DaemonSet, with a nodeName.
-Denies:  an unknown class, a class that does not have what the pod asks for, a model that fits nowhere, annotations that make
-         no sense, a pod that pins itself to something else than its annotation says; and, where `allowed` is restricted, every
+Denies:  an unknown class, a class that does not have what the pod asks for, a model that fits nowhere, invalid
+         annotations, a pod that pins itself to something else than its annotation says; and, where `allowed` is restricted, every
          pod that could end up on another class.
 Warns:   of constraints that no class meets, of a class too small for the model, of an annotation that pins nothing; and, where
          the nodes are known, of a class that no node and no known node pool has.
@@ -41,11 +41,11 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
-SHOWN = 3
-"""Names told in one message."""
+NAMES_LISTED = 3
+"""Names in one message."""
 
 
-class Options(RuleOptions, frozen=True):
+class GPUClassOptions(RuleOptions, frozen=True):
     label_key: str = "accelerator"
     default: str | None = None
     allowed: tuple[str, ...] = (ANY,)
@@ -55,33 +55,33 @@ class Options(RuleOptions, frozen=True):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not is_qualified_name(self.label_key):
-            yield "labelKey", f'"{self.label_key}" is not a label key'
+            yield "labelKey", f'must be a label key, not "{self.label_key}"'
         if self.default is not None and not self.default:
-            yield "default", "is empty: write null for no default"
+            yield "default", "must not be empty: set null for no default"
         if not self.allowed:
-            yield "allowed", 'is empty, so no class could be used: write ["*"] to allow every class'
+            yield "allowed", 'must not be empty: set ["*"] to allow every class'
         for name, globs in (("allowed", self.allowed), ("knownPools", self.known_pools)):
             for index, glob in enumerate(globs):
                 if not glob:
-                    yield f"{name}[{index}]", "is empty"
+                    yield f"{name}[{index}]", "must not be empty"
 
     def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
         if self.label_key not in catalogue.label_keys:
-            yield "labelKey", f'"{self.label_key}" is not a node label of any class'
+            yield "labelKey", f'must be a node label of some class, not "{self.label_key}"'
         for name, globs in (("allowed", self.allowed), ("knownPools", self.known_pools)):
             for index, glob in enumerate(globs):
                 if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
-                    yield f"{name}[{index}]", f'"{glob}" covers no class{_suggestion(glob, catalogue)}'
+                    yield f"{name}[{index}]", f'"{glob}" matches no class{_suggestion(glob, catalogue)}'
         if not self.default:
             return
         named = catalogue.resolve(self.default)
         if not named:
             yield (
                 "default",
-                f'"{self.default}" is neither a class nor a family{_suggestion(self.default, catalogue)}',
+                f'must be a class or a family, not "{self.default}"{_suggestion(self.default, catalogue)}',
             )
         elif not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
-            yield "default", f'"{self.default}" is not covered by allowed ({", ".join(self.allowed)})'
+            yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{self.default}" does not'
 
 
 def _suggestion(word: str, catalogue: ClassCatalogue) -> str:
@@ -96,17 +96,18 @@ class Placer(msgspec.Struct, frozen=True):
     who: str
 
 
-DAEMONSET = Placer(
-    "pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet, set"
-)
+DAEMONSET = Placer("pods of a DaemonSet are placed by its controller", "set in the template of the DaemonSet")
 NODE_NAME = Placer("spec.nodeName says where the pod runs", "set")
-GATE = Placer("gated pods are placed by whoever lifts their gates", "whoever lifts its gates has to set")
+GATE = Placer(
+    "gated pods are placed by the controller that removes their gates",
+    "have the controller that removes its gates set",
+)
 
 
 class _Case:
     """A GPU pod under a policy: what it is pinned to, what is chosen for it, and with what this rule would pin it."""
 
-    def __init__(self, pod: Pod, options: Options, context: Context) -> None:
+    def __init__(self, pod: Pod, options: GPUClassOptions, context: Context) -> None:
         self.pod, self.options, self.context = pod, options, context
         resources = {request.resource for request in context.resource_mapping.requests(pod)}
         self.question = Question(
@@ -157,7 +158,7 @@ def is_wider(pinned: Pinning, choice: Choice) -> bool:
     return bool(classes & choice.names) and not classes <= choice.names
 
 
-def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     pod, key = patch.pod, options.label_key
     if not context.resource_mapping.pod_asks(pod):
         return
@@ -169,16 +170,17 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
     yield from ()
 
 
-def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
+def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     if not context.resource_mapping.pod_asks(pod):
         return
     if context.is_update and pod.body.node_name:
         return  # it is bound: what it asked for is history
     case = _Case(pod, options, context)
-    yield from _bad_annotations(case)
+    for bad in case.bad_annotations:
+        yield bad.finding(RULE_ID)
     if case.refusal is not None:
         yield case.refusal
-    yield from _hopeless(case)
+    yield from _unsatisfiable(case)
     yield from _contradiction(case)
     yield from _unpinned(case)
     yield from _too_small(case)
@@ -186,13 +188,8 @@ def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
     yield from _entitlement(case)
 
 
-def _bad_annotations(case: _Case) -> Iterator[Finding]:
-    for bad in case.bad_annotations:
-        yield Finding(rule=RULE_ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
-
-
-def _hopeless(case: _Case) -> Iterator[Finding]:
-    """Yield a warning for what leaves the pod pending for ever, as far as the catalogue tells."""
+def _unsatisfiable(case: _Case) -> Iterator[Finding]:
+    """Yield a warning for constraints that leave the pod pending, as far as the catalogue knows."""
     catalogue, key = case.context.classes, case.options.label_key
     value = (case.pod.body.node_selector or {}).get(key)
     nodes = case.context.nodes
@@ -209,7 +206,7 @@ def _hopeless(case: _Case) -> Iterator[Finding]:
             severity=Severity.WARNING,
             path=f"spec.nodeSelector[{key}]",
             value=value,
-            message="is no GPU class; where no node has this label the pod stays pending for ever",
+            message="should be a GPU class: the pod stays pending unless a node has this label",
             remedy=f'did you mean "{nearest}"?' if nearest else "",
         )
     if case.pinned is not None and not case.pinned.classes:
@@ -217,8 +214,8 @@ def _hopeless(case: _Case) -> Iterator[Finding]:
             rule=RULE_ID,
             severity=Severity.WARNING,
             path="spec",
-            message=f"no GPU class meets all of {'; '.join(case.pinned.because)}: the pod stays pending for ever",
-            remedy="remove what contradicts the rest",
+            message=f"no GPU class meets {'; '.join(case.pinned.because)}: the pod stays pending",
+            remedy="remove the constraint that contradicts the others",
         )
 
 
@@ -234,20 +231,20 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
         if values and not fits_in:
             yield _about_annotation(
                 choice.asked,
-                f"contradicts what the pod itself demands of node label {key}",
+                f"must not contradict the pod's own constraints on node label {key}",
                 "remove one of the two",
             )
     elif pinned.classes and named.isdisjoint(pinned.classes):
         yield _about_annotation(
             choice.asked,
-            f"the pod pins itself to {', '.join(pinned.classes)} ({'; '.join(pinned.because)})",
+            f"must be {', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})",
             "remove one of the two",
         )
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         yield _about_annotation(
             choice.asked,
-            f"the pod pins itself to {', '.join(pinned.classes)} ({'; '.join(pinned.because)}), which this cannot narrow",
-            "remove what pins the pod, so that the annotation can",
+            f"cannot narrow {', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})",
+            "remove the pod's own constraints, and the annotation pins it",
             Severity.WARNING,
         )
 
@@ -263,15 +260,15 @@ def _unpinned(case: _Case) -> Iterator[Finding]:
             rule=RULE_ID,
             severity=Severity.DENIAL if case.is_asked_for else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_asked_for else "",
-            message=f"{choice.asked} ({choice.because}) has no node label {key} in the catalogue, so nothing can pin a pod to it",
-            remedy=f"tell the platform team: add the label to the GPUClass, or change labelKey of {RULE_ID} in the policy",
+            message=f"{choice.asked} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
+            remedy=f"ask the platform team to add the label to the GPUClass, or to change labelKey of {RULE_ID} in the policy",
         )
         return
     placer = case.placed_by
     if case.is_asked_for and placer is not None and not case.pod.is_gated and not case.question.is_restricted:
         yield _about_annotation(
             choice.asked,
-            f"pins nothing: {placer.why}",
+            f"has no effect: {placer.why}",
             f"{placer.who} nodeSelector {key}: {values[0]}",
             Severity.WARNING,
         )
@@ -294,12 +291,12 @@ def _too_small(case: _Case) -> Iterator[Finding]:
             severity=Severity.WARNING,
             path=annotation_path(MODEL_PARAMS),
             value=case.pod.annotations[MODEL_PARAMS],
-            message=f"{need.words}, more than {largest.name} has",
+            message=f"does not fit on {largest.name}: {need.words}",
             remedy=advice(need, classes),
         )
 
 
-def nowhere(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
+def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Yield what `check` says of nodes alone: that the pod is pinned to a class of which there are none."""
     yield from _no_node(_Case(pod, options, context))
 
@@ -323,7 +320,7 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     yield Finding(
         rule=RULE_ID,
         severity=Severity.WARNING,
-        message=f"class {asked}: no node matches {demanded}, so the pod would wait",
+        message=f"class {asked}: no node matches {demanded}, so the pod stays pending",
         remedy=_instead(case, nodes, names),
     )
 
@@ -342,12 +339,12 @@ def _instead(case: _Case, nodes: NodeFacts, names: frozenset[str]) -> str:
     usable = [
         c.name for c in catalogue if c.name in there and case.question.offers(c) and case.question.allows(c)
     ]
-    return f"there is {_few(usable)}" if usable else "ask the platform team for such nodes"
+    return f"nodes exist for {_few(usable)}" if usable else "ask the platform team for such nodes"
 
 
 def _few(words: Sequence[str]) -> str:
-    shown = " or ".join(words[:SHOWN])
-    return f"{shown} or {len(words) - SHOWN} more" if len(words) > SHOWN else shown
+    listed = " or ".join(words[:NAMES_LISTED])
+    return f"{listed} or {len(words) - NAMES_LISTED} more" if len(words) > NAMES_LISTED else listed
 
 
 def _entitlement(case: _Case) -> Iterator[Finding]:
@@ -362,7 +359,8 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
             yield Finding(
                 rule=RULE_ID,
                 path="spec",
-                message=f"{'; '.join(pinned.because)} means {', '.join(outside)}, which may not be used in namespace {namespace}",
+                message=f"must not pin the pod to {', '.join(outside)} ({'; '.join(pinned.because)}): "
+                f"not allowed in namespace {namespace}",
                 remedy=question.allowed_words,
             )
         return
@@ -380,7 +378,7 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     yield Finding(
         rule=RULE_ID,
         path="spec",
-        message=f"nothing pins the pod to a GPU class, and namespace {namespace} may not use every class",
+        message=f"must pin the pod to a GPU class: namespace {namespace} may not use every class",
         remedy=f"{how}; {question.allowed_words}",
     )
 
@@ -394,7 +392,7 @@ def _about_annotation(asked: str, message: str, remedy: str, severity: Severity 
 RULE = Rule(
     id=RULE_ID,
     summary="GPU pods run on the class they ask for, need, or get by default, and on none they may not use",
-    options=Options,
+    options=GPUClassOptions,
     mutate=mutate,
     check=check,
     on_update=True,

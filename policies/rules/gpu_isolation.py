@@ -32,12 +32,26 @@ GPU_DEVICES = frozenset({"dri", "kfd"})
 GPU_DEVICE_PREFIXES = ("nvidia", "accel", "neuron")
 """Below /dev: nvidia0, nvidiactl, nvidia-uvm, nvidia-caps; AMD's kfd; dri of all; accel of Gaudi and TPU; neuron0."""
 
+# The texts of findings that `gpu-admission export` says in the API server, too.
+REQUEST_GPUS = 'request GPUs in resources.limits ("nvidia.com/gpu": 1)'
+EXPOSED = (
+    f'{VARIABLE} must be "{VOID}" or unset in a container that requests no GPU: its GPUs belong to other pods'
+)
+PRIVILEGED = (
+    "should be false: a privileged container sees every device of the node, also the GPUs of other pods"
+)
+REMOVE_PRIVILEGED = "remove it; CUDA and ROCm need no privileges"
+TOLERATED = (
+    "should not let the pod onto GPU nodes: it requests no GPU, and takes CPU and memory from pods that do"
+)
+REMOVE_TOLERATION = "remove the toleration or request a GPU"
 
-class Options(RuleOptions, frozen=True):
+
+class GPUIsolationOptions(RuleOptions, frozen=True):
     mode: Mode = Mode.AUDIT
 
 
-def mutate(patch: PodPatch, _options: Options, context: Context) -> Iterator[Finding]:
+def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
     if context.resource_mapping.pod_fraction(patch.pod) is None:
         for place in patch.pod.places:
             container = place.container
@@ -50,7 +64,7 @@ def sets_variable(container: Container) -> bool:
     return any(variable.name == VARIABLE for variable in container.env or ())
 
 
-def check(pod: Pod, _options: Options, context: Context) -> Iterator[Finding]:
+def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
     yield from exposed_containers(pod, context)
     yield from mounted_devices(pod)
     asks = context.resource_mapping.pod_asks(pod)
@@ -63,9 +77,8 @@ def check(pod: Pod, _options: Options, context: Context) -> Iterator[Finding]:
             rule=ID,
             severity=Severity.WARNING,
             path=f"spec.tolerations[{tolerated}]",
-            message="this lets the pod onto GPU nodes, and it asks for no GPU: it takes processors and memory away "
-            "from pods that do",
-            remedy="remove the toleration, or ask for a GPU",
+            message=TOLERATED,
+            remedy=REMOVE_TOLERATION,
         )
 
 
@@ -84,8 +97,8 @@ def exposed_containers(pod: Pod, context: Context) -> Iterator[Finding]:
                     path=f"{place.path}.env[{index}]",
                     container=place.container.name,
                     value=variable.value,
-                    message=f"{VARIABLE} shows GPUs to a container that asks for none: they belong to other pods",
-                    remedy='ask for GPUs in resources.limits ("nvidia.com/gpu": 1), or remove the variable',
+                    message=EXPOSED,
+                    remedy=f"{REQUEST_GPUS} or remove the variable",
                 )
 
 
@@ -104,8 +117,8 @@ def mounted_devices(pod: Pod) -> Iterator[Finding]:
                 rule=ID,
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=volume.host_path.path,
-                message=f"container {names} mounts the node's own GPU devices, which nothing counts or reserves",
-                remedy='ask for GPUs in resources.limits ("nvidia.com/gpu": 1); their devices then come by themselves',
+                message=f"must not hold GPU devices of the node (mounted by container {names}): nothing counts or reserves them",
+                remedy=f"{REQUEST_GPUS}, which mounts their devices",
             )
 
 
@@ -127,8 +140,8 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
                 path=f"{place.path}.securityContext.privileged",
                 container=place.container.name,
                 value="true",
-                message="a privileged container sees every device of the node, so also the GPUs of other pods",
-                remedy="remove privileged; CUDA and ROCm need no privileges",
+                message=PRIVILEGED,
+                remedy=REMOVE_PRIVILEGED,
             )
 
 
@@ -145,7 +158,7 @@ def gpu_taints(context: Context) -> list[Toleration]:
     """Return the taints of GPU nodes, as the tolerations by which GPU pods are let onto them."""
     options = context.options_of(gpu_toleration.RULE.id)
     taints = [gpu_toleration.NVIDIA_GPU]
-    if isinstance(options, gpu_toleration.Options):
+    if isinstance(options, gpu_toleration.GPUTolerationOptions):
         taints += options.tolerations
     for gpu_class in context.classes:
         taints += gpu_class.tolerations
@@ -155,7 +168,7 @@ def gpu_taints(context: Context) -> list[Toleration]:
 RULE = Rule(
     id=ID,
     summary="containers that ask for no GPU see none",
-    options=Options,
+    options=GPUIsolationOptions,
     mutate=mutate,
     check=check,
 )

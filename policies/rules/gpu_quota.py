@@ -16,7 +16,7 @@ from fractions import Fraction
 from math import ceil
 
 from policies.finding import Finding, Severity
-from policies.quota.amounts import CLASSES, shown
+from policies.quota.amounts import CLASSES, format_amount
 from policies.quota.charge import RULE_ID, Charge
 from policies.quota.charge_request import ChargeRequest, LedgerError
 from policies.quota.claims import ResourceClaimTemplate, template_findings
@@ -37,14 +37,14 @@ class OnLedgerError(Enum):
     ALLOW = "allow"
 
 
-class GpuQuotaOptions(RuleOptions, frozen=True, kw_only=True):
+class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     """`required` denies GPUs where there is no quota. With `onLedgerError: allow` a quota is no promise; a warning says so."""
 
     required: bool = False
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
 
 
-def reserve(request: ChargeRequest, options: GpuQuotaOptions, context: Context) -> Iterator[Finding]:
+def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
     """Reserve what is requested in the ledger of the namespace; yield what denies it."""
     if context.quota is None:
         return
@@ -83,7 +83,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
 RULE = Rule(
     id=RULE_ID,
     summary="a namespace holds no more GPUs than its GPUQuota grants",
-    options=GpuQuotaOptions,
+    options=GPUQuotaOptions,
     reserve=reserve,
     check_claim_template=check_claim_template,
     on_update=True,
@@ -159,7 +159,7 @@ def _exceeded(
 
 
 def _amounts(pairs: Iterable[tuple[str, Fraction]]) -> str:
-    return ",".join(f"{key}={shown(amount)}" for key, amount in pairs)
+    return ",".join(f"{key}={format_amount(amount)}" for key, amount in pairs)
 
 
 def _until(ledger: QuotaLedger, now: datetime) -> str:

@@ -1,13 +1,13 @@
-"""Refuse what no GPU node could give, in words that need no knowledge of extended resources.
+"""Reject GPU amounts that no node could give, in words that need no knowledge of extended resources.
 
 Reads:   limits and requests of GPU resources of every app and init container, fraction annotations, the class to which the
          pod is pinned, the variables by which containers choose among GPUs.
-Denies:  what is no number, negative, or not whole; a request that differs from its limit or has none; more than the policy
+Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node could have; slices that no class has; another vendor's resource than the class's.
 Warns:   of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
-Runs before mutation, too: built-in validation comes right after it and refuses the same pods with worse sentences. What is
+Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
 written decides, not the phase, so templates, whose quantities nobody has rounded or defaulted yet, come out the same.
 """
 
@@ -55,9 +55,20 @@ _PARTS = {
     Fraction(3, 4): "three quarters of one",
 }
 
+# Message and remedy of the findings that `gpu-admission export` says in the API server, too.
+NOT_A_QUANTITY = "must be a quantity that Kubernetes can count", "set a whole number such as 1"
+NEGATIVE = "must not be negative", "set 1 or more, or omit it"
+TOO_LARGE = (
+    f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits",
+    "set a whole number such as 1",
+)
+OVER_100_PERCENT = "must be at most 100 percent of a GPU", "set a percentage from 1 to 100"
+NO_LIMIT = "must have an equal limit: GPUs cannot be overcommitted"
+SAME_VALUE = "set both to the same value or omit the request"
 
-class Options(RuleOptions, frozen=True):
-    """`None` is no limit. `maxPerContainer` and `maxPerPod` hold for each resource that counts things (GPUs, slices)."""
+
+class GPURequestsOptions(RuleOptions, frozen=True):
+    """`None` means unlimited. `maxPerContainer` and `maxPerPod` hold for each resource that counts things (GPUs, slices)."""
 
     max_per_container: int | None = None
     max_per_pod: int | None = None
@@ -67,9 +78,9 @@ class Options(RuleOptions, frozen=True):
     def problems(self) -> Iterator[tuple[str, str]]:
         for name, value in (("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)):
             if value is not None and value < 0:
-                yield name, f"is {value}; it must be 0 or more, or null for no limit"
+                yield name, f"must be 0 or more, or null for no limit, not {value}"
         if self.gpus_per_node < 1:
-            yield "gpusPerNode", f"is {self.gpus_per_node}; it must be 1 or more"
+            yield "gpusPerNode", f"must be 1 or more, not {self.gpus_per_node}"
 
 
 class Amount(msgspec.Struct, frozen=True, dict=True):
@@ -82,7 +93,7 @@ class Amount(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def quantity(self) -> Quantity | None:
-        """The number that is meant; None if Kubernetes could not tell either."""
+        """The parsed amount; None if Kubernetes could not parse it either."""
         try:
             return parse_quantity(self.raw)
         except QuantityError:
@@ -107,7 +118,7 @@ class Amount(msgspec.Struct, frozen=True, dict=True):
         )
 
 
-def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
+def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
     availability = Availability(pod, context.classes)
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):
@@ -122,7 +133,7 @@ def check(pod: Pod, options: Options, context: Context) -> Iterator[Finding]:
     yield from annotation_findings(pod, context)
 
 
-def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
     for missing in list(requests_without_limit(patch.pod, context)) if options.complete_limits else ():
         patch.set_resource(missing.place, "limits", missing.resource.name, missing.raw)
     yield from ()
@@ -166,36 +177,31 @@ def shape_findings(
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
     quantity, resource = amount.quantity, amount.resource
     if quantity is None:
-        yield amount.finding(
-            "this is no number that Kubernetes can count with", "write a plain whole number such as 1"
-        )
+        yield amount.finding(*NOT_A_QUANTITY)
     elif quantity.nano < 0:
-        yield amount.finding("nobody can ask for less than nothing", "write 1 or more, or leave it out")
+        yield amount.finding(*NEGATIVE)
     elif quantity.milli_value > LARGEST:
         # Validation looks at the thousandths (`MilliValue()`), which overflow: it refuses most of these, and accepts some.
-        yield amount.finding(
-            "this is more than Kubernetes can count, which it does in thousandths",
-            "write a plain whole number such as 1",
-        )
+        yield amount.finding(*TOO_LARGE)
     elif not quantity.is_whole:
         yield not_whole(amount, quantity, availability, context)
     elif resource.measure in _PERCENTAGES and quantity > Quantity.of(100):
-        yield amount.finding("this is more than 100 percent of a GPU", "write a percentage from 1 to 100")
+        yield amount.finding(*OVER_100_PERCENT)
 
 
 def not_whole(amount: Amount, quantity: Quantity, availability: Availability, context: Context) -> Finding:
     resource, least = amount.resource, quantity.value
     if resource.measure is not Measure.DEVICES:
         noun = _NOUNS[resource.measure]
-        return amount.finding(f"{noun} come whole, and this asks for {number(quantity)}", f"ask for {least}")
+        return amount.finding(f"must be a whole number of {noun}, not {number(quantity)}", f"set {least}")
     part = Fraction(quantity.nano, NANO)
     asked = _PARTS.get(part) or f"{number(quantity)} {'of one' if part < 1 else 'of them'}"
-    remedies = [f"ask for {least}" if part < 1 else f"ask for {least - 1} or {least}"]
+    remedies = [f"set {least}" if part < 1 else f"set {least - 1} or {least}"]
     if part < 1:
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
-        remedies += [f"for {way}" for way in smaller]
+        remedies += [f"request {way}" for way in smaller]
     return amount.finding(
-        f"{noun_of(resource)} come whole, and this asks for {asked}", ", or ".join(remedies)
+        f"must be a whole number of {noun_of(resource)}, not {asked}", ", or ".join(remedies)
     )
 
 
@@ -203,7 +209,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
 
 
 def pair_findings(
-    limit: Amount | None, request: Amount | None, options: Options, context: Context
+    limit: Amount | None, request: Amount | None, options: GPURequestsOptions, context: Context
 ) -> Iterator[Finding]:
     """Yield what the API server's validation of extended resources would refuse (`validateResourceRequirements`)."""
     if request is None or not is_extended(request.resource.name):
@@ -211,18 +217,17 @@ def pair_findings(
     if limit is not None:
         if not request.same_as(limit):
             yield request.finding(
-                f"the limit is {limit.raw or 0}, and a GPU cannot be promised to one container and lent to another: "
-                "request and limit must be equal",
-                "set both to the same number, or leave the request out",
+                f"must equal limits[{limit.resource.name}] ({limit.raw or 0}): GPUs cannot be overcommitted",
+                SAME_VALUE,
             )
         return
     remedy = f"add {request.resource.name}: {request.raw or 0} to resources.limits"
     if not options.complete_limits:
-        yield request.finding("GPUs are given out by their limit, and this request has none", remedy)
+        yield request.finding(NO_LIMIT, remedy)
     elif context.phase is Phase.TEMPLATE:
         yield request.finding(
-            "this request has no limit, which is completed in pods, but not in the templates that pods are made from: "
-            "of a built-in kind (Deployment, Job) the API server refuses this one",
+            "must have an equal limit in a template: completeLimits adds it to pods only, and the API server refuses this "
+            "template of a built-in kind (Deployment, Job)",
             remedy,
             Severity.WARNING,
         )
@@ -236,32 +241,34 @@ def is_extended(name: str) -> bool:
 # ---- how many
 
 
-def size_findings(amount: Amount | None, options: Options, availability: Availability) -> Iterator[Finding]:
+def size_findings(
+    amount: Amount | None, options: GPURequestsOptions, availability: Availability
+) -> Iterator[Finding]:
     """Yield what is wrong with a sound number: too many for one container, or of what the class does not have."""
     if amount is None or amount.quantity is None or amount.quantity.value == 0:
         return
     resource, count = amount.resource, amount.quantity.milli_value // 1000
     most = options.max_per_container
     if resource.measure.is_count and most is not None and count > most:
-        yield amount.finding(f"the policy allows at most {most} per container", f"ask for {most} or fewer")
+        yield amount.finding(f"must be at most {most} per container by policy", f"set {most} or fewer")
     complaint = availability.other_vendor(resource) or availability.unknown_slice(resource)
     if complaint is not None:
         yield amount.finding(complaint.message, complaint.remedy)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
         yield amount.finding(
-            "time-sliced shares are turns on a GPU, so several give no more of it than one, and NVIDIA's device plugin "
-            "can be told to refuse them on the node (failRequestsGreaterThanOne)",
-            "ask for 1",
+            "should be 1: time-sliced shares are turns on a GPU, several give no more of it, and NVIDIA's device plugin may "
+            "refuse them (failRequestsGreaterThanOne)",
+            "set 1",
             Severity.WARNING,
         )
 
 
 def total_findings(
-    pod: Pod, options: Options, availability: Availability, context: Context
+    pod: Pod, options: GPURequestsOptions, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
     if options.max_per_pod is None and not has_slices(pod, context):
-        return  # there is no such thing as too much
+        return  # nothing limits the total
     try:
         totals = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
@@ -283,8 +290,8 @@ def total_findings(
                 single,
                 resource,
                 total,
-                f"the policy allows at most {most} per pod",
-                f"ask for {most} or fewer",
+                f"must be at most {most} per pod by policy",
+                f"request {most} or fewer",
             )
         complaint = availability.too_many_slices(resource, total.value, options.gpus_per_node)
         if complaint is not None:
@@ -307,7 +314,7 @@ def total_finding(
     return Finding(
         rule=ID,
         path="spec",
-        message=f"the pod needs {total} {resource.name} at one time, and {message}",
+        message=f"the pod needs {total} {resource.name} at one time: {message}",
         remedy=remedy,
     )
 
@@ -327,8 +334,8 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
                 path=f"{place.path}.env[{index}]",
                 container=place.container.name,
                 value=None if variable.value is None else shortened(variable.value),
-                message=f"{variable.name} is set by hand, but which GPUs a container gets is decided on the node: "
-                "this can hide them, or name others",
+                message=f"{variable.name} should not be set by hand: the node decides which GPUs a container gets, and "
+                "this can hide them or name others",
                 remedy=f"remove {variable.name}",
             )
 
@@ -337,13 +344,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield what is wrong with fraction annotations, by themselves and beside whole GPUs."""
     bad = list(fraction_problems(pod, context.resource_mapping))
     for problem in bad:
-        yield Finding(
-            rule=ID,
-            path=problem.path,
-            value=shortened(problem.value),
-            message=problem.message,
-            remedy=problem.remedy,
-        )
+        yield problem.finding(ID)
     fraction = context.resource_mapping.pod_fraction(pod)
     whole = [
         asked for asked in context.resource_mapping.requests(pod) if asked.resource.measure is Measure.DEVICES
@@ -356,8 +357,8 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
             severity=Severity.WARNING,
             path=annotation_path(key.key),
             value=shortened(text),
-            message=f"this asks for a part of one GPU, and container {names} for whole ones: schedulers that know the "
-            "annotation refuse such pods, the others ignore it",
+            message=f"should not stand beside whole GPUs (container {names}): schedulers that know the annotation refuse "
+            "such pods, the others ignore it",
             remedy="keep one of the two",
         )
 
@@ -383,7 +384,7 @@ def shortened(text: str) -> str:
 RULE = Rule(
     id=ID,
     summary="GPU requests are whole, equal their limits, and can be met",
-    options=Options,
+    options=GPURequestsOptions,
     mutate=mutate,
     check=check,
     check_before_mutation=True,

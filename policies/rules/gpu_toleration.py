@@ -17,7 +17,7 @@ NVIDIA_GPU = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSched
 """The taint that GPU node pools carry by convention (GKE sets it; NVIDIA's and most clouds' guides use it)."""
 
 
-class Options(RuleOptions, frozen=True):
+class GPUTolerationOptions(RuleOptions, frozen=True):
     tolerations: tuple[Toleration, ...] = (NVIDIA_GPU,)
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -25,7 +25,7 @@ class Options(RuleOptions, frozen=True):
             yield from toleration_problems(toleration, f"tolerations[{index}]", key_is_required=True)
 
 
-def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
     if not context.resource_mapping.pod_asks(pod):
         return
@@ -43,6 +43,6 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
 RULE = Rule(
     id="gpu-toleration",
     summary="GPU pods tolerate the taints of GPU nodes",
-    options=Options,
+    options=GPUTolerationOptions,
     mutate=mutate,
 )

@@ -19,9 +19,10 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
-from policies.models.warming.options import FetchResources, Sources, is_name, mount_path_problem, too_little
+from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
 from policies.models.warming.server_credentials import server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
+from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
 from policies.rule import Context, Rule, RuleOptions
@@ -30,7 +31,7 @@ ID = "model-warming"
 LARGEST_USER = 2**31 - 1
 
 
-class Options(RuleOptions, frozen=True):
+class ModelWarmingOptions(RuleOptions, frozen=True):
     mount_path: str = "/model-cache"
     sources: Sources = Sources()
     cache_size_limit: str = "200Gi"
@@ -66,7 +67,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     claim: str | None
 
 
-def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
     if MODEL_URI not in pod.annotations:
         return
@@ -95,7 +96,7 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
         yield from claim_warning(pod, request)
 
 
-def read_request(pod: Pod, options: Options) -> Request | tuple[BadAnnotation, ...]:
+def read_request(pod: Pod, options: ModelWarmingOptions) -> Request | tuple[BadAnnotation, ...]:
     """Return what is asked for, or everything that is wrong with how it is asked for."""
     annotations = pod.annotations
     bad: list[BadAnnotation] = []
@@ -107,7 +108,7 @@ def read_request(pod: Pod, options: Options) -> Request | tuple[BadAnnotation, .
     if problem:
         bad.append(BadAnnotation(MODEL_PATH, path, problem, "write an absolute path such as /models/llama"))
     claim = annotations.get(MODEL_CACHE_CLAIM)
-    if claim is not None and not is_name(claim):
+    if claim is not None and not is_dns_subdomain(claim):
         message = "is not the name of a PersistentVolumeClaim"
         bad.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, "name a claim of the pod's namespace"))
     if bad or isinstance(uri, BadURI):
@@ -121,7 +122,7 @@ def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
     return [place for place in apps if context.resource_mapping.container_asks(place.container)] or apps[:1]
 
 
-def fetch_resources(pod: Pod, options: Options) -> Resources | None:
+def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     """Return limits equal to requests where the pod's QoS class depends on them, nothing where it must not have any.
 
     A Guaranteed pod needs them of every container, init containers too; a BestEffort pod would become Burstable; and where
@@ -142,7 +143,7 @@ def has_compute(container: Container) -> bool:
     )
 
 
-def run_as_user(pod: Pod, options: Options) -> int | None:
+def run_as_user(pod: Pod, options: ModelWarmingOptions) -> int | None:
     """Return the user of the init container: the pod's own (inherited, so None) unless that is root."""
     context = pod.body.security_context
     return None if context and context.run_as_user else options.run_as_user
@@ -206,6 +207,6 @@ def claim_warning(pod: Pod, request: Request) -> Iterator[Finding]:
 RULE = Rule(
     id=ID,
     summary="models are fetched, once, before their servers start",
-    options=Options,
+    options=ModelWarmingOptions,
     mutate=mutate,
 )

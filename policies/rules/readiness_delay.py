@@ -1,4 +1,4 @@
-"""Give a model server the time that its model takes to load, before traffic reaches it and before a probe kills it.
+"""Delay traffic and probes until a model server has loaded its model.
 
 Reads:   how long the model loads: annotation model-load-seconds, else its weights (annotation model-params) at
          `loadMiBPerSecond`, else `modelLoadSeconds` of the policy, else nothing happens; plus `buffer`.
@@ -6,7 +6,7 @@ Adds:    to containers that ask for a GPU, have a readinessProbe and no startupP
          initialDelay  readinessProbe.initialDelaySeconds of at least that (never less than it was), and, where the
                        livenessProbe could kill the server sooner, a startupProbe from the livenessProbe's handler;
          startupProbe  a startupProbe from the readinessProbe's handler, so that a fast load is ready at once.
-Denies:  a load time that is no number of seconds.
+Denies:  a load time that is not a number of seconds.
 Warns:   of a sidecar's livenessProbe that could kill it: a startupProbe there would hold back the containers after it.
 
 A container that has a startupProbe is never touched, so neither are those that this rule has been at before.
@@ -43,7 +43,7 @@ class Strategy(Enum):
     STARTUP_PROBE = "startupProbe"
 
 
-class Options(RuleOptions, frozen=True):
+class ReadinessDelayOptions(RuleOptions, frozen=True):
     strategy: Strategy = Strategy.INITIAL_DELAY
     model_load_seconds: int | None = None
     load_mib_per_second: int = msgspec.field(name="loadMiBPerSecond", default=256)
@@ -53,20 +53,23 @@ class Options(RuleOptions, frozen=True):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.model_load_seconds is not None and not 1 <= self.model_load_seconds <= DAY:
-            yield "modelLoadSeconds", f"{self.model_load_seconds} is not from 1 to {DAY} (a day)"
+            yield "modelLoadSeconds", f"must be from 1 to {DAY} (a day), not {self.model_load_seconds}"
         if not 1 <= self.load_mib_per_second <= MIB:
-            yield "loadMiBPerSecond", f"{self.load_mib_per_second} is not from 1 to {MIB} (1 TiB per second)"
+            yield (
+                "loadMiBPerSecond",
+                f"must be from 1 to {MIB} (1 TiB per second), not {self.load_mib_per_second}",
+            )
         if not 0 <= self.buffer <= 10:  # noqa: PLR2004 - the sentence names it; also refuses NaN
-            yield "buffer", f"{self.buffer} is not from 0 to 10 (0.2 adds 20 % to the load time)"
+            yield "buffer", f"must be from 0 to 10 (0.2 adds 20 % to the load time), not {self.buffer}"
 
 
-def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+def mutate(patch: PodPatch, options: ReadinessDelayOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
     if not context.resource_mapping.pod_asks(pod):
         return
     load = expected_load_seconds(pod, options)
     if isinstance(load, BadAnnotation):
-        yield Finding(rule=ID, path=load.path, value=load.value, message=load.message, remedy=load.remedy)
+        yield load.finding(ID)
         return
     if load is None:
         return
@@ -75,7 +78,7 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
         yield from give_time(patch, place, delay, options.strategy)
 
 
-def expected_load_seconds(pod: Pod, options: Options) -> int | BadAnnotation | None:
+def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | BadAnnotation | None:
     """Return how long the model is expected to load in whole seconds, None where nothing says so."""
     declared = load_seconds(pod)
     if declared is not None:
@@ -120,8 +123,8 @@ def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Stra
             severity=Severity.WARNING,
             path=f"{place.path}.livenessProbe",
             container=container.name,
-            message=f"can kill this sidecar {first_kill(liveness)} s after its start, its model is expected to load for"
-            f" up to {delay} s",
+            message=f"should not kill this sidecar before {delay} s, the time its model may take to load: it can after "
+            f"{first_kill(liveness)} s",
             remedy=f"set initialDelaySeconds: {delay}",
         )
     else:
@@ -153,6 +156,6 @@ def startup_probe(source: Probe, delay: int) -> Probe:
 RULE = Rule(
     id=ID,
     summary="traffic and probes wait until the model is loaded",
-    options=Options,
+    options=ReadinessDelayOptions,
     mutate=mutate,
 )

@@ -28,7 +28,7 @@ RUNTIME_DEFAULT = 64 * MIB
 _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
 
 
-class Options(RuleOptions, frozen=True):
+class SharedMemoryOptions(RuleOptions, frozen=True):
     mode: Mode = Mode.DISABLED
     size_limit: str = "50%"
     """A part of the container's memory limit ("50%", of the smallest one if several), or a quantity ("16Gi")."""
@@ -37,18 +37,18 @@ class Options(RuleOptions, frozen=True):
         if self.size_limit.endswith("%"):
             match = _PERCENTAGE.fullmatch(self.size_limit)
             if match is None or not 1 <= int(match[1]) <= 100:  # noqa: PLR2004 - per cent
-                yield "sizeLimit", f'"{self.size_limit}" is not a whole percentage from 1% to 100%'
+                yield "sizeLimit", f'must be a whole percentage from 1% to 100%, not "{self.size_limit}"'
             return
         try:
             size = parse_quantity(self.size_limit).value
         except QuantityError as error:
-            yield "sizeLimit", f"{error}, nor is it a percentage such as 50%"
+            yield "sizeLimit", f"must be a quantity or a percentage such as 50%: {error}"
             return
         if size < RUNTIME_DEFAULT:
-            yield "sizeLimit", f'"{self.size_limit}" is less than the 64Mi that every pod has anyway'
+            yield "sizeLimit", f'must be at least 64Mi, which every pod has anyway, not "{self.size_limit}"'
 
 
-def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Finding]:
+def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
     if not on_several_gpus(pod, context):
         return
@@ -64,8 +64,8 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
         size = size_in_bytes(options.size_limit, users, pod)
         if size is None:
             yield warning(
-                f"no memory limit says how large /dev/shm may be, so it stays at 64 MiB (sizeLimit is {options.size_limit})",
-                "set a memory limit on every container that asks for a GPU, or mount a memory emptyDir at /dev/shm",
+                f"{MOUNT_PATH} stays at 64 MiB: sizeLimit {options.size_limit} needs a memory limit",
+                "set a memory limit on every container that requests a GPU, or mount a memory emptyDir at /dev/shm",
             )
             return
         if size < RUNTIME_DEFAULT:
@@ -74,9 +74,7 @@ def mutate(patch: PodPatch, options: Options, context: Context) -> Iterator[Find
             Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=binary_text(size)))
         )
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
-        yield warning(
-            f"the volume {VOLUME} is something else than shared memory", "give that volume another name"
-        )
+        yield warning(f"volume {VOLUME} must be a memory emptyDir", "rename that volume")
         return
     for place in lacking:
         patch.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))
@@ -128,6 +126,6 @@ def warning(message: str, remedy: str) -> Finding:
 RULE = Rule(
     id=ID,
     summary="pods on several GPUs get a /dev/shm that is large enough",
-    options=Options,
+    options=SharedMemoryOptions,
     mutate=mutate,
 )

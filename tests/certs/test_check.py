@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from certs.check import due_for_renewal, expires_at, problems
+from certs.check import expires_at, is_due, problems
 from certs.issue import BACKDATED, issue_authority, issue_server
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -148,7 +148,7 @@ def test_expiry_is_read() -> None:
 )
 def test_renewal_is_due_after_two_thirds(share: float, want: bool) -> None:
     begin = NOW - BACKDATED
-    assert due_for_renewal(SERVER.certificate_pem(), begin + share * (30 * DAY + BACKDATED)) is want
+    assert is_due(SERVER.certificate, begin + share * (30 * DAY + BACKDATED)) is want
 
 
 def test_key_of_another_kind_is_compared_too() -> None:

@@ -25,6 +25,8 @@ TEAM, RESTRICTED, WARNED, EXEMPTED = (
 )
 LABELLED = "backstop-labelled"
 NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED, LABELLED)
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 RULES = """
     gpu-requests: {maxPerContainer: 4, maxPerPod: 8}
     gpu-isolation: {mode: enforce}

@@ -22,7 +22,7 @@ from policies.pods.pod import decode_pod
 from tests.builders import JSON, container
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine, Outcome, PodSubject
+from webhook.serving.engine import Engine, Outcome, Subject
 from webhook.tools.check.manifests import as_stored, with_requests
 
 SEED = 20260724
@@ -191,7 +191,7 @@ def ours(engine: Engine, pod: JSON) -> tuple[bool, str]:
     except msgspec.ValidationError as error:
         return False, str(error)
     policy = engine.configuration.policies.for_namespace(NAMESPACE)
-    decision = engine.mutate(PodSubject(pod=view, policy=policy), datetime.now(UTC))
+    decision = engine.mutate(Subject(pod=view, policy=policy), datetime.now(UTC))
     findings = [finding for finding in decision.findings(Outcome.DENIED) if finding.rule == "gpu-requests"]
     return not findings, " ".join(finding.sentence() for finding in findings)
 

@@ -29,7 +29,7 @@ from tests.cluster.exported import (
     mutations,
 )
 from tests.controlplane import ControlPlane
-from webhook.serving.engine import Engine, Outcome, PodSubject
+from webhook.serving.engine import Engine, Outcome, Subject
 from webhook.tools.check.manifests import as_stored, with_requests
 
 SEED = 20261121
@@ -176,7 +176,7 @@ def expected(engine: Engine, document: JSON, namespace: str, *, mutating: bool) 
     now = datetime.now(UTC)
     document = with_requests(as_stored(deepcopy(document)))
     policy = engine.configuration.policies.for_namespace(namespace, labels(namespace))
-    decision = engine.mutate(PodSubject(pod=view(document), policy=policy), now)
+    decision = engine.mutate(Subject(pod=view(document), policy=policy), now)
     operations = [
         msgspec.to_builtins(operation)
         for change in decision.changes
@@ -184,7 +184,7 @@ def expected(engine: Engine, document: JSON, namespace: str, *, mutating: bool) 
         for operation in change.change.operations
     ]
     patched = jsonpatch.apply_patch(document, operations)
-    verdict = engine.validate(PodSubject(pod=view(patched), policy=policy), now)
+    verdict = engine.validate(Subject(pod=view(patched), policy=policy), now)
     return Expected([each for each in verdict.findings(Outcome.DENIED) if is_exported(each)], patched)
 
 

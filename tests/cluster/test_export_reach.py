@@ -9,33 +9,24 @@ import yaml
 
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cluster.exported import (
+    ALL,
     EXEMPTED,
     POLICY,
     TEAM,
+    VOID,
     WARNED,
     create,
     create_job,
     deployment,
-    mutations,
 )
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH
 from tests.controlplane.webhook import Webhook
 
-VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
-ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
-
 
 @pytest.fixture(scope="module")
 def plane(exported: ControlPlane) -> ControlPlane:
     return exported
-
-
-@pytest.fixture
-def mutating(plane: ControlPlane) -> ControlPlane:
-    if mutations(plane.client()) is None:
-        pytest.skip("this API server has no MutatingAdmissionPolicy")
-    return plane
 
 
 # ---- ephemeral containers
@@ -110,7 +101,7 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
             id="half-as-a-number",
         ),
         pytest.param({"limits": gpus("500m")}, '"500m": GPUs come whole', id="500m"),
-        pytest.param({"limits": gpus("-1")}, '"-1": nobody can ask for less than nothing', id="negative"),
+        pytest.param({"limits": gpus("-1")}, '"-1": must not be negative', id="negative"),
         pytest.param({"limits": gpus("many")}, '"many": this is no number', id="no-number"),
         pytest.param(
             {"limits": gpus("9223372036854775807")}, "this is more than Kubernetes can count", id="too-large"
@@ -123,7 +114,7 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
         ),
         pytest.param({"requests": gpus("1")}, "this request has none", id="request-without-limit"),
         pytest.param({"limits": None, "requests": gpus("1")}, "this request has none", id="limits-null"),
-        pytest.param({"limits": gpus(5)}, '"5": the policy allows at most 4 per container', id="too-many"),
+        pytest.param({"limits": gpus(5)}, '"5": must be at most 4 per container by policy', id="too-many"),
     ],
 )
 def test_templates_inside_custom_resources_are_checked_as_written(

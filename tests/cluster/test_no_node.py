@@ -22,12 +22,13 @@ POLICY: JSON = {
     "spec": {"rules": {"gpu-class": {"knownPools": ["nvidia-b200"]}}},
 }
 H200 = (
-    "Warning: class nvidia-h200: no node matches nodeSelector accelerator=nvidia-h200, so the pod would wait; "
-    "there is nvidia-t4 [gpu-class]"
+    "Warning: class nvidia-h200: no node matches nodeSelector accelerator=nvidia-h200, so the pod stays "
+    "pending; nodes exist for nvidia-t4 [gpu-class]"
 )
 L4 = (
-    "Warning: class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod would wait; "
-    "nodes with nvidia.com/gpu.product=NVIDIA-L4 lack accelerator: ask the platform team to label them [gpu-class]"
+    "Warning: class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod stays "
+    "pending; nodes with nvidia.com/gpu.product=NVIDIA-L4 lack accelerator: ask the platform team to "
+    "label them [gpu-class]"
 )
 
 

@@ -101,7 +101,12 @@ class Webhook:
                 *("--audit-log", self.audit_log),
                 *(("--config", self._config.resolve()) if self._config else ()),
                 *self._arguments,
-                *(() if "--kubeconfig" in self._arguments else ("--standalone",)),
+                # Of the source before this one it is what an omitted --kubeconfig means.
+                *(
+                    ("--standalone",)
+                    if "--kubeconfig" not in self._arguments and self._source == ROOT
+                    else ()
+                ),
             ],
         )
         deadline = time.monotonic() + READY_WITHIN

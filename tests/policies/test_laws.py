@@ -22,14 +22,16 @@ from tests.strategies import PODS
 
 MORE_OPTIONS: dict[str, list[RuleOptions]] = {
     gpu_requests.RULE.id: [
-        gpu_requests.Options(complete_limits=True, max_per_container=1, max_per_pod=1, gpus_per_node=1)
+        gpu_requests.GPURequestsOptions(
+            complete_limits=True, max_per_container=1, max_per_pod=1, gpus_per_node=1
+        )
     ],
-    gpu_class.RULE.id: [gpu_class.Options(default="nvidia-a100", allowed=("nvidia-*",))],
+    gpu_class.RULE.id: [gpu_class.GPUClassOptions(default="nvidia-a100", allowed=("nvidia-*",))],
     readiness_delay.RULE.id: [
-        readiness_delay.Options(model_load_seconds=600, strategy=strategy)
+        readiness_delay.ReadinessDelayOptions(model_load_seconds=600, strategy=strategy)
         for strategy in readiness_delay.Strategy
     ],
-    shared_memory.RULE.id: [shared_memory.Options(size_limit="8Gi")],
+    shared_memory.RULE.id: [shared_memory.SharedMemoryOptions(size_limit="8Gi")],
 }
 """What a rule does not do by default but could, so that the laws see it as well."""
 

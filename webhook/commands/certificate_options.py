@@ -2,7 +2,6 @@
 
 import datetime as dt
 import functools
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,12 +9,12 @@ import click
 from prometheus_client import CollectorRegistry
 
 from certs.rotation import Terms
+from policies.pods.names import is_dns_subdomain
 from webhook.certificates.objects import SecretName
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import service_names
 from webhook.controller.certificate_loop import CertificateLoop
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _DEFAULTS = Terms(names=())
 _DAY, _SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
 _LIFETIME = "Lifetime of {}; renewed after two thirds of it."
@@ -65,7 +64,7 @@ def _dns_names(
     _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...]:
     for name in given:
-        if not _NAME.fullmatch(name):
+        if not is_dns_subdomain(name):
             raise click.BadParameter(f'"{name}" is not a valid DNS name')
     return given
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, shown, texts
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.commands.output import Screen, counted
 from webhook.controller.conditions import described
@@ -74,7 +74,8 @@ def _state(row: QuotaLedger) -> str:
 def _dimension(row: QuotaLedger, key: str) -> str:
     used, reserved, hard = _amounts(row, key)
     name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
-    return f"{name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {shown(used)} + {shown(reserved)} of {shown(hard)}"
+    amounts = f"{format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
+    return f"{name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {amounts}"
 
 
 def bar(used: Fraction, reserved: Fraction, hard: Fraction) -> str:
@@ -118,7 +119,9 @@ def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:
     screen.line(f"  held by {counted(len(objects), 'object')}{':' if objects else ''}")
     for held in objects:
         place = f" on {held.node}" if held.node else ""
-        amounts = ", ".join(f"{key} {shown(held.demand[key])}" for key in sorted(held.demand, key=_order))
+        amounts = ", ".join(
+            f"{key} {format_amount(held.demand[key])}" for key in sorted(held.demand, key=_order)
+        )
         screen.paragraph(f"{held.kind} {held.name}{place}: {amounts}", indent=4)
 
 

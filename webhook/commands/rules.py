@@ -89,19 +89,14 @@ def document(rule: Rule) -> dict[str, Any]:
 
 
 def phases(rule: Rule) -> list[str]:
-    """Return when the rule runs.
-
-    A rule that only mutates also runs on /validate and templates, where it reports what is missing. A rule with neither
-    function (gpu-quota) reserves at the end of /validate, for creations and updates; templates are never charged.
-    """
-    reserves = rule.mutate is None and rule.check is None
-    runs = {
-        "mutate": rule.mutate is not None or rule.check_before_mutation,
-        "validate": True,
-        "templates": not reserves,
-        "update": rule.on_update or reserves,
-    }
-    return [phase for phase, does in runs.items() if does]
+    """Return when the rule runs; a rule that only mutates also runs on /validate and templates, to report what is missing."""
+    found = []
+    if rule.mutate is not None or rule.check_before_mutation:
+        found.append("mutate")
+    found.append("validate")
+    if rule.mutate is not None or rule.check is not None:
+        found.append("templates")
+    return [*found, "update"] if rule.on_update else found
 
 
 def default_mode(rule: Rule) -> str:
@@ -110,7 +105,7 @@ def default_mode(rule: Rule) -> str:
 
 def description(rule: Rule) -> str:
     """Return the docstring of the rule's file, which is its contract."""
-    home = rule.mutate or rule.check or rule.options
+    home = rule.mutate or rule.check or rule.reserve or rule.options
     return cleandoc(sys.modules[home.__module__].__doc__ or rule.summary)
 
 

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from policies.policy import Labels, Match, Policy, end_of, still_paused
+from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import Configuration
 
 Advice = tuple[str, str]
@@ -33,7 +34,7 @@ def policy_advice(
 def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
     until = policy.spec.paused_until
     if until is not None:
-        at = until.isoformat(timespec="seconds").replace("+00:00", "Z")
+        at = timestamp(until)
         paused = still_paused(until, now) is not None
         yield (
             "spec.pausedUntil",

@@ -31,7 +31,7 @@ RETRY = (0.5, 15.0)
 
 
 class CertificateLoop:
-    """`run` is the body of a thread."""
+    """The reconciliation of one Secret; `run` is the body of a thread."""
 
     def __init__(self, api: ApiClient, secret: SecretName, terms: Terms, registry: CollectorRegistry) -> None:
         self._reconciler = CertificateReconciler(

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from policies.quota.amounts import exceeds, shown
+from policies.quota.amounts import exceeds, format_amount
 from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
 from webhook.cluster.objects import timestamp
 
@@ -46,7 +46,8 @@ def _exceeded(ledger: QuotaLedger) -> Condition:
     if not over:
         return _condition(ledger, "Exceeded", FALSE, "WithinQuota", "used is within spec.hard")
     parts = [
-        f"{excess.key}: {shown(excess.amount)} used of {shown(excess.hard)}, {shown(excess.over)} too many"
+        f"{excess.key}: {format_amount(excess.amount)} used of {format_amount(excess.hard)}, "
+        f"{format_amount(excess.over)} too many"
         for excess in over[:KEYS_SHOWN]
     ]
     more = f"; and {len(over) - KEYS_SHOWN} more" if len(over) > KEYS_SHOWN else ""

@@ -19,7 +19,7 @@ from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving import review
-from webhook.serving.advice import advise
+from webhook.serving.advice import CLAIM_TEMPLATE, RESOURCE_QUOTA, advise
 from webhook.serving.audit import Recorder
 from webhook.serving.canary_trace import canary_trace
 from webhook.serving.document_reviews import DocumentReviews
@@ -29,7 +29,6 @@ from webhook.serving.engine import (
     Engine,
     EvaluatedFinding,
     Outcome,
-    PodSubject,
     Subject,
     outcome_of,
 )
@@ -38,6 +37,8 @@ from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
 from webhook.workloads.kinds import has_pods
 from webhook.workloads.places import workload_pods
 
+POD = ("", "Pod")
+CLAIM = ("resource.k8s.io", "ResourceClaim")
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
@@ -147,12 +148,10 @@ def review_pod(asked: Review) -> Answered:
     policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
     mutates = asked.phase is Phase.MUTATE
     if mutates:
-        decision = engine.mutate(
-            PodSubject(policy=policy, pod=pod, made_by_daemonset=by_daemonset), asked.now
-        )
+        decision = engine.mutate(Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset), asked.now)
     else:
         configuration = engine.configuration
-        subject = PodSubject(
+        subject = Subject(
             policy=policy,
             pod=pod,
             made_by_daemonset=by_daemonset,
@@ -217,7 +216,7 @@ def review_templates(asked: Review) -> Answered:
     policy, nodes = asked.policy(), asked.cluster.nodes()
     decisions: list[Decision] = []
     for place, pod in pods:
-        subject = PodSubject(policy=policy, pod=pod, made_by_daemonset=kind.kind == "DaemonSet", nodes=nodes)
+        subject = Subject(policy=policy, pod=pod, made_by_daemonset=kind.kind == "DaemonSet", nodes=nodes)
         decisions.append(asked.engine.check_template(subject, asked.now).located(place.located))
         if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
             break
@@ -231,7 +230,7 @@ def review_advised(asked: Review) -> Answered:
     """Advise on what is always admitted."""
     request, kind = asked.request, asked.request.kind
     subject = Subject(policy=asked.policy(), quota=asked.quota())
-    decision = advise(kind.group, kind.kind, request.object, subject, asked.engine, asked.now)
+    decision = advise((kind.group, kind.kind), request.object, subject, asked.engine, asked.now)
     return Answered(review.advised(request.uid, [decision]), [decision])
 
 
@@ -254,16 +253,15 @@ def review_document(asked: Review) -> Answered:
     )
 
 
-_CLAIMS = "resource.k8s.io"
 _HANDLERS: Mapping[tuple[str, str, str], Handler] = {
-    ("", "Pod", "CREATE"): review_pod,
-    ("", "Pod", "UPDATE"): review_pod,
-    ("", "Pod", "DELETE"): release,
-    (_CLAIMS, "ResourceClaim", "CREATE"): review_claim,
-    (_CLAIMS, "ResourceClaim", "DELETE"): release,
-    (_CLAIMS, "ResourceClaimTemplate", "CREATE"): review_advised,
-    ("", "ResourceQuota", "CREATE"): review_advised,
-    ("", "ResourceQuota", "UPDATE"): review_advised,
+    (*POD, "CREATE"): review_pod,
+    (*POD, "UPDATE"): review_pod,
+    (*POD, "DELETE"): release,
+    (*CLAIM, "CREATE"): review_claim,
+    (*CLAIM, "DELETE"): release,
+    (*CLAIM_TEMPLATE, "CREATE"): review_advised,
+    (*RESOURCE_QUOTA, "CREATE"): review_advised,
+    (*RESOURCE_QUOTA, "UPDATE"): review_advised,
 }
 
 

@@ -3,15 +3,20 @@
 An object that cannot be read is the API server's to reject.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from policies.quota.claims import decode_claim_template
-from policies.quota.lint import resource_quota_findings
+from policies.quota.spec import resource_quota_findings
 from webhook.serving.engine import Decision, Engine, EvaluatedFinding, Outcome, Subject
+
+RESOURCE_QUOTA = ("", "ResourceQuota")
+CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
+ADVISED = frozenset({RESOURCE_QUOTA, CLAIM_TEMPLATE})
+"""Kinds, with their API groups."""
 
 
 class _Spec(msgspec.Struct):
@@ -22,47 +27,16 @@ class _ResourceQuota(msgspec.Struct):
     spec: _Spec | None = None
 
 
-_RESOURCE_QUOTA = msgspec.json.Decoder(_ResourceQuota)
-
-
-def _on_resource_quota(
-    document: bytes | msgspec.Raw, subject: Subject, engine: Engine, _now: datetime
+def advise(
+    kind: tuple[str, str], document: bytes | msgspec.Raw, subject: Subject, engine: Engine, now: datetime
 ) -> Decision:
-    """Warn of every key that limits nothing."""
-    spec = _RESOURCE_QUOTA.decode(document).spec
+    """Warn of a ResourceQuota's keys that limit nothing, and of a template whose claims could never be created."""
+    try:
+        if kind == CLAIM_TEMPLATE:
+            return engine.advise_on_claim_template(subject, decode_claim_template(document), now)
+        spec = msgspec.json.decode(document, type=_ResourceQuota).spec
+    except msgspec.ValidationError:
+        return Decision(policy=subject.policy)
     findings = resource_quota_findings((spec and spec.hard) or (), engine.configuration.resource_mapping)
     judged = tuple(EvaluatedFinding(finding, Outcome.WARNED) for finding in findings)
     return Decision(policy=subject.policy, judged=judged)
-
-
-def _on_claim_template(
-    document: bytes | msgspec.Raw, subject: Subject, engine: Engine, now: datetime
-) -> Decision:
-    """Warn if its claims could never be created: a controller creates them, whose errors nobody sees."""
-    return engine.advise_on_claim_template(subject, decode_claim_template(document), now)
-
-
-_ADVICE: Mapping[tuple[str, str], Callable[[bytes | msgspec.Raw, Subject, Engine, datetime], Decision]] = {
-    ("", "ResourceQuota"): _on_resource_quota,
-    ("resource.k8s.io", "ResourceClaimTemplate"): _on_claim_template,
-}
-"""By API group and kind."""
-
-
-def is_advised(group: str, kind: str) -> bool:
-    return (group, kind) in _ADVICE
-
-
-def advise(
-    group: str,
-    kind: str,
-    document: bytes | msgspec.Raw,
-    subject: Subject,
-    engine: Engine,
-    now: datetime,
-) -> Decision:
-    """Return a decision that only warns, on an object in JSON of a kind that `is_advised`."""
-    try:
-        return _ADVICE[group, kind](document, subject, engine, now)
-    except msgspec.ValidationError:
-        return Decision(policy=subject.policy)

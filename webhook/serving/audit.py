@@ -10,13 +10,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from policies.finding import shown
+from policies.finding import truncate
+from webhook.cluster.objects import timestamp
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
 from webhook.serving.metrics import Metrics
@@ -95,7 +96,7 @@ class AuditLog:
 
 
 class Recorder:
-    """Takes note of every answered review. Without an `audit` log there are only metrics."""
+    """Counts every answered review, and logs it where there is an audit log."""
 
     def __init__(self, metrics: Metrics, audit: AuditLog | None = None) -> None:
         self._metrics = metrics
@@ -114,18 +115,27 @@ class Recorder:
     ) -> None:
         verdict = verdict_of(response)
         self._metrics.record(phase, verdict, seconds, decisions)
-        if self._audit is not None:
-            self._audit.write(
-                audit_record(
-                    request,
-                    phase=phase,
-                    verdict=verdict,
-                    started=started,
-                    seconds=seconds,
-                    name=name,
-                    decisions=decisions,
-                )
-            )
+        if self._audit is None:
+            return
+        record: dict[str, Any] = {
+            "time": timestamp(started, "milliseconds"),
+            "uid": request.uid,
+            "phase": phase,
+            "operation": request.operation,
+            "kind": request.kind.kind,
+            "namespace": request.namespace,
+            "name": name,
+            "user": request.user_info.username,
+            "dryRun": bool(request.dry_run),
+            "verdict": verdict,
+            "durationMs": round(seconds * 1000, 3),
+        }
+        findings = [_finding(judged) for decision in decisions for judged in decision.judged]
+        if findings:
+            record["findings"] = findings
+        if decisions:
+            record |= _decision(decisions[0], is_patched=verdict == "patched")
+        self._audit.write(record)
 
 
 def verdict_of(response: AdmissionResponse) -> str:
@@ -137,43 +147,17 @@ def verdict_of(response: AdmissionResponse) -> str:
     return "warned" if response.warnings else "allowed"
 
 
-def audit_record(
-    request: AdmissionRequest,
-    *,
-    phase: str,
-    verdict: str,
-    started: datetime,
-    seconds: float,
-    name: str,
-    decisions: list[Decision],
-) -> dict[str, Any]:
-    """Return what the audit log says of one answered request."""
-    record: dict[str, Any] = {
-        "time": started.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "uid": request.uid,
-        "phase": phase,
-        "operation": request.operation,
-        "kind": request.kind.kind,
-        "namespace": request.namespace,
-        "name": name,
-        "user": request.user_info.username,
-        "dryRun": bool(request.dry_run),
-        "verdict": verdict,
-        "durationMs": round(seconds * 1000, 3),
-    }
-    findings = [_finding(judged) for decision in decisions for judged in decision.judged]
-    if findings:
-        record["findings"] = findings
-    for decision in decisions[:1]:
-        record["policy"] = {"name": decision.policy.name, "version": decision.policy.version}
-        if decision.paused_until is not None:
-            record["policy"]["pausedUntil"] = decision.paused_until
-        if decision.exemption is not None:
-            record["exemption"] = {"reason": decision.exemption.reason}
-        if decision.changes and verdict == "patched":
-            record["operations"] = decision.operations
-            record["injected"] = [{"rule": c.rule, "what": c.change.what} for c in decision.changes]
-    return record
+def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
+    policy: dict[str, Any] = {"name": decision.policy.name, "version": decision.policy.version}
+    if decision.paused_until is not None:
+        policy["pausedUntil"] = decision.paused_until
+    fields: dict[str, Any] = {"policy": policy}
+    if decision.exemption is not None:
+        fields["exemption"] = {"reason": decision.exemption.reason}
+    if decision.changes and is_patched:
+        fields["operations"] = decision.operations
+        fields["injected"] = [{"rule": c.rule, "what": c.change.what} for c in decision.changes]
+    return fields
 
 
 def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
@@ -183,7 +167,7 @@ def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
         "outcome": judged.outcome.value,
         "path": finding.path,
         "container": finding.container,
-        "value": None if finding.value is None else shown(finding.value),
+        "value": None if finding.value is None else truncate(finding.value),
         "message": finding.message,
         "remedy": finding.remedy,
     }

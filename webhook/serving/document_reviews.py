@@ -11,6 +11,7 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.policy import Labels
+from webhook.cluster.objects import PartialObject
 from webhook.configuration.advice import policy_advice
 from webhook.configuration.documents import (
     PAUSE,
@@ -32,15 +33,7 @@ ID = "configuration"
 """Stands where a rule's id does."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
-    deletion_timestamp: str | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
+class _Object(PartialObject, frozen=True):
     spec: dict[str, object]
 
 

@@ -47,20 +47,16 @@ class RuleChange(msgspec.Struct, frozen=True):
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What is reviewed: under which policy, what it costs, and the quota to charge; without a quota nothing is reserved."""
+    """What is reviewed: a pod or pod template, or a claim, of which there is no pod; and what is known besides it."""
 
     policy: EffectivePolicy
-    charge_request: ChargeRequest | None = None
-    quota: NamespaceQuota | None = None
-
-
-class PodSubject(Subject, frozen=True, kw_only=True):
-    """The pod (or pod template) in question and what is known about the request besides it."""
-
-    pod: Pod
+    pod: Pod = Pod()
     made_by_daemonset: bool = False
     is_update: bool = False
     nodes: NodeFacts | None = None
+    charge_request: ChargeRequest | None = None
+    """What it costs; None where nothing is charged."""
+    quota: NamespaceQuota | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,9 +101,9 @@ class Engine:
         self.configuration = configuration
         self.fetcher_image = fetcher_image
 
-    def mutate(self, subject: PodSubject, now: datetime) -> Decision:
+    def mutate(self, subject: Subject, now: datetime) -> Decision:
         """Return what is to be injected, and what makes the pod unacceptable already."""
-        run = _PodRun(self, subject, Phase.MUTATE, now)
+        run = _Run(self, subject, Phase.MUTATE, now)
         for binding, mode in run.rules:
             if binding.rule.check is not None and binding.rule.check_before_mutation:
                 run.check(binding, mode)
@@ -116,9 +112,9 @@ class Engine:
                 run.mutate(binding, mode)
         return run.decision(note=run.note())
 
-    def validate(self, subject: PodSubject, now: datetime) -> Decision:
+    def validate(self, subject: Subject, now: datetime) -> Decision:
         """Return what is wrong with the final pod, which injections did not survive other webhooks, and reserve its quota."""
-        run = _PodRun(self, subject, Phase.VALIDATE, now)
+        run = _Run(self, subject, Phase.VALIDATE, now)
         for binding, mode in run.rules:
             if subject.is_update and not binding.rule.on_update:
                 continue
@@ -126,7 +122,7 @@ class Engine:
                 run.check(binding, mode)
             if binding.rule.mutate is not None and not subject.is_update:
                 run.report_missing(binding, mode)
-        run.reserve(is_update=subject.is_update)
+        run.reserve()
         return run.decision()
 
     def validate_claim(self, subject: Subject, now: datetime) -> Decision:
@@ -146,9 +142,9 @@ class Engine:
                     run.judge(finding, Mode.WARN)
         return run.decision()
 
-    def check_template(self, subject: PodSubject, now: datetime) -> Decision:
+    def check_template(self, subject: Subject, now: datetime) -> Decision:
         """Return what would be wrong with pods made from this template; a template itself is never changed."""
-        run = _PodRun(self, subject, Phase.TEMPLATE, now)
+        run = _Run(self, subject, Phase.TEMPLATE, now)
         for binding, mode in run.rules:
             if binding.rule.check is not None:
                 run.check(binding, mode)
@@ -175,24 +171,15 @@ class EngineInForce:
 
 
 class _Run:
-    """One pass of the rules over one object: what has been found so far."""
+    """One pass of the rules over one subject: the patch and what has been found so far."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        subject: Subject,
-        phase: Phase,
-        now: datetime,
-        *,
-        made_by_daemonset: bool = False,
-        is_update: bool = False,
-        nodes: NodeFacts | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, subject: Subject, phase: Phase, now: datetime) -> None:
         self.policy = subject.policy
         self.paused_until = self.policy.paused(now)
         modes = ((binding, self.policy.mode(binding, now)) for binding in self.policy.bindings)
         self.rules = [(binding, mode) for binding, mode in modes if mode is not Mode.DISABLED]
         self.exemption = self._exemption(now) if len(self.rules) < len(self.policy.bindings) else None
+        self.patch = PodPatch(subject.pod)
         self.judged: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
         self._charge_request = subject.charge_request
@@ -203,9 +190,9 @@ class _Run:
             classes=engine.configuration.classes,
             resource_mapping=engine.configuration.resource_mapping,
             fetcher_image=engine.fetcher_image,
-            made_by_daemonset=made_by_daemonset,
-            is_update=is_update,
-            nodes=nodes,
+            made_by_daemonset=subject.made_by_daemonset,
+            is_update=subject.is_update,
+            nodes=subject.nodes,
             quota=subject.quota,
             options_of=self.policy.options_of,
         )
@@ -214,13 +201,13 @@ class _Run:
         found = (self.policy.exemption(binding.rule.id, now) for binding in self.policy.bindings)
         return next((exemption for exemption in found if exemption is not None), None)
 
-    def reserve(self, *, is_update: bool = False) -> None:
+    def reserve(self) -> None:
         """Charge the quota, last, and only if nothing denies: what is denied must hold nothing."""
         if self._charge_request is None or self.judged[Outcome.DENIED]:
             return
         for binding, mode in self.rules:
             rule = binding.rule
-            if rule.reserve is not None and (rule.on_update or not is_update):
+            if rule.reserve is not None and (rule.on_update or not self.context.is_update):
                 for finding in rule.reserve(self._charge_request, binding.options, self.context):
                     self.judge(finding, mode)
 
@@ -239,22 +226,6 @@ class _Run:
             exemption=self.exemption,
             paused_until=self.paused_until,
         )
-
-
-class _PodRun(_Run):
-    """One pass over one pod: the patch so far, too."""
-
-    def __init__(self, engine: Engine, subject: PodSubject, phase: Phase, now: datetime) -> None:
-        super().__init__(
-            engine,
-            subject,
-            phase,
-            now,
-            made_by_daemonset=subject.made_by_daemonset,
-            is_update=subject.is_update,
-            nodes=subject.nodes,
-        )
-        self.patch = PodPatch(subject.pod)
 
     def check(self, binding: Binding, mode: Mode) -> None:
         if binding.rule.check is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from policies.pods.patch import Operation
+from webhook.cluster.objects import timestamp
 from webhook.serving.canary_trace import CanaryTrace
 from webhook.serving.engine import Decision, Outcome
 
@@ -250,7 +251,7 @@ def _paused(decisions: list[Decision]) -> list[str]:
     """Warn the author of what is admitted, or left as it is, only because of a pause."""
     for decision in decisions:
         if decision.paused_until is not None and any(decision.findings(Outcome.AUDITED)):
-            until = decision.paused_until.isoformat(timespec="seconds").replace("+00:00", "Z")
+            until = timestamp(decision.paused_until)
             return [
                 f"policy {decision.policy.name} is paused until {until}: what it would deny or change is only logged"
             ]

@@ -11,20 +11,23 @@
 
 import hashlib
 import re
+from collections.abc import Callable
 
 import msgspec
+
+from policies.pods.names import is_dns_subdomain
 
 LONGEST = 2048
 SCHEMES = ("s3", "gs", "hf", "https", "pvc")
 
 # No spaces or control characters; no `$`, because Kubernetes expands $(NAME) in the values of variables.
 _PLAIN = re.compile(r"[!#%-;=?-\[\]_a-z~]+", re.IGNORECASE)
-_HOST = {
-    "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}"),
-    "gs": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}"),
-    "hf": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
-    "https": re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"),
-    "pvc": re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"),
+_HOST: dict[str, Callable[[str], object]] = {
+    "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}").fullmatch,
+    "gs": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}").fullmatch,
+    "hf": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*").fullmatch,
+    "https": re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?").fullmatch,
+    "pvc": is_dns_subdomain,
 }
 _USER = re.compile(r"[^/?#]*@|(?!\[|[^/?#:]*:[0-9]{1,5}([/?#]|$))[^/?#:]*:.*@")
 """A user, or user:password before the host; the password may hold a slash, as AWS keys do."""
@@ -133,7 +136,7 @@ def _bad_text(text: str) -> Problem:
 
 
 def _bad_place(scheme: str, host: str, path: str) -> Problem:
-    if not _HOST[scheme].fullmatch(host):
+    if not _HOST[scheme](host):
         what = {"s3": "bucket", "gs": "bucket", "hf": "owner", "https": "host", "pvc": "claim"}[scheme]
         return f"does not name a valid {what}", f"write {scheme}://{what}/…"
     if scheme == "hf" and not _HUB_MODEL.fullmatch(path):

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.models.warming.model_uri import SCHEMES, ModelURI
+from policies.pods.names import is_data_key, is_dns_subdomain, is_variable_name
 from policies.pods.quantity import QuantityError, parse_quantity
 
 SYSTEM_FOLDERS = frozenset({"dev", "proc", "sys"})
 
-_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENDPOINT_VARIABLE = re.compile(
     r"AWS_ENDPOINT_URL\w*|HF_ENDPOINT|STORAGE_EMULATOR_HOST|API_ENDPOINT_OVERRIDE"
 )
@@ -19,19 +18,25 @@ _HOST = r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
 _PLAIN_HTTP = re.compile("http:", re.IGNORECASE)
 
 _FIELDS = (
-    ("image", "image", re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"), "image name", SCHEMES),
+    ("image", "image", re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*").fullmatch, "image name", SCHEMES),
     (
         "endpoint",
         "endpoint",
-        re.compile(rf"https?://{_HOST}(/[a-z0-9._~/-]*)?", re.IGNORECASE),
+        re.compile(rf"https?://{_HOST}(/[a-z0-9._~/-]*)?", re.IGNORECASE).fullmatch,
         "URL such as https://storage.example.com",
         ("s3", "gs", "hf"),
     ),
-    ("credentials_secret", "credentialsSecret", _NAME, "Secret name", ("s3", "gs", "hf", "https")),
-    ("credentials_key", "credentialsKey", re.compile(r"[-._a-zA-Z0-9]{1,253}"), "key of a Secret", SCHEMES),
-    ("hosts", "hosts", re.compile(_HOST, re.IGNORECASE), "host such as models.example.com", ("https",)),
+    ("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", ("s3", "gs", "hf", "https")),
+    ("credentials_key", "credentialsKey", is_data_key, "key of a Secret", SCHEMES),
+    (
+        "hosts",
+        "hosts",
+        re.compile(_HOST, re.IGNORECASE).fullmatch,
+        "host such as models.example.com",
+        ("https",),
+    ),
 )
-"""Of a source: the field, its name in documents, what it must match, what that is, and for which schemes it is."""
+"""Of a source: the field, its name in documents, what is valid, what that is, and for which schemes it is."""
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -62,10 +67,10 @@ class SourceOptions(_Strict, frozen=True):
         return self.credentials_secret
 
     def problems(self, scheme: str) -> Iterator[tuple[str, str]]:
-        for field, name, pattern, what, schemes in _FIELDS:
+        for field, name, is_valid, what, schemes in _FIELDS:
             given = getattr(self, field)
             for value in given if isinstance(given, tuple) else [given]:
-                if value is not None and not pattern.fullmatch(value):
+                if value is not None and not is_valid(value):
                     yield name, f'"{value}" is not a valid {what}'
             if given and scheme not in schemes:
                 yield name, f"has no effect on {scheme}; it is for {', '.join(schemes)}"
@@ -77,7 +82,7 @@ class SourceOptions(_Strict, frozen=True):
 
     def _bad_variables(self) -> Iterator[tuple[str, str]]:
         for name in self.env:
-            if not _VARIABLE.fullmatch(name):
+            if not is_variable_name(name):
                 yield f"env[{name}]", "is not a valid variable name"
             elif name == "NVIDIA_VISIBLE_DEVICES":
                 yield f"env[{name}]", "is set by this rule itself"
@@ -108,11 +113,6 @@ class FetchResources(_Strict, frozen=True):
             problem = too_little(text, least)
             if problem:
                 yield name, problem
-
-
-def is_name(text: str) -> bool:
-    """Whether a Secret or a claim may be called so (RFC 1123 subdomain)."""
-    return bool(_NAME.fullmatch(text))
 
 
 def mount_path_problem(path: str) -> str | None:

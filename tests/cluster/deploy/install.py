@@ -1,7 +1,5 @@
 """Installing what the chart makes, as an operator would, and taking it away again."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -38,13 +36,6 @@ def remove(plane: ControlPlane) -> None:
     plane.kubectl("delete", "gpupolicy", "--all", "--ignore-not-found")
     plane.kubectl("delete", "deployment", "--all", "-n", NAMESPACE)
     plane.kubectl("delete", "service", "--all", "-n", NAMESPACE)  # a clusterIP cannot change
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:
-    deadline = time.monotonic() + seconds
-    while not (answer := holds()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return answer
 
 
 def _apply(plane: ControlPlane, every: list[dict[str, Any]]) -> str:

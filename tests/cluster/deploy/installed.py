@@ -8,7 +8,8 @@ from pathlib import Path
 import urllib3
 import yaml
 
-from tests.cluster.deploy.install import eventually, remove
+from tests.cluster.controllers import eventually
+from tests.cluster.deploy.install import remove
 from tests.controlplane import Client, ControlPlane
 from tests.controlplane.webhook import ROOT, SERVER_NAME
 from tests.deploy.manifests import NAMESPACE, STATIC
@@ -35,7 +36,7 @@ class Installed:
         self._run(CONTROLLER, "--host", self.address, "--canary-seconds=2")
         hosts = ("--host", self.address, "--port", "443", "--metrics-host", self.address)
         self._run(WEBHOOK, *hosts, "--drain-seconds=0")
-        assert eventually(self.ready), self._plane.logs(WEBHOOK) + self._plane.logs(CONTROLLER)
+        assert eventually(self.ready, seconds=30), self._plane.logs(WEBHOOK) + self._plane.logs(CONTROLLER)
 
     def stop(self) -> None:
         for name in (WEBHOOK, CONTROLLER):

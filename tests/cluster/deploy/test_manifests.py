@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.deploy.install import apply_strictly, documents, eventually, remove
+from tests.cluster.controllers import eventually
+from tests.cluster.deploy.install import apply_strictly, documents, remove
 from tests.controlplane import ControlPlane, helm
 from tests.controlplane.webhook import CONFIGURATIONS
 from tests.deploy.manifests import CHART, NAMESPACE, RELEASE, STATIC, template
@@ -50,7 +51,7 @@ def test_is_accepted_and_its_pods_are_made(plane: ControlPlane, name: str) -> No
     }
     assert set(wanted) == {"gpu-admission-webhook", "gpu-admission-controller"}
     # Made by the ReplicaSet controller: past the restricted profile that the namespace enforces, and its quotas.
-    assert eventually(lambda: made(plane) == wanted), plane.kubectl("get", "events", "-A").stdout
+    assert eventually(lambda: made(plane) == wanted, seconds=30), plane.kubectl("get", "events", "-A").stdout
 
 
 @pytest.mark.usefixtures("_afterwards")

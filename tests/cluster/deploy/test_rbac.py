@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.builders import gpu_container, pod
-from tests.cluster.deploy.install import eventually
+from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
 from tests.controlplane import ControlPlane
 from tests.deploy.manifests import NAMESPACE
@@ -35,7 +35,7 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     client = plane.client()
     quota = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "default"}}
     assert client.post(QUOTA, {**quota, "spec": {"hard": {"gpus": "2"}}})[0] == 201
-    assert eventually(lambda: used(plane) == "0"), plane.logs(CONTROLLER)
+    assert eventually(lambda: used(plane) == "0", seconds=30), plane.logs(CONTROLLER)
 
     made = [
         client.post(PODS, {**pod(gpu_container("1")), "metadata": {"name": f"train-{n}"}}) for n in (1, 2)
@@ -44,12 +44,12 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     assert any(t["key"] == "nvidia.com/gpu" for t in made[0][1]["spec"]["tolerations"])
     status, refused = client.post(PODS, {**pod(gpu_container("1")), "metadata": {"name": "train-3"}})
     assert (status, "pods.validate.gpu-admission.dev" in refused["message"]) == (403, True), refused
-    assert eventually(lambda: used(plane) == "2"), plane.logs(CONTROLLER)
+    assert eventually(lambda: used(plane) == "2", seconds=30), plane.logs(CONTROLLER)
     assert client.delete(f"{PODS}/train-1", {"gracePeriodSeconds": 0})[0] == 200
-    assert eventually(lambda: used(plane) == "1"), plane.logs(CONTROLLER)
+    assert eventually(lambda: used(plane) == "1", seconds=30), plane.logs(CONTROLLER)
 
-    assert eventually(lambda: "gpu_admission_canary_success 1.0" in running.metrics(9444)), plane.logs(
-        CONTROLLER
+    assert eventually(lambda: "gpu_admission_canary_success 1.0" in running.metrics(9444), seconds=30), (
+        plane.logs(CONTROLLER)
     )
     lease = plane.kubectl(
         "get", "lease", CONTROLLER, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"
@@ -84,9 +84,11 @@ def test_policies_of_the_cluster_are_in_force(
         )
         return {toleration.get("key", "") for toleration in made[1]["spec"]["tolerations"]}
 
-    assert eventually(lambda: "team" in tolerated()), plane.logs(WEBHOOK)
+    assert eventually(lambda: "team" in tolerated(), seconds=30), plane.logs(WEBHOOK)
     told = "jsonpath={.status.conditions[?(@.type=='InForce')].status}"
-    assert eventually(lambda: plane.kubectl("get", "gpupolicy", "team", "-o", told).stdout == "True"), running
+    assert eventually(
+        lambda: plane.kubectl("get", "gpupolicy", "team", "-o", told).stdout == "True", seconds=30
+    ), running
     plane.kubectl("delete", "gpupolicy", "team")
     assert ("gpupolicies/status", "patch") in {
         (request.resource, request.verb) for request in asked(audit_log)
@@ -107,7 +109,9 @@ def test_a_damaged_secret_is_made_anew(plane: ControlPlane, running: Installed, 
     before = plane.client().get(path)[1]["metadata"]["uid"]
     assert plane.client().delete(path)[0] == 200
 
-    assert eventually(lambda: plane.client().get(path)[1].get("metadata", {}).get("uid", before) != before)
+    assert eventually(
+        lambda: plane.client().get(path)[1].get("metadata", {}).get("uid", before) != before, seconds=30
+    )
     assert eventually(running.ready, seconds=60), plane.logs(WEBHOOK)
     assert not [request for request in asked(audit_log) if request.forbidden]
 
@@ -280,6 +284,6 @@ def test_people_see_the_quotas_of_their_namespace_and_change_none(
         allowed: bool = answer["status"]["allowed"]
         return allowed
 
-    assert eventually(lambda: may("get"))  # a controller adds our rules to theirs
+    assert eventually(lambda: may("get"), seconds=30)  # a controller adds our rules to theirs
     assert not may("get", "default")
     assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))

@@ -41,7 +41,7 @@ def test_a_fraction_pod_of_kai_is_let_alone_and_charged_its_part(team: Team) -> 
     ("annotations", "told"),
     [
         pytest.param(
-            {"gpu-fraction": "1.5"}, "this is no decimal number between 0 and 1", id="more-than-a-card"
+            {"gpu-fraction": "1.5"}, "must be a decimal number between 0 and 1", id="more-than-a-card"
         ),
         pytest.param({"gpu-memory": "lots"}, "gpu-memory", id="memory-that-is-no-number"),
     ],

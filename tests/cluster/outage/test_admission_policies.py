@@ -8,15 +8,13 @@ import pytest
 import yaml
 
 from tests.builders import container, gpu_container, pod
-from tests.cluster.exported import TEAM, create, create_job, mutations
+from tests.cluster.exported import ALL, TEAM, VOID, create, create_job, mutations
 from tests.cluster.outage import absence
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH
 from tests.controlplane.webhook import manifests, uninstall
 
 HOST = 70
-VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
-ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 HALF = {"limits": {"nvidia.com/gpu": "500m"}}
 
 

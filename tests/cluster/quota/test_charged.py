@@ -120,7 +120,10 @@ def test_a_claim_template_that_never_fits_is_warned_about(team_of: ControlPlane,
         dry = ("create", "--dry-run=server", "-n", team.name, "-f", "-")
         return team_of.kubectl(*dry, stdin=json.dumps(document)).stderr
 
-    assert "no claim could ever be made from this template: gpus 3, of which the quota allows 2" in told(3)
+    assert (
+        "exceeds the quota, so no claim can be made from this template, requested: gpus=3, limited: gpus=2"
+        in told(3)
+    )
     assert "Warning" not in told(2)
 
 

@@ -52,10 +52,10 @@ def written(hard: Vector) -> JSON:
 
 @pytest.fixture
 def make_ledger(
-    quota_plane: ControlPlane, cluster_store: ClusterStore
+    quotas: ControlPlane, cluster_store: ClusterStore
 ) -> Iterator[Callable[[Vector], ClusterLedger]]:
-    yield lambda hard: ClusterLedger(quota_plane, cluster_store, hard)
-    quota_plane.client().delete(quota_path(NAMESPACE))
+    yield lambda hard: ClusterLedger(quotas, cluster_store, hard)
+    quotas.client().delete(quota_path(NAMESPACE))
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ def test_a_replaced_quota_is_another_ledger(ledger: ClusterLedger) -> None:
     assert read(ledger).ledger.quota_uid != before.ledger.quota_uid
 
 
-def test_a_deleted_quota_is_gone(ledger: ClusterLedger, quota_plane: ControlPlane) -> None:
+def test_a_deleted_quota_is_gone(ledger: ClusterLedger, quotas: ControlPlane) -> None:
     before = read(ledger)
-    quota_plane.client().delete(quota_path(NAMESPACE))
+    quotas.client().delete(quota_path(NAMESPACE))
     with pytest.raises(
         (QuotaGone, LedgerConflict)
     ):  # until 1.33 the API server calls this a conflict; both are read again
@@ -97,7 +97,7 @@ def test_a_deleted_quota_is_gone(ledger: ClusterLedger, quota_plane: ControlPlan
 
 
 def test_everything_else_in_the_status_survives_a_reservation(
-    ledger: ClusterLedger, quota_plane: ControlPlane
+    ledger: ClusterLedger, quotas: ControlPlane
 ) -> None:
     condition = {
         "type": "Ready",
@@ -109,11 +109,11 @@ def test_everything_else_in_the_status_survives_a_reservation(
     }
     holders = {"gpus": [{"name": "Job/train", "amount": "8"}]}
     path = f"{quota_path(NAMESPACE)}/status"
-    patched, _ = quota_plane.client().patch(path, {"status": {"conditions": [condition], "holders": holders}})
+    patched, _ = quotas.client().patch(path, {"status": {"conditions": [condition], "holders": holders}})
     assert patched == 200
     before = read(ledger).ledger
     reserve(ledger, read(ledger), "pod1")
-    _, document = quota_plane.client().get(quota_path(NAMESPACE))
+    _, document = quotas.client().get(quota_path(NAMESPACE))
     assert document["status"]["conditions"] == [condition]
     assert document["status"]["holders"] == holders
     assert document["status"]["reserved"] == {"gpus": "1"}
@@ -122,10 +122,10 @@ def test_everything_else_in_the_status_survives_a_reservation(
 
 
 def test_a_status_that_cannot_be_read_is_an_error_and_not_an_empty_row(
-    ledger: ClusterLedger, quota_plane: ControlPlane
+    ledger: ClusterLedger, quotas: ControlPlane
 ) -> None:
     path = f"{quota_path(NAMESPACE)}/status"
-    assert quota_plane.client().patch(path, {"status": {"reservations": "gpus=one | pod1"}})[0] == 200
+    assert quotas.client().patch(path, {"status": {"reservations": "gpus=one | pod1"}})[0] == 200
     with pytest.raises(
         LedgerError, match="the GPUQuota cannot be read: the reservations hold 'gpus=one'"
     ) as error:
@@ -133,8 +133,8 @@ def test_a_status_that_cannot_be_read_is_an_error_and_not_an_empty_row(
     assert not error.value.transient
 
 
-def test_who_may_not_read_is_told_so(quota_plane: ControlPlane) -> None:
-    client = ApiClient(load_access(str(quota_plane.kubeconfig("engineer"))))
+def test_who_may_not_read_is_told_so(quotas: ControlPlane) -> None:
+    client = ApiClient(load_access(str(quotas.kubeconfig("engineer"))))
     with pytest.raises(LedgerError, match=r"the GPUQuota could not be read: .* is forbidden") as error:
         ClusterStore(client).read(NAMESPACE, SECONDS)
     client.close()
@@ -153,10 +153,10 @@ def test_a_kind_that_is_not_served_does_not_mean_no_quota() -> None:
     assert error.value.transient
 
 
-def test_an_api_server_that_is_gone(quota_plane: ControlPlane, tmp_path: Path) -> None:
+def test_an_api_server_that_is_gone(quotas: ControlPlane, tmp_path: Path) -> None:
     elsewhere = tmp_path / "kubeconfig"
-    text = quota_plane.kubeconfig().read_text()
-    elsewhere.write_text(text.replace(quota_plane.url, "https://127.0.0.1:1"))
+    text = quotas.kubeconfig().read_text()
+    elsewhere.write_text(text.replace(quotas.url, "https://127.0.0.1:1"))
     client = ApiClient(load_access(str(elsewhere)))
     with pytest.raises(LedgerError, match="could not be read") as error:
         ClusterStore(client).read(NAMESPACE, SECONDS)

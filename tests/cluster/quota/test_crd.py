@@ -16,8 +16,8 @@ AMOUNT = 'must be an amount such as "16", "0.5" or "2/7", not negative'
 
 
 @pytest.fixture(scope="module", autouse=True)
-def namespace(quota_plane: ControlPlane) -> None:
-    quota_plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+def namespace(quotas: ControlPlane) -> None:
+    quotas.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def namespace(quota_plane: ControlPlane) -> None:
         pytest.param({"hard": {"gpu": "1"}}, 'unknown field "spec.hard.gpu"', id="misspelt-key"),
     ],
 )
-def test_the_api_server_refuses_a_bad_spec(quota_plane: ControlPlane, spec: JSON, want: str) -> None:
+def test_the_api_server_refuses_a_bad_spec(quotas: ControlPlane, spec: JSON, want: str) -> None:
     document = {**gpu_quota(NAMESPACE), "spec": spec}
-    status, answer = quota_plane.client().post(QUOTAS.format(NAMESPACE), document, STRICT)
+    status, answer = quotas.client().post(QUOTAS.format(NAMESPACE), document, STRICT)
     assert status in {400, 422}, answer
     if minor_version() < 34 and want.endswith(AMOUNT):  # it told the type in place of the value
         want = f'"string": {AMOUNT}'
@@ -71,8 +71,8 @@ def test_the_api_server_refuses_a_bad_spec(quota_plane: ControlPlane, spec: JSON
         pytest.param({}, id="only-counted"),
     ],
 )
-def test_what_the_api_server_takes_can_be_read(quota_plane: ControlPlane, hard: JSON) -> None:
-    client = quota_plane.client()
+def test_what_the_api_server_takes_can_be_read(quotas: ControlPlane, hard: JSON) -> None:
+    client = quotas.client()
     status, answer = client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=hard), STRICT)
     assert status == 201, answer
     client.delete(quota_path(NAMESPACE))
@@ -90,26 +90,26 @@ def _flat(hard: dict[str, Any]) -> list[str]:
     ]
 
 
-def test_a_namespace_has_one_quota(quota_plane: ControlPlane) -> None:
-    status, answer = quota_plane.client().post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, name="second"))
+def test_a_namespace_has_one_quota(quotas: ControlPlane) -> None:
+    status, answer = quotas.client().post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, name="second"))
     assert status == 422
     assert "a namespace has at most one GPUQuota, and its name must be default" in answer["message"]
 
 
-def test_kubectl_shows_used_reserved_and_hard(quota_plane: ControlPlane) -> None:
-    client = quota_plane.client()
+def test_kubectl_shows_used_reserved_and_hard(quotas: ControlPlane) -> None:
+    client = quotas.client()
     client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard={"gpus": "16"}))
     path = quota_path(NAMESPACE)
     status = {"status": {"used": {"gpus": "13"}, "reserved": {"gpus": "2"}}}
     assert client.patch(f"{path}/status", status)[0] == 200
-    shown = quota_plane.kubectl("get", "gpuquotas", "-n", NAMESPACE).stdout.splitlines()
+    shown = quotas.kubectl("get", "gpuquotas", "-n", NAMESPACE).stdout.splitlines()
     client.delete(path)
     assert shown[0].split() == ["NAME", "USED", "RESERVED", "HARD", "READY", "AGE"]
     assert shown[1].split()[:4] == ["default", "13", "2", "16"]
 
 
-def test_a_write_to_the_object_leaves_the_status_alone(quota_plane: ControlPlane) -> None:
-    client = quota_plane.client()
+def test_a_write_to_the_object_leaves_the_status_alone(quotas: ControlPlane) -> None:
+    client = quotas.client()
     client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE))
     path = quota_path(NAMESPACE)
     client.patch(path, {"status": {"used": {"gpus": "0"}}})
@@ -118,8 +118,8 @@ def test_a_write_to_the_object_leaves_the_status_alone(quota_plane: ControlPlane
     assert "status" not in answer
 
 
-def test_who_may_edit_a_namespace_may_not_write_its_quota(quota_plane: ControlPlane) -> None:
-    client = quota_plane.client()
+def test_who_may_edit_a_namespace_may_not_write_its_quota(quotas: ControlPlane) -> None:
+    client = quotas.client()
     client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE))
     role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings"
     client.post(
@@ -130,7 +130,7 @@ def test_who_may_edit_a_namespace_may_not_write_its_quota(quota_plane: ControlPl
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "engineer"}],
         },
     )
-    engineer = quota_plane.client("engineer")
+    engineer = quotas.client("engineer")
     path = quota_path(NAMESPACE)
     answers = [
         engineer.patch(path, {"spec": {"hard": {"gpus": "100"}}})[0],

@@ -5,7 +5,7 @@ import pytest
 from policies.gpus.fraction_annotations import fraction_problems
 from tests.builders import RESOURCE_MAPPING, pod, view
 
-NO_FRACTION = "this is no decimal number between 0 and 1"
+NO_FRACTION = "must be a decimal number between 0 and 1"
 
 
 def found(annotations: dict[str, str]) -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def test_memory_is_a_whole_number_of_mebibytes() -> None:
 
 def test_a_fraction_and_memory_at_once() -> None:
     assert found({"gpu-fraction": "0.5", "gpu-memory": "2000"}) == [
-        ("gpu-memory", "gpu-fraction is set as well, and a GPU is shared either by a fraction or by memory")
+        ("gpu-memory", "must not be set beside gpu-fraction: a GPU is shared by a fraction or by memory")
     ]
 
 

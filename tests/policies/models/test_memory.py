@@ -72,35 +72,35 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         BadAnnotation(
             PREFIX + "params",
             "seventy",
-            '"seventy" is no number of parameters, such as 70b, 350M or 1.3e9',
-            'write for example "70b"',
+            'must be a number of parameters such as 70b, 350M or 1.3e9, not "seventy"',
+            'set for example "70b"',
         ),
         BadAnnotation(
             PREFIX + "precision",
             "fp12",
-            '"fp12" is no precision; known are fp32, tf32, fp16, bf16, fp8, int8, fp4, int4',
-            'write for example "bf16"',
+            'must be one of fp32, tf32, fp16, bf16, fp8, int8, fp4, int4, not "fp12"',
+            'set for example "bf16"',
         ),
         BadAnnotation(
             PREFIX + "phase",
             "dreaming",
-            '"dreaming" is no phase; it is training or serving',
-            'write for example "serving"',
+            'must be training or serving, not "dreaming"',
+            'set for example "serving"',
         ),
         BadAnnotation(
             PREFIX + "batch",
             "0",
-            '"0" is no batch size: a whole number from 1 to 1000000000',
-            'write for example "8"',
+            'must be a batch size, a whole number from 1 to 1000000000, not "0"',
+            'set for example "8"',
         ),
         BadAnnotation(
             PREFIX + "sequence",
             "long",
-            '"long" is no sequence length: a whole number from 1 to 1000000000',
-            'write for example "4096"',
+            'must be a sequence length, a whole number from 1 to 1000000000, not "long"',
+            'set for example "4096"',
         ),
         BadAnnotation(
-            PREFIX + "checkpointing", "1", '"1" is neither true nor false', 'write for example "true"'
+            PREFIX + "checkpointing", "1", 'must be true or false, not "1"', 'set for example "true"'
         ),
     )
 
@@ -177,12 +177,12 @@ def test_need_that_nobody_can_tell(document: JSON) -> None:
     ("params", "sizes", "want"),
     [
         pytest.param("70b", (16,), "ask the platform team for larger cards", id="more-than-eight"),
-        pytest.param("70b", (40, 80), "ask for 8 × 40 GB or 4 × 80 GB", id="each-size"),
-        pytest.param("70b", (80, 94, 96), "ask for 4 × 80 GB", id="smallest-of-those-that-take-as-many"),
+        pytest.param("70b", (40, 80), "request 8 × 40 GB or 4 × 80 GB", id="each-size"),
+        pytest.param("70b", (80, 94, 96), "request 4 × 80 GB", id="smallest-of-those-that-take-as-many"),
         pytest.param(
             "70b",
             (40, 48, 80, 141, 192),
-            "ask for 4 × 80 GB or 3 × 141 GB or 2 × 192 GB",
+            "request 4 × 80 GB or 3 × 141 GB or 2 × 192 GB",
             id="no-more-than-three-and-the-fewest-cards",
         ),
     ],

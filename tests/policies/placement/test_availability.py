@@ -38,8 +38,8 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
             ANYWHERE,
             "1g.11gb",
             Complaint(
-                "no GPU class can be cut into 1g.11gb slices, so no node could ever run this pod",
-                "ask for nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb",
+                "must be a slice that some GPU class has: none has 1g.11gb",
+                "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb",
             ),
             id="nobody-has-it",
         ),
@@ -47,9 +47,9 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
             A100_80,
             "1g.5gb",
             Complaint(
-                "the pod is pinned to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), "
-                "which has no 1g.5gb slices",
-                "ask for nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb, "
+                "must be a slice of nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod "
+                "is pinned: it has no 1g.5gb",
+                "request nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb, "
                 "or pin the pod to a class that has them, such as nvidia-a100-40gb",
             ),
             id="another-class-has-it",
@@ -58,9 +58,9 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
             A100_80,
             "9g.99gb",
             Complaint(
-                "the pod is pinned to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), "
-                "which has no 9g.99gb slices",
-                "ask for nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
+                "must be a slice of nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod "
+                "is pinned: it has no 9g.99gb",
+                "request nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
             ),
             id="pinned-and-nobody-has-it",
         ),
@@ -68,8 +68,9 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
             T4,
             "1g.5gb",
             Complaint(
-                "the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4), which has no 1g.5gb slices",
-                "ask for whole GPUs (nvidia.com/gpu), "
+                "must be a slice of nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it "
+                "has no 1g.5gb",
+                "request whole GPUs (nvidia.com/gpu), "
                 "or pin the pod to a class that has them, such as nvidia-a100-40gb",
             ),
             id="pinned-to-a-card-without-slices",
@@ -99,9 +100,8 @@ def test_whole_cards_are_no_slices() -> None:
             A100_80,
             17,
             Complaint(
-                "a pod runs on one node, and 17 of these slices fit on none: 2 on each nvidia-a100-80gb, "
-                "8 GPUs in a node at most, makes 16",
-                "ask for 16 or fewer, and spread the work over several pods",
+                "must be at most 16, for a pod runs on one node: 2 on each nvidia-a100-80gb, 8 GPUs in a node",
+                "request 16 or fewer, and spread the work over several pods",
             ),
             id="one-more",
         ),
@@ -122,9 +122,8 @@ def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, want:
             T4,
             "amd.com/gpu",
             Complaint(
-                "the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4), "
-                "and GPUs of that class are asked for as nvidia.com/gpu",
-                "ask for nvidia.com/gpu, or pin the pod to a class that has amd.com/gpu, such as amd-mi300x",
+                "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
+                "request nvidia.com/gpu, or pin the pod to a class that has amd.com/gpu, such as amd-mi300x",
             ),
             id="another-vendor",
         ),

@@ -48,12 +48,12 @@ def test_everything_wrong_is_told() -> None:
         ),
     )
     assert [f"{path}: {sentence}" for path, sentence in wrong.problems()] == [
-        "matchLabels[a b]: is not a label key",
-        'matchLabels[a b]: "-" is not a label value',
-        'matchExpressions[0].key: "" is not a label key',
-        "matchExpressions[0].values: must name at least one with operator In",
-        "matchExpressions[1].values: must be left out with operator Exists",
-        'matchExpressions[2].values[0]: "m l" is not a label value',
+        "matchLabels[a b]: must be a label key",
+        'matchLabels[a b]: must be a label value, not "-"',
+        'matchExpressions[0].key: must be a label key, not ""',
+        "matchExpressions[0].values: must be specified when operator is In",
+        "matchExpressions[1].values: must not be specified when operator is Exists",
+        'matchExpressions[2].values[0]: must be a label value, not "m l"',
     ]
 
 

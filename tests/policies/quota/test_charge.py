@@ -353,7 +353,11 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
     [
         pytest.param(pod(gpu_container("1")), Unpinned.TOTAL_ONLY, {}, "", id="total-only"),
         pytest.param(
-            pod(gpu_container("1")), Unpinned.DENY, {}, "it pins no GPU class; name the class", id="refuse"
+            pod(gpu_container("1")),
+            Unpinned.DENY,
+            {},
+            "it pins no GPU class; set the nodeSelector",
+            id="refuse",
         ),
         pytest.param(
             pod(gpu_container("1")),
@@ -475,8 +479,8 @@ def test_bound(document: JSON, labels: dict[str, str], want: dict[str, str], unp
         pytest.param(
             pod(gpu_container("many")),
             {},
-            'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "many": a quota cannot count this; '
-            "write a plain whole number such as 1 [gpu-quota]",
+            'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "many": must be a quantity '
+            "that a quota can count; set a whole number such as 1 [gpu-quota]",
             id="no-number",
         ),
         pytest.param(
@@ -506,7 +510,7 @@ def test_bound(document: JSON, labels: dict[str, str], want: dict[str, str], unp
         pytest.param(
             pod(annotations={"gpu-fraction": "half"}),
             {"gpus": "1"},
-            'metadata.annotations[gpu-fraction] = "half": this is no decimal number between 0 and 1',
+            'metadata.annotations[gpu-fraction] = "half": must be a decimal number between 0 and 1',
             id="fraction-that-is-none-is-a-whole-card",
         ),
         pytest.param(

@@ -106,31 +106,31 @@ def test_claims(document: JSON, want: dict[str, str]) -> None:
         pytest.param(
             claim(exactly(GPU, allocationMode="Half")),
             "spec.devices.requests[0].exactly.allocationMode",
-            "this mode is not known, so a quota cannot count the devices",
+            "must be ExactCount or All",
             id="unknown-mode",
         ),
         pytest.param(
             claim(exactly(GPU), devices(GPU, allocationMode="Half")),
             "spec.devices.requests[1].allocationMode",
-            "this mode is not known, so a quota cannot count the devices",
+            "must be ExactCount or All",
             id="unknown-mode-flat",
         ),
         pytest.param(
             claim({"firstAvailable": [devices(GPU), devices(GPU, allocationMode="Half")]}),
             "spec.devices.requests[0].firstAvailable[1].allocationMode",
-            "this mode is not known, so a quota cannot count the devices",
+            "must be ExactCount or All",
             id="unknown-mode-of-an-alternative",
         ),
         pytest.param(
             claim({"anyOf": []}),
             "spec.devices.requests[0]",
-            "this kind of request is not known, so a quota cannot count it",
+            "must be a kind of request that a quota can count",
             id="unknown-kind-of-request",
         ),
         pytest.param(
             claim(exactly(GPU, count=-1)),
             "spec.devices.requests[0].exactly.count",
-            "a quota cannot count this",
+            "must be at least 1",
             id="negative-count",
         ),
     ],
@@ -191,9 +191,9 @@ def test_claims_of_no_class_in_particular(
     assert len(charge.denials) == denials
     if denials:
         assert charge.denials[0].sentence() == (
-            'spec.devices.requests[0].exactly.deviceClassName = "gpu.nvidia.com": the quota of this namespace counts GPUs '
-            "by class, and it is not known of which this one is: device class gpu.nvidia.com is of no GPU class in "
-            "particular; name the class, in the nodeSelector of a pod or by the deviceClassName of a claim [gpu-quota]"
+            'spec.devices.requests[0].exactly.deviceClassName = "gpu.nvidia.com": must name a GPU class, because '
+            "the quota of this namespace counts GPUs by class: device class gpu.nvidia.com is of no GPU class in "
+            "particular; set the nodeSelector of the pod or the deviceClassName of the claim [gpu-quota]"
         )
 
 
@@ -248,8 +248,9 @@ def test_claims_that_are_charged_with_their_pod(
             {"gpus": "4", "classes/nvidia-h100": "2"},
             Unpinned.TOTAL_ONLY,
             [
-                "spec.spec.devices.requests: no claim could ever be made from this template: classes/nvidia-h100 5, of which "
-                "the quota allows 2, gpus 5, of which the quota allows 4; ask for fewer devices [gpu-quota]"
+                "spec.spec.devices.requests: exceeds the quota, so no claim can be made from this template, "
+                "requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4; "
+                "request fewer devices [gpu-quota]"
             ],
             id="never-fits",
         ),
@@ -258,8 +259,8 @@ def test_claims_that_are_charged_with_their_pod(
             {"gpus": "4"},
             Unpinned.TOTAL_ONLY,
             [
-                'spec.spec.devices.requests[0].exactly.allocationMode = "Half": this mode is not known, so a quota cannot '
-                "count the devices; use allocationMode ExactCount with a count, or All [gpu-quota]"
+                'spec.spec.devices.requests[0].exactly.allocationMode = "Half": must be ExactCount or All; set '
+                "allocationMode ExactCount with a count, or All [gpu-quota]"
             ],
             id="would-be-denied",
         ),

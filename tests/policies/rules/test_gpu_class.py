@@ -8,18 +8,18 @@ from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.pods.patch import PodPatch
 from policies.rule import Mode, Phase
-from policies.rules.gpu_class import RULE, Options, check, mutate
+from policies.rules.gpu_class import RULE, GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
 
 CLASS = "gpu-admission.dev/gpu-class"
 PARAMS = "gpu-admission.dev/model-params"
 PRODUCT = "nvidia.com/gpu.product"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-ANY = Options()
-T4_ONLY = Options(allowed=("nvidia-t4",))
-BY_PRODUCT = Options(label_key=PRODUCT)
+ANY = GPUClassOptions()
+T4_ONLY = GPUClassOptions(allowed=("nvidia-t4",))
+BY_PRODUCT = GPUClassOptions(label_key=PRODUCT)
 GATED = [{"name": "kueue.x-k8s.io/admission"}]
-UNPINNED = "spec: nothing pins the pod to a GPU class, and namespace ml-training may not use every class; "
+UNPINNED = "spec: must pin the pod to a GPU class: namespace ml-training may not use every class; "
 ALLOWED = "; allowed here: nvidia-t4 [gpu-class]"
 
 H100 = gpu_class(
@@ -55,20 +55,20 @@ def affinity(key: str, operator: str, *values: str) -> JSON:
     }
 
 
-def placed(document: JSON, options: Options = ANY, **tweaks: Any) -> JSON:
+def placed(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> JSON:
     """Return the document as /mutate leaves it; a second pass changes nothing."""
     once = _mutated(document, options, **tweaks)
     assert _mutated(once, options, **tweaks) == once
     return once
 
 
-def _mutated(document: JSON, options: Options, **tweaks: Any) -> JSON:
+def _mutated(document: JSON, options: GPUClassOptions, **tweaks: Any) -> JSON:
     patch = PodPatch(view(document))
     assert list(mutate(patch, options, context(Phase.MUTATE, **tweaks))) == []
     return apply(document, patch)
 
 
-def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Severity, str]]:
+def told(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> list[tuple[Severity, str]]:
     """Return what /validate says of the document as /mutate left it."""
     is_changed = not tweaks.get("is_update") and tweaks.get("phase", Phase.VALIDATE) is Phase.VALIDATE
     final = placed(document, options, **tweaks) if is_changed else document
@@ -113,17 +113,21 @@ def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Se
             {"nodeSelector": {"disk": "ssd", "accelerator": "nvidia-t4"}},
             id="beside-other-selectors",
         ),
-        pytest.param(asking(), Options(default="nvidia-t4"), selecting("nvidia-t4"), id="default-class"),
-        pytest.param(asking(), Options(default="nvidia-a100"), selecting("nvidia-a100"), id="default-family"),
+        pytest.param(
+            asking(), GPUClassOptions(default="nvidia-t4"), selecting("nvidia-t4"), id="default-class"
+        ),
+        pytest.param(
+            asking(), GPUClassOptions(default="nvidia-a100"), selecting("nvidia-a100"), id="default-family"
+        ),
         pytest.param(
             asking("nvidia-t4"),
-            Options(default="nvidia-a100"),
+            GPUClassOptions(default="nvidia-a100"),
             selecting("nvidia-t4"),
             id="annotation-before-default",
         ),
         pytest.param(
             asking(resource="amd.com/gpu"),
-            Options(default="nvidia-t4"),
+            GPUClassOptions(default="nvidia-t4"),
             {},
             id="default-does-not-have-what-is-asked-for",
         ),
@@ -132,7 +136,7 @@ def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Se
         pytest.param(modelled(gpus="2"), ANY, selecting("nvidia-t4"), id="model-over-two-gpus"),
         pytest.param(
             modelled(),
-            Options(allowed=("*-80gb",)),
+            GPUClassOptions(allowed=("*-80gb",)),
             selecting("nvidia-a100-80gb"),
             id="smallest-class-that-is-allowed",
         ),
@@ -149,11 +153,14 @@ def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Se
             id="class-that-has-the-slice",
         ),
         pytest.param(
-            modelled(), Options(default="nvidia-t4"), selecting("nvidia-a100-40gb"), id="model-before-default"
+            modelled(),
+            GPUClassOptions(default="nvidia-t4"),
+            selecting("nvidia-a100-40gb"),
+            id="model-before-default",
         ),
         pytest.param(
             modelled(resource="nvidia.com/gpu.shared"),
-            Options(default="nvidia-t4"),
+            GPUClassOptions(default="nvidia-t4"),
             selecting("nvidia-t4"),
             id="default-where-memory-of-a-share-is-unknown",
         ),
@@ -165,7 +172,7 @@ def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Se
         ),
         pytest.param(
             asking("nvidia-a100"),
-            Options(allowed=("nvidia-a100-40*",)),
+            GPUClassOptions(allowed=("nvidia-a100-40*",)),
             selecting("nvidia-a100-40gb"),
             id="part-of-a-family",
         ),
@@ -183,7 +190,7 @@ def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Se
         ),
         pytest.param(
             asking(**selecting("nvidia-a100")),
-            Options(default="nvidia-t4"),
+            GPUClassOptions(default="nvidia-t4"),
             selecting("nvidia-a100"),
             id="pinned-before-default",
         ),
@@ -192,19 +199,19 @@ def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Se
         ),
         pytest.param(
             asking(**selecting("somebody-elses")),
-            Options(default="nvidia-t4"),
+            GPUClassOptions(default="nvidia-t4"),
             selecting("somebody-elses"),
             id="unknown-value-is-kept",
         ),
         pytest.param(
             asking(**affinity("accelerator", "NotIn", "nvidia-t4")),
-            Options(default="nvidia-t4"),
+            GPUClassOptions(default="nvidia-t4"),
             affinity("accelerator", "NotIn", "nvidia-t4"),
             id="default-that-the-pod-excludes",
         ),
         pytest.param(
             asking(**affinity("accelerator", "NotIn", "nvidia-t4")),
-            Options(default="nvidia-a100"),
+            GPUClassOptions(default="nvidia-a100"),
             affinity("accelerator", "NotIn", "nvidia-t4") | selecting("nvidia-a100"),
             id="default-that-the-pod-leaves-open",
         ),
@@ -225,7 +232,7 @@ def told(document: JSON, options: Options = ANY, **tweaks: Any) -> list[tuple[Se
         ),
     ],
 )
-def test_placement(document: JSON, options: Options, want: JSON) -> None:
+def test_placement(document: JSON, options: GPUClassOptions, want: JSON) -> None:
     spec = {**placed(document, options)["spec"]}
     del spec["containers"]
 
@@ -261,13 +268,13 @@ def test_placement(document: JSON, options: Options, want: JSON) -> None:
         ),
         pytest.param(
             asking("nvidia-t4"),
-            Options(allowed=("nvidia-t4",)),
+            GPUClassOptions(allowed=("nvidia-t4",)),
             selecting("nvidia-t4"),
             id="class-before-family-of-that-name",
         ),
     ],
 )
-def test_placement_by_the_labels_of_nodes(document: JSON, options: Options, want: JSON) -> None:
+def test_placement_by_the_labels_of_nodes(document: JSON, options: GPUClassOptions, want: JSON) -> None:
     spec = {**placed(document, options, classes=ClassCatalogue((*CLASSES, H100, QUARTERS)))["spec"]}
     del spec["containers"]
 
@@ -306,99 +313,100 @@ def test_pods_of_a_daemonset_are_not_pinned() -> None:
         pytest.param(
             asking("a100"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "a100": names neither a GPU class nor a family of classes; did you mean'
-            ' "nvidia-a100"? [gpu-class]',
+            f'metadata.annotations[{CLASS}] = "a100": must be a GPU class or a family of classes; did you mean '
+            '"nvidia-a100"? [gpu-class]',
             id="unknown-class",
         ),
         pytest.param(
             asking("zzz"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "zzz": names neither a GPU class nor a family of classes; known are amd-mi300x,'
-            " nvidia-a100, nvidia-t4 [gpu-class]",
+            f'metadata.annotations[{CLASS}] = "zzz": must be a GPU class or a family of classes; known: '
+            "amd-mi300x, nvidia-a100, nvidia-t4 [gpu-class]",
             id="unknown-class-like-no-other",
         ),
         pytest.param(
             asking("nvidia-t4", resource="amd.com/gpu"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-t4": the pod asks for amd.com/gpu, which nodes of this class do not have'
-            " (they have nvidia.com/gpu); ask for what the class has, or name another class [gpu-class]",
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": must be a class with amd.com/gpu: nodes of this class '
+            "have nvidia.com/gpu; request what the class has, or name another class [gpu-class]",
             id="class-of-another-vendor",
         ),
         pytest.param(
             asking("nvidia-t4", resource="nvidia.com/mig-1g.10gb"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-t4": the pod asks for nvidia.com/mig-1g.10gb, which nodes of this class do'
-            " not have (they have nvidia.com/gpu); ask for what the class has, or name another class [gpu-class]",
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": must be a class with nvidia.com/mig-1g.10gb: nodes of '
+            "this class have nvidia.com/gpu; request what the class has, or name another class [gpu-class]",
             id="class-without-mig",
         ),
         pytest.param(
             asking("nvidia-a100", **selecting("nvidia-t4")),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-a100": the pod pins itself to nvidia-t4 (nodeSelector'
-            " accelerator=nvidia-t4); remove one of the two [gpu-class]",
+            f'metadata.annotations[{CLASS}] = "nvidia-a100": must be nvidia-t4, to which the pod pins itself '
+            "(nodeSelector accelerator=nvidia-t4); remove one of the two [gpu-class]",
             id="pinned-to-something-else",
         ),
         pytest.param(
             asking("nvidia-a100", schedulingGates=GATED, **selecting("nvidia-t4")),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-a100": the pod pins itself to nvidia-t4 (nodeSelector'
-            " accelerator=nvidia-t4); remove one of the two [gpu-class]",
+            f'metadata.annotations[{CLASS}] = "nvidia-a100": must be nvidia-t4, to which the pod pins itself '
+            "(nodeSelector accelerator=nvidia-t4); remove one of the two [gpu-class]",
             id="gated-pod-pinned-to-something-else",
         ),
         pytest.param(
             asking("nvidia-t4", **affinity("accelerator", "NotIn", "nvidia-t4")),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-t4": contradicts what the pod itself demands of node label accelerator;'
-            " remove one of the two [gpu-class]",
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": '
+            "must not contradict the pod's own constraints on node label accelerator; remove one of the two [gpu-class]",
             id="pod-excludes-its-own-class",
         ),
         pytest.param(
             asking("nvidia-t4"),
-            Options(label_key="example.com/card"),
-            f"metadata.annotations[{CLASS}]: nvidia-t4 (annotation {CLASS}) has no node label example.com/card in the catalogue,"
-            " so nothing can pin a pod to it; tell the platform team: add the label to the GPUClass, or change labelKey of"
-            " gpu-class in the policy [gpu-class]",
+            GPUClassOptions(label_key="example.com/card"),
+            f"metadata.annotations[{CLASS}]: nvidia-t4 (annotation {CLASS}) must have node label example.com/card "
+            "in the catalogue to pin a pod; ask the platform team to add the label to the GPUClass, or to change "
+            "labelKey of gpu-class in the policy [gpu-class]",
             id="class-without-the-label",
         ),
         pytest.param(
             modelled("70b"),
             ANY,
-            f'metadata.annotations[{PARAMS}] = "70b": 70b bf16 serving needs 313.0 GiB, which no class that the pod could use'
-            " has; ask for 8 × 40 GB or 4 × 80 GB [gpu-class]",
+            f'metadata.annotations[{PARAMS}] = "70b": must fit on a class that the pod may use: 70b bf16 serving '
+            "needs 313.0 GiB; request 8 × 40 GB or 4 × 80 GB [gpu-class]",
             id="model-that-needs-more-gpus",
         ),
         pytest.param(
             modelled(),
             T4_ONLY,
-            f'metadata.annotations[{PARAMS}] = "7b": 7b bf16 serving needs 31.3 GiB, which no class that the pod could use has;'
-            " ask for 2 × 16 GB [gpu-class]",
+            f'metadata.annotations[{PARAMS}] = "7b": must fit on a class that the pod may use: 7b bf16 serving '
+            "needs 31.3 GiB; request 2 × 16 GB [gpu-class]",
             id="model-that-needs-more-gpus-of-what-is-allowed",
         ),
         pytest.param(
             modelled("405b", gpus="8", resource="amd.com/gpu"),
             ANY,
-            f'metadata.annotations[{PARAMS}] = "405b": 405b bf16 serving needs 1810.5 GiB over 8 GPUs = 226.4 GiB each, which no'
-            " class that the pod could use has; ask the platform team for larger cards [gpu-class]",
+            f'metadata.annotations[{PARAMS}] = "405b": must fit on a class that the pod may use: 405b bf16 '
+            "serving needs 1810.5 GiB over 8 GPUs = 226.4 GiB each; ask the platform team for larger cards "
+            "[gpu-class]",
             id="model-that-is-too-large-for-any-node",
         ),
         pytest.param(
             modelled(resource="nvidia.com/mig-1g.10gb"),
             ANY,
-            f'metadata.annotations[{PARAMS}] = "7b": 7b bf16 serving needs 31.3 GiB, which no class that the pod could use has;'
-            " ask for a slice 3g.40gb or 1 × 80 GB [gpu-class]",
+            f'metadata.annotations[{PARAMS}] = "7b": must fit on a class that the pod may use: 7b bf16 serving '
+            "needs 31.3 GiB; request a slice 3g.40gb or 1 × 80 GB [gpu-class]",
             id="model-that-needs-a-larger-slice",
         ),
         pytest.param(
             asking("nvidia-a100"),
             T4_ONLY,
-            f'metadata.annotations[{CLASS}] = "nvidia-a100": may not be used in namespace ml-training{ALLOWED}',
+            f'metadata.annotations[{CLASS}] = "nvidia-a100": is not allowed in namespace ml-training{ALLOWED}',
             id="class-that-the-namespace-may-not-use",
         ),
         pytest.param(
             asking(**selecting("nvidia-a100")),
-            Options(allowed=("nvidia-t4", "nvidia-a100-40gb")),
-            "spec: nodeSelector accelerator=nvidia-a100 means nvidia-a100-80gb, which may not be used in namespace ml-training;"
-            " allowed here: nvidia-t4, nvidia-a100-40gb [gpu-class]",
+            GPUClassOptions(allowed=("nvidia-t4", "nvidia-a100-40gb")),
+            "spec: must not pin the pod to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100): not allowed "
+            "in namespace ml-training; allowed here: nvidia-t4, nvidia-a100-40gb [gpu-class]",
             id="family-of-which-one-class-is-not-allowed",
         ),
         pytest.param(
@@ -421,7 +429,7 @@ def test_pods_of_a_daemonset_are_not_pinned() -> None:
         ),
     ],
 )
-def test_denial(document: JSON, options: Options, want: str) -> None:
+def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
     assert told(document, options) == [(Severity.DENIAL, want)]
 
 
@@ -431,57 +439,58 @@ def test_denial(document: JSON, options: Options, want: str) -> None:
         pytest.param(
             asking(**selecting("nvidia-t5")),
             ANY,
-            'spec.nodeSelector[accelerator] = "nvidia-t5": is no GPU class; where no node has this label the pod stays pending'
-            ' for ever; did you mean "nvidia-t4"? [gpu-class]',
+            'spec.nodeSelector[accelerator] = "nvidia-t5": should be a GPU class: the pod stays pending unless a '
+            'node has this label; did you mean "nvidia-t4"? [gpu-class]',
             id="misspelt-label",
         ),
         pytest.param(
             asking(**selecting("nvidia-t4"), **affinity("accelerator", "In", "nvidia-a100")),
             ANY,
-            "spec: no GPU class meets all of nodeSelector accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the"
-            " pod stays pending for ever; remove what contradicts the rest [gpu-class]",
+            "spec: no GPU class meets nodeSelector "
+            "accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the pod stays pending; remove the "
+            "constraint that contradicts the others [gpu-class]",
             id="constraints-that-contradict-each-other",
         ),
         pytest.param(
             asking("nvidia-a100-80gb", **selecting("nvidia-a100")),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-a100-80gb": the pod pins itself to nvidia-a100-40gb, nvidia-a100-80gb'
-            " (nodeSelector accelerator=nvidia-a100), which this cannot narrow; remove what pins the pod, so that the annotation"
-            " can [gpu-class]",
+            f'metadata.annotations[{CLASS}] = "nvidia-a100-80gb": cannot narrow nvidia-a100-40gb, '
+            "nvidia-a100-80gb, to which the pod pins itself (nodeSelector accelerator=nvidia-a100); remove the "
+            "pod's own constraints, and the annotation pins it [gpu-class]",
             id="family-that-cannot-be-narrowed",
         ),
         pytest.param(
             modelled(**selecting("nvidia-t4")),
             ANY,
-            f'metadata.annotations[{PARAMS}] = "7b": 7b bf16 serving needs 31.3 GiB, more than nvidia-t4 has; ask for 2 × 16 GB'
-            " [gpu-class]",
+            f'metadata.annotations[{PARAMS}] = "7b": does not fit on nvidia-t4: 7b bf16 serving needs 31.3 GiB; '
+            "request 2 × 16 GB [gpu-class]",
             id="pinned-to-what-is-too-small",
         ),
         pytest.param(
             asking("nvidia-t4", annotations={PARAMS: "7b"}),
             ANY,
-            f'metadata.annotations[{PARAMS}] = "7b": 7b bf16 serving needs 31.3 GiB, more than nvidia-t4 has; ask for 2 × 16 GB'
-            " [gpu-class]",
+            f'metadata.annotations[{PARAMS}] = "7b": does not fit on nvidia-t4: 7b bf16 serving needs 31.3 GiB; '
+            "request 2 × 16 GB [gpu-class]",
             id="asked-for-what-is-too-small",
         ),
         pytest.param(
             asking("nvidia-t4", nodeName="node-1"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-t4": pins nothing: spec.nodeName says where the pod runs; set nodeSelector'
-            " accelerator: nvidia-t4 [gpu-class]",
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": has no effect: spec.nodeName says where the pod runs; '
+            "set nodeSelector accelerator: nvidia-t4 [gpu-class]",
             id="annotation-beside-node-name",
         ),
         pytest.param(
             asking(),
-            Options(default="nvidia-t4", label_key="example.com/card"),
-            "nvidia-t4 (the default of the policy) has no node label example.com/card in the catalogue, so nothing can pin a pod"
-            " to it; tell the platform team: add the label to the GPUClass, or change labelKey of gpu-class in the policy"
-            " [gpu-class]",
+            GPUClassOptions(default="nvidia-t4", label_key="example.com/card"),
+            "nvidia-t4 (the default of the policy) must have node label example.com/card in the catalogue to pin "
+            "a pod; ask the platform team to add the label to the GPUClass, or to change labelKey of gpu-class "
+            "in the policy [gpu-class]",
             id="default-without-the-label",
         ),
     ],
 )
-def test_warning(document: JSON, options: Options, want: str) -> None:
+def test_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
     assert told(document, options) == [(Severity.WARNING, want)]
 
 
@@ -491,21 +500,25 @@ def test_warning(document: JSON, options: Options, want: str) -> None:
         pytest.param(asking(), ANY, id="unpinned"),
         pytest.param(asking("nvidia-t4"), T4_ONLY, id="pinned-by-annotation-to-what-is-allowed"),
         pytest.param(asking(**selecting("nvidia-t4")), T4_ONLY, id="pinned-by-itself-to-what-is-allowed"),
-        pytest.param(asking(), Options(allowed=("nvidia-t4",), default="nvidia-t4"), id="pinned-by-default"),
-        pytest.param(modelled(), Options(allowed=("nvidia-a100",)), id="family-is-allowed-and-so-its-class"),
+        pytest.param(
+            asking(), GPUClassOptions(allowed=("nvidia-t4",), default="nvidia-t4"), id="pinned-by-default"
+        ),
+        pytest.param(
+            modelled(), GPUClassOptions(allowed=("nvidia-a100",)), id="family-is-allowed-and-so-its-class"
+        ),
         pytest.param(asking(schedulingGates=GATED), T4_ONLY, id="gated-pod-is-looked-at-when-it-is-released"),
         pytest.param(asking("nvidia-t4", schedulingGates=GATED), ANY, id="gated-pod-with-a-class"),
         pytest.param(asking(resource="google.com/tpu", annotations={PARAMS: "7b"}), ANY, id="no-gpu"),
         pytest.param(modelled("405b", resource="nvidia.com/gpu.shared"), ANY, id="share-of-unknown-memory"),
         pytest.param(
             modelled("405b"),
-            Options(label_key="example.com/card"),
+            GPUClassOptions(label_key="example.com/card"),
             id="no-class-to-which-a-pod-could-be-pinned",
         ),
         pytest.param(pod(container()), T4_ONLY, id="no-gpu-at-all"),
     ],
 )
-def test_nothing_to_say(document: JSON, options: Options) -> None:
+def test_nothing_to_say(document: JSON, options: GPUClassOptions) -> None:
     assert told(document, options) == []
 
 
@@ -517,13 +530,14 @@ def test_everything_is_told_at_once() -> None:
     )
 
     assert [sentence for _, sentence in told(document, T4_ONLY)] == [
-        f'metadata.annotations[{PARAMS}] = "x": "x" is no number of parameters, such as 70b, 350M or 1.3e9; write for example'
-        ' "70b" [gpu-class]',
-        'metadata.annotations[gpu-admission.dev/model-batch] = "0": "0" is no batch size: a whole number from 1 to 1000000000;'
-        ' write for example "8" [gpu-class]',
-        f'metadata.annotations[{CLASS}] = "nvidia-t5": names neither a GPU class nor a family of classes; did you mean'
-        ' "nvidia-t4"? [gpu-class]',
-        "spec: nodeSelector accelerator=nvidia-a100 means nvidia-a100-40gb, nvidia-a100-80gb, which may not be used in namespace"
+        f'metadata.annotations[{PARAMS}] = "x": must be a number of parameters such as 70b, 350M or 1.3e9, '
+        'not "x"; set for example "70b" [gpu-class]',
+        'metadata.annotations[gpu-admission.dev/model-batch] = "0": must be a batch size, a whole number '
+        'from 1 to 1000000000, not "0"; set for example "8" [gpu-class]',
+        f'metadata.annotations[{CLASS}] = "nvidia-t5": must be a GPU class or a family of classes; did you '
+        'mean "nvidia-t4"? [gpu-class]',
+        "spec: must not pin the pod to nvidia-a100-40gb, nvidia-a100-80gb (nodeSelector "
+        "accelerator=nvidia-a100): not allowed in namespace"
         f" ml-training{ALLOWED}",
     ]
 
@@ -536,8 +550,8 @@ def test_everything_is_told_at_once() -> None:
             asking("nvidia-t4", **selecting("nvidia-a100-40gb")),
             ANY,
             [
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": the pod pins itself to nvidia-a100-40gb (nodeSelector'
-                " accelerator=nvidia-a100-40gb); remove one of the two [gpu-class]"
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": must be nvidia-a100-40gb, to which the pod pins itself '
+                "(nodeSelector accelerator=nvidia-a100-40gb); remove one of the two [gpu-class]"
             ],
             id="released-to-another-class",
         ),
@@ -545,7 +559,8 @@ def test_everything_is_told_at_once() -> None:
             asking(**selecting("nvidia-a100-40gb")),
             T4_ONLY,
             [
-                "spec: nodeSelector accelerator=nvidia-a100-40gb means nvidia-a100-40gb, which may not be used in namespace"
+                "spec: must not pin the pod to nvidia-a100-40gb (nodeSelector "
+                "accelerator=nvidia-a100-40gb): not allowed in namespace"
                 f" ml-training{ALLOWED}"
             ],
             id="released-to-what-is-not-allowed",
@@ -553,15 +568,16 @@ def test_everything_is_told_at_once() -> None:
         pytest.param(
             asking("nvidia-t4"),
             T4_ONLY,
-            [f"{UNPINNED}whoever lifts its gates has to set nodeSelector accelerator{ALLOWED}"],
+            [f"{UNPINNED}have the controller that removes its gates set nodeSelector accelerator{ALLOWED}"],
             id="released-to-anywhere-where-not-all-is-allowed",
         ),
         pytest.param(
             asking("nvidia-t4"),
             ANY,
             [
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": pins nothing: gated pods are placed by whoever lifts their gates;'
-                " whoever lifts its gates has to set nodeSelector accelerator: nvidia-t4 [gpu-class]"
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": has no effect: gated pods are placed by the controller '
+                "that removes their gates; have the controller that removes its gates set nodeSelector accelerator: "
+                "nvidia-t4 [gpu-class]"
             ],
             id="released-to-anywhere",
         ),
@@ -569,7 +585,7 @@ def test_everything_is_told_at_once() -> None:
         pytest.param(asking("nvidia-t5", nodeName="node-1"), T4_ONLY, [], id="bound-pod-is-history"),
     ],
 )
-def test_update(document: JSON, options: Options, want: list[str]) -> None:
+def test_update(document: JSON, options: GPUClassOptions, want: list[str]) -> None:
     assert [sentence for _, sentence in told(document, options, is_update=True)] == want
     assert RULE.on_update
 
@@ -581,21 +597,21 @@ def test_update(document: JSON, options: Options, want: list[str]) -> None:
         pytest.param(
             asking(),
             T4_ONLY,
-            [f"{UNPINNED}in the template of the DaemonSet, set nodeSelector accelerator{ALLOWED}"],
+            [f"{UNPINNED}set in the template of the DaemonSet nodeSelector accelerator{ALLOWED}"],
             id="template-does-not-pin",
         ),
         pytest.param(
             asking("nvidia-t4"),
             ANY,
             [
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": pins nothing: pods of a DaemonSet are placed by its controller; in'
-                " the template of the DaemonSet, set nodeSelector accelerator: nvidia-t4 [gpu-class]"
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": has no effect: pods of a DaemonSet are placed by its '
+                "controller; set in the template of the DaemonSet nodeSelector accelerator: nvidia-t4 [gpu-class]"
             ],
             id="annotation-pins-nothing",
         ),
     ],
 )
-def test_daemonset(document: JSON, options: Options, want: list[str]) -> None:
+def test_daemonset(document: JSON, options: GPUClassOptions, want: list[str]) -> None:
     assert [sentence for _, sentence in told(document, options, made_by_daemonset=True)] == want
 
 
@@ -612,7 +628,7 @@ def test_pin_that_a_later_webhook_took_out_is_missed_where_not_all_is_allowed() 
     assert [f.sentence() for f in check(view(stripped), T4_ONLY, context())] == [
         f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}"
     ]
-    only_warns = Options(
+    only_warns = GPUClassOptions(
         mode=Mode.WARN, allowed=("nvidia-t4",)
     )  # then /mutate does not pin, and says so itself
     assert list(check(view(stripped), only_warns, context())) == []
@@ -622,20 +638,24 @@ def test_pin_that_a_later_webhook_took_out_is_missed_where_not_all_is_allowed() 
     ("options", "want"),
     [
         pytest.param(ANY, [], id="defaults"),
-        pytest.param(Options(label_key="cloud.google.com/gke-accelerator"), [], id="label-of-a-cloud"),
         pytest.param(
-            Options(label_key="my label", default="", allowed=()),
+            GPUClassOptions(label_key="cloud.google.com/gke-accelerator"), [], id="label-of-a-cloud"
+        ),
+        pytest.param(
+            GPUClassOptions(label_key="my label", default="", allowed=()),
             [
-                ("labelKey", '"my label" is not a label key'),
-                ("default", "is empty: write null for no default"),
-                ("allowed", 'is empty, so no class could be used: write ["*"] to allow every class'),
+                ("labelKey", 'must be a label key, not "my label"'),
+                ("default", "must not be empty: set null for no default"),
+                ("allowed", 'must not be empty: set ["*"] to allow every class'),
             ],
             id="all-at-once",
         ),
-        pytest.param(Options(allowed=("nvidia-t4", "")), [("allowed[1]", "is empty")], id="empty-glob"),
+        pytest.param(
+            GPUClassOptions(allowed=("nvidia-t4", "")), [("allowed[1]", "must not be empty")], id="empty-glob"
+        ),
     ],
 )
-def test_problems(options: Options, want: list[tuple[str, str]]) -> None:
+def test_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want
 
 
@@ -644,24 +664,26 @@ def test_problems(options: Options, want: list[tuple[str, str]]) -> None:
     [
         pytest.param(ANY, [], id="defaults"),
         pytest.param(
-            Options(default="nvidia-a100", allowed=("nvidia-a100-40*",)), [], id="family-partly-allowed"
+            GPUClassOptions(default="nvidia-a100", allowed=("nvidia-a100-40*",)),
+            [],
+            id="family-partly-allowed",
         ),
         pytest.param(
-            Options(label_key="accel", default="nvidia-t5", allowed=("h1", "nvidia-a10", "*")),
+            GPUClassOptions(label_key="accel", default="nvidia-t5", allowed=("h1", "nvidia-a10", "*")),
             [
-                ("labelKey", '"accel" is not a node label of any class'),
-                ("allowed[0]", '"h1" covers no class'),
-                ("allowed[1]", '"nvidia-a10" covers no class: did you mean "nvidia-a100"?'),
-                ("default", '"nvidia-t5" is neither a class nor a family: did you mean "nvidia-t4"?'),
+                ("labelKey", 'must be a node label of some class, not "accel"'),
+                ("allowed[0]", '"h1" matches no class'),
+                ("allowed[1]", '"nvidia-a10" matches no class: did you mean "nvidia-a100"?'),
+                ("default", 'must be a class or a family, not "nvidia-t5": did you mean "nvidia-t4"?'),
             ],
             id="all-at-once",
         ),
         pytest.param(
-            Options(default="nvidia-t4", allowed=("nvidia-a100",)),
-            [("default", '"nvidia-t4" is not covered by allowed (nvidia-a100)')],
+            GPUClassOptions(default="nvidia-t4", allowed=("nvidia-a100",)),
+            [("default", 'must match allowed (nvidia-a100), and "nvidia-t4" does not')],
             id="default-that-is-not-allowed",
         ),
     ],
 )
-def test_class_problems(options: Options, want: list[tuple[str, str]]) -> None:
+def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.class_problems(CLASSES)) == want

@@ -5,7 +5,7 @@ import pytest
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.nodes import Labels, NodeFacts, NodePool
 from policies.rule import Phase
-from policies.rules.gpu_class import Options, check
+from policies.rules.gpu_class import GPUClassOptions, check
 from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
 
 CLASS = "gpu-admission.dev/gpu-class"
@@ -30,7 +30,9 @@ def asking(name: str, **spec: object) -> JSON:
     return pod(gpu_container(), annotations={CLASS: name}, **spec)
 
 
-def told(document: JSON, *label_sets: Labels, options: Options | None = None, **tweaks: object) -> list[str]:
+def told(
+    document: JSON, *label_sets: Labels, options: GPUClassOptions | None = None, **tweaks: object
+) -> list[str]:
     """Return what the rule says of a template, whose pods it would still pin."""
     facts = NodeFacts(
         keys=CATALOGUE.label_keys,
@@ -38,105 +40,117 @@ def told(document: JSON, *label_sets: Labels, options: Options | None = None, **
         pools=tweaks.pop("pools", ()),  # type: ignore[arg-type] # as told
     )
     given = context(tweaks.pop("phase", Phase.TEMPLATE), classes=CATALOGUE, nodes=facts, **tweaks)  # type: ignore[arg-type] # likewise
-    return [each.sentence() for each in check(view(document), options or Options(), given)]
+    return [each.sentence() for each in check(view(document), options or GPUClassOptions(), given)]
 
 
 @pytest.mark.parametrize(
     ("document", "label_sets", "options", "want"),
     [
-        pytest.param(asking("nvidia-t4"), [T4], Options(), [], id="its-class-is-there"),
+        pytest.param(asking("nvidia-t4"), [T4], GPUClassOptions(), [], id="its-class-is-there"),
         pytest.param(
             asking("nvidia-l4"),
             [T4, A100],
-            Options(),
+            GPUClassOptions(),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
-                "there is nvidia-a100-80gb or nvidia-t4 [gpu-class]"
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; nodes exist for "
+                "nvidia-a100-80gb or nvidia-t4 [gpu-class]"
             ],
             id="others-are-there",
         ),
         pytest.param(
             asking("nvidia-l4"),
             [T4, A100],
-            Options(allowed=("nvidia-l4", "nvidia-t4")),
+            GPUClassOptions(allowed=("nvidia-l4", "nvidia-t4")),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
-                "there is nvidia-t4 [gpu-class]"
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; nodes exist for "
+                "nvidia-t4 [gpu-class]"
             ],
             id="of-the-others-it-may-use-one",
         ),
         pytest.param(
             asking("nvidia-l4"),
             [],
-            Options(),
+            GPUClassOptions(),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
-                "ask the platform team for such nodes [gpu-class]"
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the platform "
+                "team for such nodes [gpu-class]"
             ],
             id="nothing-is-there",
         ),
         pytest.param(
             asking("nvidia-l4"),
             [L4_BY_PRODUCT],
-            Options(),
+            GPUClassOptions(),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
-                "nodes with nvidia.com/gpu.product=NVIDIA-L4 lack accelerator: ask the platform team to label them [gpu-class]"
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; nodes with "
+                "nvidia.com/gpu.product=NVIDIA-L4 lack accelerator: ask the platform team to label them [gpu-class]"
             ],
             id="its-nodes-lack-the-label",
         ),
         pytest.param(
-            asking("nvidia-l4"), [L4_BY_PRODUCT], Options(label_key=PRODUCT), [], id="the-label-they-have"
+            asking("nvidia-l4"),
+            [L4_BY_PRODUCT],
+            GPUClassOptions(label_key=PRODUCT),
+            [],
+            id="the-label-they-have",
         ),
         pytest.param(
             asking("nvidia-a100"),
             [A100],
-            Options(),
+            GPUClassOptions(),
             [
-                "class nvidia-a100: no node matches accelerator=nvidia-a100, so the pod would wait; "
-                "there is nvidia-a100-80gb [gpu-class]"
+                "class nvidia-a100: no node matches accelerator=nvidia-a100, so the pod stays pending; nodes exist "
+                "for nvidia-a100-80gb [gpu-class]"
             ],
             id="a-family-goes-by-its-own-name",
         ),
         pytest.param(
             pod(gpu_container()),
             [T4],
-            Options(default="nvidia-l4"),
+            GPUClassOptions(default="nvidia-l4"),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod would wait; "
-                "there is nvidia-t4 [gpu-class]"
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; nodes exist for "
+                "nvidia-t4 [gpu-class]"
             ],
             id="the-default-of-the-policy",
         ),
         pytest.param(
             pod(gpu_container(), nodeSelector={"accelerator": "nvidia-l4"}),
             [T4],
-            Options(),
+            GPUClassOptions(),
             [
-                "class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod would wait; "
-                "there is nvidia-t4 [gpu-class]"
+                "class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod stays pending; "
+                "nodes exist for nvidia-t4 [gpu-class]"
             ],
             id="a-selector-of-its-own",
         ),
-        pytest.param(asking("nvidia-l4"), [T4], Options(known_pools=("nvidia-l4",)), [], id="made-on-demand"),
         pytest.param(
-            asking("nvidia-l4"), [T4], Options(known_pools=("nvidia-*",)), [], id="made-on-demand-by-glob"
+            asking("nvidia-l4"), [T4], GPUClassOptions(known_pools=("nvidia-l4",)), [], id="made-on-demand"
         ),
-        pytest.param(asking("nvidia-l4", nodeName="n"), [T4], Options(), "pins nothing", id="bound-by-hand"),
-        pytest.param(asking("nvidia-l4", schedulingGates=GATED), [T4], Options(), [], id="gated"),
-        pytest.param(pod(gpu_container()), [], Options(), [], id="a-pod-of-no-class"),
-        pytest.param(pod(), [], Options(default="nvidia-l4"), [], id="a-pod-without-gpu"),
+        pytest.param(
+            asking("nvidia-l4"),
+            [T4],
+            GPUClassOptions(known_pools=("nvidia-*",)),
+            [],
+            id="made-on-demand-by-glob",
+        ),
+        pytest.param(
+            asking("nvidia-l4", nodeName="n"), [T4], GPUClassOptions(), "has no effect", id="bound-by-hand"
+        ),
+        pytest.param(asking("nvidia-l4", schedulingGates=GATED), [T4], GPUClassOptions(), [], id="gated"),
+        pytest.param(pod(gpu_container()), [], GPUClassOptions(), [], id="a-pod-of-no-class"),
+        pytest.param(pod(), [], GPUClassOptions(default="nvidia-l4"), [], id="a-pod-without-gpu"),
         pytest.param(
             pod(gpu_container(), nodeSelector={"accelerator": "our-own"}),
             [(("accelerator", "our-own"),)],
-            Options(),
+            GPUClassOptions(),
             [],
             id="a-label-that-no-class-knows-but-a-node-has",
         ),
     ],
 )
 def test_what_is_said(
-    document: JSON, label_sets: list[Labels], options: Options, want: list[str] | str
+    document: JSON, label_sets: list[Labels], options: GPUClassOptions, want: list[str] | str
 ) -> None:
     said = told(document, *label_sets, options=options)
     if isinstance(want, str):
@@ -154,7 +168,7 @@ def test_a_pool_that_makes_the_class_is_enough() -> None:
 def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
     given = context(Phase.TEMPLATE, classes=CATALOGUE)
 
-    assert list(check(view(asking("nvidia-l4")), Options(), given)) == []
+    assert list(check(view(asking("nvidia-l4")), GPUClassOptions(), given)) == []
 
 
 def test_a_pod_of_a_daemonset_is_not_judged() -> None:
@@ -164,14 +178,16 @@ def test_a_pod_of_a_daemonset_is_not_judged() -> None:
 @pytest.mark.parametrize(
     ("options", "want"),
     [
-        pytest.param(Options(known_pools=("",)), [("knownPools[0]", "is empty")], id="an-empty-glob"),
+        pytest.param(
+            GPUClassOptions(known_pools=("",)), [("knownPools[0]", "must not be empty")], id="an-empty-glob"
+        ),
     ],
 )
-def test_options_that_make_no_sense(options: Options, want: list[tuple[str, str]]) -> None:
+def test_options_that_make_no_sense(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want
 
 
 def test_a_pool_of_no_class_is_told() -> None:
-    (problem,) = Options(known_pools=("nvidia-l40",)).class_problems(CATALOGUE)
+    (problem,) = GPUClassOptions(known_pools=("nvidia-l40",)).class_problems(CATALOGUE)
 
-    assert problem == ("knownPools[0]", '"nvidia-l40" covers no class: did you mean "nvidia-l4"?')
+    assert problem == ("knownPools[0]", '"nvidia-l40" matches no class: did you mean "nvidia-l4"?')

@@ -9,7 +9,7 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rule import Mode
 from policies.rules import gpu_toleration
-from policies.rules.gpu_isolation import Options, check, holds_gpu_devices, mutate
+from policies.rules.gpu_isolation import GPUIsolationOptions, check, holds_gpu_devices, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
@@ -18,13 +18,13 @@ CLAIM = {"name": "gpu", "resourceClaimName": "shared-gpu"}
 
 
 def findings(document: JSON, **tweaks: Any) -> list[Finding]:
-    return list(check(view(document), Options(), context(**tweaks)))
+    return list(check(view(document), GPUIsolationOptions(), context(**tweaks)))
 
 
 def hidden(document: JSON) -> list[str]:
     """Return the names of the containers into which the variable was injected, applied by a JSON patch library."""
     patch = PodPatch(view(document))
-    assert list(mutate(patch, Options(), context())) == []
+    assert list(mutate(patch, GPUIsolationOptions(), context())) == []
     before, after = view(document), view(apply(document, patch))
     return [
         new.container.name
@@ -34,7 +34,7 @@ def hidden(document: JSON) -> list[str]:
 
 
 def test_it_only_audits_by_default() -> None:
-    assert Options().mode is Mode.AUDIT
+    assert GPUIsolationOptions().mode is Mode.AUDIT
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_containers_that_ask_for_no_gpu_see_none(document: JSON, want: list[str]
 def test_the_variable_is_appended() -> None:
     patch = PodPatch(view(pod(container(env=[{"name": "HOME", "value": "/"}]), container("web"))))
 
-    list(mutate(patch, Options(), context()))
+    list(mutate(patch, GPUIsolationOptions(), context()))
 
     assert operations(patch) == [
         {"op": "add", "path": "/spec/containers/0/env/-", "value": VOID},
@@ -101,8 +101,9 @@ def test_gpus_shown_to_a_container_that_asks_for_none(variable: JSON, value: str
         path="spec.containers[1].env[0]",
         container="web",
         value=value,
-        message="NVIDIA_VISIBLE_DEVICES shows GPUs to a container that asks for none: they belong to other pods",
-        remedy='ask for GPUs in resources.limits ("nvidia.com/gpu": 1), or remove the variable',
+        message='NVIDIA_VISIBLE_DEVICES must be "void" or unset in a container that requests no GPU: its GPUs belong '
+        "to other pods",
+        remedy='request GPUs in resources.limits ("nvidia.com/gpu": 1) or remove the variable',
     )
 
 
@@ -146,9 +147,9 @@ def test_gpu_devices_as_files(path: str) -> None:
     )
 
     assert [finding.sentence() for finding in findings(document)] == [
-        f'spec.volumes[0].hostPath.path = "{path}": container "main" mounts the node\'s own GPU devices, which nothing '
-        'counts or reserves; ask for GPUs in resources.limits ("nvidia.com/gpu": 1); '
-        "their devices then come by themselves [gpu-isolation]"
+        f'spec.volumes[0].hostPath.path = "{path}": must not hold GPU devices of the node (mounted by '
+        'container "main"): nothing counts or reserves them; request GPUs in resources.limits '
+        '("nvidia.com/gpu": 1), which mounts their devices [gpu-isolation]'
     ]
 
 
@@ -188,7 +189,7 @@ def test_privileged_containers(document: JSON, want: list[int]) -> None:
     assert all("sees every device of the node" in finding.message for finding in found)
 
 
-DEDICATED = gpu_toleration.Options(
+DEDICATED = gpu_toleration.GPUTolerationOptions(
     tolerations=(Toleration(key="dedicated", operator="Equal", value="ml-workloads", effect="NoSchedule"),)
 )
 
@@ -219,8 +220,8 @@ def test_pods_on_gpu_nodes_that_ask_for_no_gpu(toleration: JSON, warned: bool) -
 
     assert [finding.sentence() for finding in found] == (
         [
-            "spec.tolerations[1]: this lets the pod onto GPU nodes, and it asks for no GPU: it takes processors and memory "
-            "away from pods that do; remove the toleration, or ask for a GPU [gpu-isolation]"
+            "spec.tolerations[1]: should not let the pod onto GPU nodes: it requests no GPU, and takes CPU and "
+            "memory from pods that do; remove the toleration or request a GPU [gpu-isolation]"
         ]
         if warned
         else []

@@ -7,7 +7,7 @@ import pytest
 from policies.finding import Finding, Severity
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_requests import Options, check, mutate
+from policies.rules.gpu_requests import GPURequestsOptions, check, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
 
 GPU = "nvidia.com/gpu"
@@ -15,11 +15,13 @@ LIMIT = f"spec.containers[0].resources.limits[{GPU}]"
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
 
 
-def findings(document: JSON, options: Options | None = None, phase: Phase = Phase.VALIDATE) -> list[Finding]:
-    return list(check(view(document), options or Options(), context(phase)))
+def findings(
+    document: JSON, options: GPURequestsOptions | None = None, phase: Phase = Phase.VALIDATE
+) -> list[Finding]:
+    return list(check(view(document), options or GPURequestsOptions(), context(phase)))
 
 
-def sentences(document: JSON, options: Options | None = None) -> list[str]:
+def sentences(document: JSON, options: GPURequestsOptions | None = None) -> list[str]:
     return [finding.sentence() for finding in findings(document, options)]
 
 
@@ -64,7 +66,7 @@ def request_alone(request: Any, resource: str = GPU) -> JSON:
     ],
 )
 def test_fine_as_it_is(document: JSON) -> None:
-    assert sentences(document, Options(max_per_container=1000, max_per_pod=1000)) == []
+    assert sentences(document, GPURequestsOptions(max_per_container=1000, max_per_pod=1000)) == []
 
 
 @pytest.mark.parametrize(
@@ -72,58 +74,56 @@ def test_fine_as_it_is(document: JSON) -> None:
     [
         pytest.param(
             "500m",
-            f'{LIMIT} (container "main") = "500m": GPUs come whole, and this asks for half of one; '
-            "ask for 1, or for a slice of a GPU such as nvidia.com/mig-3g.20gb, "
-            "or for a time-sliced share (nvidia.com/gpu.shared) [gpu-requests]",
+            f'{LIMIT} (container "main") = "500m": must be a whole number of GPUs, not half of one; set 1, or '
+            "request a slice of a GPU such as nvidia.com/mig-3g.20gb, or request a time-sliced share "
+            "(nvidia.com/gpu.shared) [gpu-requests]",
             id="half",
         ),
         pytest.param(
             0.25,
-            f'{LIMIT} (container "main") = "0.25": GPUs come whole, and this asks for a quarter of one; '
-            "ask for 1, or for a slice of a GPU such as nvidia.com/mig-1g.20gb, "
-            "or for a time-sliced share (nvidia.com/gpu.shared) [gpu-requests]",
+            f'{LIMIT} (container "main") = "0.25": must be a whole number of GPUs, not a quarter of one; set 1, '
+            "or request a slice of a GPU such as nvidia.com/mig-1g.20gb, or request a time-sliced share "
+            "(nvidia.com/gpu.shared) [gpu-requests]",
             id="quarter-as-a-json-number",
         ),
         pytest.param(
             "1.5",
-            f'{LIMIT} (container "main") = "1.5": GPUs come whole, and this asks for 1.5 of them; '
-            "ask for 1 or 2 [gpu-requests]",
+            f'{LIMIT} (container "main") = "1.5": must be a whole number of GPUs, not 1.5 of them; set 1 or 2 '
+            "[gpu-requests]",
             id="one-and-a-half",
         ),
         pytest.param(
             "1.0001",
-            f'{LIMIT} (container "main") = "1.0001": GPUs come whole, and this asks for 1.0001 of them; '
-            "ask for 1 or 2 [gpu-requests]",
+            f'{LIMIT} (container "main") = "1.0001": must be a whole number of GPUs, not 1.0001 of them; set 1 or '
+            "2 [gpu-requests]",
             id="a-little-too-much",
         ),
         pytest.param(
             "-1",
-            f'{LIMIT} (container "main") = "-1": nobody can ask for less than nothing; '
-            "write 1 or more, or leave it out [gpu-requests]",
+            f'{LIMIT} (container "main") = "-1": must not be negative; set 1 or more, or omit it [gpu-requests]',
             id="negative",
         ),
         pytest.param(
             "-500m",
-            f'{LIMIT} (container "main") = "-500m": nobody can ask for less than nothing; '
-            "write 1 or more, or leave it out [gpu-requests]",
+            f'{LIMIT} (container "main") = "-500m": must not be negative; set 1 or more, or omit it [gpu-requests]',
             id="negative-and-a-half",
         ),
         pytest.param(
             "one",
-            f'{LIMIT} (container "main") = "one": this is no number that Kubernetes can count with; '
-            "write a plain whole number such as 1 [gpu-requests]",
+            f'{LIMIT} (container "main") = "one": must be a quantity that Kubernetes can count; set a whole '
+            "number such as 1 [gpu-requests]",
             id="no-number",
         ),
         pytest.param(
             "1e999999999",
-            f'{LIMIT} (container "main") = "1e999999999": this is no number that Kubernetes can count with; '
-            "write a plain whole number such as 1 [gpu-requests]",
+            f'{LIMIT} (container "main") = "1e999999999": must be a quantity that Kubernetes can count; set a '
+            "whole number such as 1 [gpu-requests]",
             id="out-of-all-bounds",
         ),
         pytest.param(
             "9" * 300,
-            f'{LIMIT} (container "main") = "{"9" * 60}…": this is no number that Kubernetes can count with; '
-            "write a plain whole number such as 1 [gpu-requests]",
+            f'{LIMIT} (container "main") = "{"9" * 60}…": must be a quantity that Kubernetes can count; set a '
+            "whole number such as 1 [gpu-requests]",
             id="quoted-in-part",
         ),
     ],
@@ -138,47 +138,47 @@ def test_a_number_that_no_node_could_give(quantity: Any, want: str) -> None:
         pytest.param(
             "nvidia.com/mig-1g.10gb",
             "1.5",
-            "slices of a GPU come whole, and this asks for 1.5",
-            "ask for 2",
+            "must be a whole number of slices of a GPU, not 1.5",
+            "set 2",
             id="slices",
         ),
         pytest.param(
             "aws.amazon.com/neuroncore",
             "0.5",
-            "accelerator cores come whole, and this asks for 0.5",
-            "ask for 1",
+            "must be a whole number of accelerator cores, not 0.5",
+            "set 1",
             id="cores",
         ),
         pytest.param(
             "nvidia.com/gpumem",
             "0.5",
-            "MiB of GPU memory come whole, and this asks for 0.5",
-            "ask for 1",
+            "must be a whole number of MiB of GPU memory, not 0.5",
+            "set 1",
             id="memory",
         ),
         pytest.param(
             "nvidia.com/gpucores",
             "101",
-            "this is more than 100 percent of a GPU",
-            "write a percentage from 1 to 100",
+            "must be at most 100 percent of a GPU",
+            "set a percentage from 1 to 100",
             id="percentage",
         ),
         pytest.param(
             "deviceclass.resource.kubernetes.io/big",
             "0.5",
-            "accelerators come whole, and this asks for half of one",
-            "ask for 1",
+            "must be a whole number of accelerators, not half of one",
+            "set 1",
             id="implicit-device-class",
         ),
         pytest.param(
-            "amd.com/gpu", "0.5", "GPUs come whole, and this asks for half of one", "ask for 1", id="amd"
+            "amd.com/gpu", "0.5", "must be a whole number of GPUs, not half of one", "set 1", id="amd"
         ),
         pytest.param(
             "nvidia.com/gpu.shared",
             "3",
-            "time-sliced shares are turns on a GPU, so several give no more of it than one, and NVIDIA's device plugin "
-            "can be told to refuse them on the node (failRequestsGreaterThanOne)",
-            "ask for 1",
+            "should be 1: time-sliced shares are turns on a GPU, several give no more of it, and NVIDIA's device plugin "
+            "may refuse them (failRequestsGreaterThanOne)",
+            "set 1",
             id="several-shares",
         ),
     ],
@@ -216,24 +216,27 @@ def test_request_and_limit_that_differ(limit: Any, request_: Any) -> None:
     [finding] = findings(pod(container(**resources(limit, request_))))
 
     assert finding.sentence() == (
-        f'spec.containers[0].resources.requests[{GPU}] (container "main") = "{"null" if request_ is None else request_}": '
-        f"the limit is {limit}, and a GPU cannot be promised to one container and lent to another: "
-        "request and limit must be equal; set both to the same number, or leave the request out [gpu-requests]"
+        f'spec.containers[0].resources.requests[{GPU}] (container "main") = '
+        f'"{"null" if request_ is None else request_}": must equal limits[nvidia.com/gpu] ({limit}): GPUs '
+        "cannot be overcommitted; set both to the same value or omit the request [gpu-requests]"
     )
 
 
 @pytest.mark.parametrize(
     ("options", "phase", "want"),
     [
-        pytest.param(Options(), Phase.MUTATE, [Severity.DENIAL], id="refused"),
-        pytest.param(Options(), Phase.TEMPLATE, [Severity.DENIAL], id="refused-in-templates"),
-        pytest.param(Options(complete_limits=True), Phase.MUTATE, [], id="to-be-completed"),
+        pytest.param(GPURequestsOptions(), Phase.MUTATE, [Severity.DENIAL], id="refused"),
+        pytest.param(GPURequestsOptions(), Phase.TEMPLATE, [Severity.DENIAL], id="refused-in-templates"),
+        pytest.param(GPURequestsOptions(complete_limits=True), Phase.MUTATE, [], id="to-be-completed"),
         pytest.param(
-            Options(complete_limits=True), Phase.TEMPLATE, [Severity.WARNING], id="completed-only-in-pods"
+            GPURequestsOptions(complete_limits=True),
+            Phase.TEMPLATE,
+            [Severity.WARNING],
+            id="completed-only-in-pods",
         ),
     ],
 )
-def test_request_without_limit(options: Options, phase: Phase, want: list[Severity]) -> None:
+def test_request_without_limit(options: GPURequestsOptions, phase: Phase, want: list[Severity]) -> None:
     found = findings(pod(request_alone("2")), options, phase)
 
     assert [finding.severity for finding in found] == want
@@ -243,16 +246,16 @@ def test_request_without_limit(options: Options, phase: Phase, want: list[Severi
 @pytest.mark.parametrize(
     ("document", "options", "want"),
     [
-        pytest.param(pod(request_alone("2")), Options(), [], id="only-on-request"),
+        pytest.param(pod(request_alone("2")), GPURequestsOptions(), [], id="only-on-request"),
         pytest.param(
             pod(request_alone("2")),
-            Options(complete_limits=True),
+            GPURequestsOptions(complete_limits=True),
             [{"op": "add", "path": "/spec/containers/0/resources/limits", "value": {GPU: "2"}}],
             id="limits-are-made",
         ),
         pytest.param(
             pod(container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "amd.com/gpu": "2"}})),
-            Options(complete_limits=True),
+            GPURequestsOptions(complete_limits=True),
             [
                 {"op": "add", "path": "/spec/containers/0/resources/limits/nvidia.com~1gpu", "value": 1},
                 {"op": "add", "path": "/spec/containers/0/resources/limits/amd.com~1gpu", "value": "2"},
@@ -261,37 +264,44 @@ def test_request_without_limit(options: Options, phase: Phase, want: list[Severi
         ),
         pytest.param(
             pod(initContainers=[request_alone("1")]),
-            Options(complete_limits=True),
+            GPURequestsOptions(complete_limits=True),
             [{"op": "add", "path": "/spec/initContainers/0/resources/limits", "value": {GPU: "1"}}],
             id="init-container",
         ),
         pytest.param(
-            pod(request_alone("500m")), Options(complete_limits=True), [], id="what-is-refused-stays"
+            pod(request_alone("500m")),
+            GPURequestsOptions(complete_limits=True),
+            [],
+            id="what-is-refused-stays",
         ),
-        pytest.param(pod(request_alone("many")), Options(complete_limits=True), [], id="nonsense-stays"),
-        pytest.param(pod(request_alone("-1")), Options(complete_limits=True), [], id="negative-stays"),
+        pytest.param(
+            pod(request_alone("many")), GPURequestsOptions(complete_limits=True), [], id="nonsense-stays"
+        ),
+        pytest.param(
+            pod(request_alone("-1")), GPURequestsOptions(complete_limits=True), [], id="negative-stays"
+        ),
         pytest.param(
             pod(container(**resources("2", "1"))),
-            Options(complete_limits=True),
+            GPURequestsOptions(complete_limits=True),
             [],
             id="a-limit-is-never-changed",
         ),
         pytest.param(
             pod(request_alone("1", "deviceclass.resource.kubernetes.io/big")),
-            Options(complete_limits=True),
+            GPURequestsOptions(complete_limits=True),
             [],
             id="implicit-class-needs-none",
         ),
     ],
 )
-def test_completed_limits(document: JSON, options: Options, want: list[JSON]) -> None:
+def test_completed_limits(document: JSON, options: GPURequestsOptions, want: list[JSON]) -> None:
     patch = PodPatch(view(document))
 
     assert list(mutate(patch, options, context())) == []
     assert operations(patch) == want
-    assert list(check(view(apply(document, patch)), Options(complete_limits=True), context())) == list(
-        check(view(document), Options(complete_limits=True), context())
-    )
+    assert list(
+        check(view(apply(document, patch)), GPURequestsOptions(complete_limits=True), context())
+    ) == list(check(view(document), GPURequestsOptions(complete_limits=True), context()))
 
 
 POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
@@ -304,18 +314,18 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
         pytest.param(
             pod(gpu_container("9")),
             [
-                f'{LIMIT} (container "main") = "9": the policy allows at most 4 per container; '
-                "ask for 4 or fewer [gpu-requests]"
+                f'{LIMIT} (container "main") = "9": must be at most 4 per container by policy; set 4 or fewer '
+                "[gpu-requests]"
             ],
             id="one-container-is-one-finding",
         ),
         pytest.param(
             POD_OF_TWO,
             [
-                f'{LIMIT} (container "a") = "5": the policy allows at most 4 per container; '
-                "ask for 4 or fewer [gpu-requests]",
-                f"spec: the pod needs 9 {GPU} at one time, and the policy allows at most 6 per pod; "
-                "ask for 6 or fewer [gpu-requests]",
+                f'{LIMIT} (container "a") = "5": must be at most 4 per container by policy; set 4 or fewer '
+                "[gpu-requests]",
+                f"spec: the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy; request 6 or fewer "
+                "[gpu-requests]",
             ],
             id="a-container-and-the-pod",
         ),
@@ -335,22 +345,23 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
         pytest.param(
             pod(gpu_container("5", "a"), gpu_container("many", "b")),
             [
-                f'{LIMIT} (container "a") = "5": the policy allows at most 4 per container; '
-                "ask for 4 or fewer [gpu-requests]",
-                f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": '
-                "this is no number that Kubernetes can count with; write a plain whole number such as 1 [gpu-requests]",
+                f'{LIMIT} (container "a") = "5": must be at most 4 per container by policy; set 4 or fewer '
+                "[gpu-requests]",
+                f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": must be a quantity that '
+                "Kubernetes can count; set a whole number such as 1 [gpu-requests]",
             ],
             id="what-cannot-be-counted-has-no-total",
         ),
     ],
 )
 def test_more_than_the_policy_allows(document: JSON, want: list[str]) -> None:
-    assert sentences(document, Options(max_per_container=4, max_per_pod=6)) == want
+    assert sentences(document, GPURequestsOptions(max_per_container=4, max_per_pod=6)) == want
 
 
 def test_the_limit_per_pod_alone_is_reported_at_the_container() -> None:
-    assert sentences(pod(gpu_container("7")), Options(max_per_pod=6)) == [
-        f'{LIMIT} (container "main") = "7": the policy allows at most 6 per pod; ask for 6 or fewer [gpu-requests]'
+    assert sentences(pod(gpu_container("7")), GPURequestsOptions(max_per_pod=6)) == [
+        f'{LIMIT} (container "main") = "7": must be at most 6 per pod by policy; request 6 or fewer '
+        "[gpu-requests]"
     ]
 
 
@@ -362,16 +373,26 @@ def test_no_limits_are_set_by_default() -> None:
     ("resource", "quantity", "selector", "message"),
     [
         pytest.param(
-            "nvidia.com/mig-1g.11gb", "1", {}, "no GPU class can be cut into 1g.11gb slices", id="no-class"
+            "nvidia.com/mig-1g.11gb",
+            "1",
+            {},
+            "must be a slice that some GPU class has: none has 1g.11gb",
+            id="no-class",
         ),
         pytest.param(
-            "nvidia.com/mig-1g.5gb", "1", A100_80, "which has no 1g.5gb slices", id="not-this-class"
+            "nvidia.com/mig-1g.5gb",
+            "1",
+            A100_80,
+            "to which the pod is pinned: it has no 1g.5gb",
+            id="not-this-class",
         ),
+        pytest.param("amd.com/gpu", "1", A100_80, "must be nvidia.com/gpu: the pod is pinned", id="vendor"),
         pytest.param(
-            "amd.com/gpu", "1", A100_80, "GPUs of that class are asked for as nvidia.com/gpu", id="vendor"
-        ),
-        pytest.param(
-            "nvidia.com/mig-1g.10gb", "57", A100_80, "8 GPUs in a node at most, makes 56", id="too-many"
+            "nvidia.com/mig-1g.10gb",
+            "57",
+            A100_80,
+            "must be at most 56, for a pod runs on one node: 7 on each nvidia-a100-80gb",
+            id="too-many",
         ),
     ],
 )
@@ -380,7 +401,7 @@ def test_what_no_node_of_the_class_has(
 ) -> None:
     document = pod(gpu_container(quantity, resource=resource), nodeSelector=selector)
 
-    [finding] = findings(document, Options(gpus_per_node=8))
+    [finding] = findings(document, GPURequestsOptions(gpus_per_node=8))
 
     assert message in finding.message
     assert finding.path == f"spec.containers[0].resources.limits[{resource}]"
@@ -413,8 +434,8 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
         path="spec.containers[0].env[1]",
         container="main",
         value=value,
-        message=f"{variable['name']} is set by hand, but which GPUs a container gets is decided on the node: "
-        "this can hide them, or name others",
+        message=f"{variable['name']} should not be set by hand: the node decides which GPUs a container gets, and "
+        "this can hide them or name others",
         remedy=f"remove {variable['name']}",
     )
 
@@ -424,15 +445,16 @@ def test_a_fraction_beside_whole_gpus() -> None:
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        'metadata.annotations[gpu-fraction] = "0.5": this asks for a part of one GPU, and container "main" for whole ones: '
-        "schedulers that know the annotation refuse such pods, the others ignore it; keep one of the two [gpu-requests]"
+        'metadata.annotations[gpu-fraction] = "0.5": should not stand beside whole GPUs (container "main"): '
+        "schedulers that know the annotation refuse such pods, the others ignore it; keep one of the two "
+        "[gpu-requests]"
     )
 
 
 def test_a_bad_fraction() -> None:
     assert sentences(pod(gpu_container("1"), annotations={"gpu-fraction": "1.5"})) == [
-        'metadata.annotations[gpu-fraction] = "1.5": this is no decimal number between 0 and 1; write the part of one GPU, '
-        'such as "0.5"; a whole GPU is asked for in the resources of a container [gpu-requests]'
+        'metadata.annotations[gpu-fraction] = "1.5": must be a decimal number between 0 and 1; set the part '
+        'of one GPU, such as "0.5"; request a whole GPU in the resources of a container [gpu-requests]'
     ]
 
 
@@ -455,18 +477,18 @@ def test_everything_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("options", "want"),
     [
-        pytest.param(Options(), [], id="defaults"),
-        pytest.param(Options(max_per_container=0), [], id="no-gpus-at-all"),
+        pytest.param(GPURequestsOptions(), [], id="defaults"),
+        pytest.param(GPURequestsOptions(max_per_container=0), [], id="no-gpus-at-all"),
         pytest.param(
-            Options(max_per_container=-1, max_per_pod=-2, gpus_per_node=0),
+            GPURequestsOptions(max_per_container=-1, max_per_pod=-2, gpus_per_node=0),
             [
-                ("maxPerContainer", "is -1; it must be 0 or more, or null for no limit"),
-                ("maxPerPod", "is -2; it must be 0 or more, or null for no limit"),
-                ("gpusPerNode", "is 0; it must be 1 or more"),
+                ("maxPerContainer", "must be 0 or more, or null for no limit, not -1"),
+                ("maxPerPod", "must be 0 or more, or null for no limit, not -2"),
+                ("gpusPerNode", "must be 1 or more, not 0"),
             ],
             id="all-at-once",
         ),
     ],
 )
-def test_options(options: Options, want: list[tuple[str, str]]) -> None:
+def test_options(options: GPURequestsOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want

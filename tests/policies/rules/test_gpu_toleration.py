@@ -6,20 +6,20 @@ import pytest
 
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
-from policies.rules.gpu_toleration import NVIDIA_GPU, Options, mutate
+from policies.rules.gpu_toleration import NVIDIA_GPU, GPUTolerationOptions, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
 
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 TEAM = {"key": "team", "operator": "Equal", "value": "ml", "effect": "NoSchedule"}
 T4 = {"key": "accelerator", "operator": "Equal", "value": "t4", "effect": "NoSchedule"}
 DEDICATED = {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"}
-DEFAULTS = Options()
-SEED = Options(
+DEFAULTS = GPUTolerationOptions()
+SEED = GPUTolerationOptions(
     tolerations=(NVIDIA_GPU, Toleration(key="dedicated", value="ml-workloads", effect="NoSchedule")),
 )
 
 
-def run(document: JSON, options: Options = DEFAULTS) -> JSON:
+def run(document: JSON, options: GPUTolerationOptions = DEFAULTS) -> JSON:
     patch = PodPatch(view(document))
     assert list(mutate(patch, options, context())) == []
     return apply(document, patch)
@@ -71,10 +71,10 @@ def gpu_pod(**spec: Any) -> JSON:
             [GPU],
             id="other-classes-have-other-taints",
         ),
-        pytest.param(gpu_pod(), Options(tolerations=()), None, id="policy-without-any"),
+        pytest.param(gpu_pod(), GPUTolerationOptions(tolerations=()), None, id="policy-without-any"),
     ],
 )
-def test_tolerations(document: JSON, options: Options, want: list[JSON] | None) -> None:
+def test_tolerations(document: JSON, options: GPUTolerationOptions, want: list[JSON] | None) -> None:
     once = run(document, options)
 
     assert once["spec"].get("tolerations") == want
@@ -90,7 +90,7 @@ def test_tolerations(document: JSON, options: Options, want: list[JSON] | None) 
             [
                 (
                     "tolerations[0].key",
-                    "is missing: a toleration without a key would tolerate every taint there is",
+                    "is required: a toleration without a key tolerates every taint",
                 )
             ],
             id="no-key",
@@ -98,22 +98,25 @@ def test_tolerations(document: JSON, options: Options, want: list[JSON] | None) 
         pytest.param(
             Toleration(key="a", operator="In", effect="Never", toleration_seconds=3),
             [
-                ("tolerations[0].operator", '"In" is neither Exists nor Equal'),
-                ("tolerations[0].effect", '"Never" is none of NoSchedule, PreferNoSchedule, NoExecute'),
+                ("tolerations[0].operator", 'must be Exists or Equal, not "In"'),
+                (
+                    "tolerations[0].effect",
+                    'must be one of NoSchedule, PreferNoSchedule, NoExecute, not "Never"',
+                ),
                 ("tolerations[0].tolerationSeconds", "is allowed only with effect NoExecute"),
             ],
             id="all-at-once",
         ),
         pytest.param(
             Toleration(key="a", operator="Exists", value="x"),
-            [("tolerations[0].value", "must be left out with operator Exists")],
+            [("tolerations[0].value", "must be empty when operator is Exists")],
             id="exists-with-a-value",
         ),
         pytest.param(
             Toleration(key="gpu nodes", value="a b"),
             [
-                ("tolerations[0].key", '"gpu nodes" is not a taint key'),
-                ("tolerations[0].value", '"a b" is not a taint value'),
+                ("tolerations[0].key", 'must be a taint key, not "gpu nodes"'),
+                ("tolerations[0].value", 'must be a taint value, not "a b"'),
             ],
             id="what-no-taint-can-be",
         ),
@@ -122,13 +125,13 @@ def test_tolerations(document: JSON, options: Options, want: list[JSON] | None) 
             [
                 (
                     "tolerations[0].key",
-                    "is missing: a toleration without a key would tolerate every taint there is",
+                    "is required: a toleration without a key tolerates every taint",
                 ),
-                ("tolerations[0].value", "must be left out with operator Exists"),
+                ("tolerations[0].value", "must be empty when operator is Exists"),
             ],
             id="no-key-and-more",
         ),
     ],
 )
 def test_problems(toleration: Toleration, want: list[tuple[str, str]]) -> None:
-    assert list(Options(tolerations=(toleration,)).problems()) == want
+    assert list(GPUTolerationOptions(tolerations=(toleration,)).problems()) == want

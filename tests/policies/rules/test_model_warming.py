@@ -10,7 +10,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.model_uri import SCHEMES
 from policies.pods.patch import PodPatch
 from policies.rule import RuleOptions
-from policies.rules.model_warming import RULE, Options
+from policies.rules.model_warming import RULE, ModelWarmingOptions
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
 
 URI = "gpu-admission.dev/model-uri"
@@ -22,13 +22,13 @@ SIDECAR = container("istio-proxy", restartPolicy="Always")
 SIZED = {"cpu": "8", "memory": "64Gi"}
 
 
-def options(**fields: Any) -> Options:
-    return msgspec.convert(fields, Options)
+def options(**fields: Any) -> ModelWarmingOptions:
+    return msgspec.convert(fields, ModelWarmingOptions)
 
 
-def run(document: JSON, settings: Options | None = None) -> tuple[JSON, list[Finding]]:
+def run(document: JSON, settings: ModelWarmingOptions | None = None) -> tuple[JSON, list[Finding]]:
     """Return the pod as the rule leaves it and what the rule says; a second pass must add and say the same or nothing."""
-    settings = settings or Options()
+    settings = settings or ModelWarmingOptions()
     patch = PodPatch(view(document))
     findings = list(RULE.mutate(patch, settings, context()) if RULE.mutate else ())
     after = apply(document, patch)
@@ -659,7 +659,7 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
     del after["spec"]["initContainers"], after["spec"]["containers"][0]["volumeMounts"]
 
     patch = PodPatch(view(after))
-    list(RULE.mutate(patch, Options(), context()) if RULE.mutate else ())
+    list(RULE.mutate(patch, ModelWarmingOptions(), context()) if RULE.mutate else ())
 
     assert [change.what for change in patch.changes] == [
         f"initContainer {FETCHER}",
@@ -755,15 +755,15 @@ def test_unknown_options_are_refused(fields: JSON) -> None:
 
 
 def test_every_source_has_options() -> None:
-    assert sorted(Options().sources.__struct_fields__) == sorted(SCHEMES)
-    assert issubclass(Options, RuleOptions)
+    assert sorted(ModelWarmingOptions().sources.__struct_fields__) == sorted(SCHEMES)
+    assert issubclass(ModelWarmingOptions, RuleOptions)
 
 
 def test_the_patch_is_the_smallest() -> None:
     patch = PodPatch(
         view(pod(gpu_container(volumeMounts=[]), annotations=LLAMA, volumes=[], initContainers=[SIDECAR]))
     )
-    list(RULE.mutate(patch, Options(), context()) if RULE.mutate else ())
+    list(RULE.mutate(patch, ModelWarmingOptions(), context()) if RULE.mutate else ())
 
     assert [operation["path"] for operation in operations(patch)] == [
         "/spec/volumes/-",

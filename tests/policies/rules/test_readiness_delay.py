@@ -7,15 +7,22 @@ import pytest
 from policies.finding import Severity
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Probe
-from policies.rules.readiness_delay import Options, Strategy, first_kill, mutate, startup_probe, with_buffer
+from policies.rules.readiness_delay import (
+    ReadinessDelayOptions,
+    Strategy,
+    first_kill,
+    mutate,
+    startup_probe,
+    with_buffer,
+)
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
 
 READY: JSON = {"httpGet": {"path": "/v2/health/ready", "port": 8000}}
 LIVE: JSON = {"grpc": {"port": 9000}, "timeoutSeconds": 5, "terminationGracePeriodSeconds": 7}
 PATIENT: JSON = {**LIVE, "initialDelaySeconds": 60}
 LOAD_60 = {"gpu-admission.dev/model-load-seconds": "60"}
-ONE_MINUTE = Options(model_load_seconds=60)
-BY_STARTUP_PROBE = Options(model_load_seconds=60, strategy=Strategy.STARTUP_PROBE)
+ONE_MINUTE = ReadinessDelayOptions(model_load_seconds=60)
+BY_STARTUP_PROBE = ReadinessDelayOptions(model_load_seconds=60, strategy=Strategy.STARTUP_PROBE)
 
 
 def server(**tweaks: Any) -> JSON:
@@ -34,7 +41,7 @@ def covering(handler: JSON, failures: int, **tweaks: Any) -> JSON:
     return {**handler, "periodSeconds": 10, "failureThreshold": failures, **tweaks}
 
 
-def run(document: JSON, options: Options = ONE_MINUTE) -> tuple[JSON, list[str]]:
+def run(document: JSON, options: ReadinessDelayOptions = ONE_MINUTE) -> tuple[JSON, list[str]]:
     patch = PodPatch(view(document))
     findings = list(mutate(patch, options, context()))
     return apply(document, patch), [finding.sentence() for finding in findings]
@@ -73,7 +80,7 @@ def run(document: JSON, options: Options = ONE_MINUTE) -> tuple[JSON, list[str]]
         ),
         pytest.param(
             pod(gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "70b"}),
-            Options(load_mib_per_second=2048, buffer=0),
+            ReadinessDelayOptions(load_mib_per_second=2048, buffer=0),
             pod(
                 gpu_container(readinessProbe=delayed(66)),
                 annotations={"gpu-admission.dev/model-params": "70b"},
@@ -88,7 +95,7 @@ def run(document: JSON, options: Options = ONE_MINUTE) -> tuple[JSON, list[str]]
                     "gpu-admission.dev/model-precision": "int4",
                 },
             ),
-            Options(buffer=0),
+            ReadinessDelayOptions(buffer=0),
             pod(
                 gpu_container(readinessProbe=delayed(131)),
                 annotations={
@@ -100,7 +107,7 @@ def run(document: JSON, options: Options = ONE_MINUTE) -> tuple[JSON, list[str]]
         ),
         pytest.param(
             pod(gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "1e15"}),
-            Options(buffer=0),
+            ReadinessDelayOptions(buffer=0),
             pod(
                 gpu_container(readinessProbe=delayed(86_400)),
                 annotations={"gpu-admission.dev/model-params": "1e15"},
@@ -119,7 +126,10 @@ def run(document: JSON, options: Options = ONE_MINUTE) -> tuple[JSON, list[str]]
             id="bad-model-annotation-is-for-gpu-class-to-refuse",
         ),
         pytest.param(
-            server(readinessProbe=READY), Options(), server(readinessProbe=READY), id="no-load-time-known"
+            server(readinessProbe=READY),
+            ReadinessDelayOptions(),
+            server(readinessProbe=READY),
+            id="no-load-time-known",
         ),
         pytest.param(
             server(readinessProbe=delayed(300)),
@@ -232,7 +242,7 @@ def run(document: JSON, options: Options = ONE_MINUTE) -> tuple[JSON, list[str]]
         ),
     ],
 )
-def test_probes(document: JSON, options: Options, want: JSON) -> None:
+def test_probes(document: JSON, options: ReadinessDelayOptions, want: JSON) -> None:
     once, findings = run(document, options)
 
     assert once == want
@@ -251,8 +261,9 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        'spec.initContainers[0].livenessProbe (container "server"): can kill this sidecar 20 s after its start, its model is'
-        " expected to load for up to 72 s; set initialDelaySeconds: 72 [readiness-delay]"
+        'spec.initContainers[0].livenessProbe (container "server"): should not kill this sidecar before 72 '
+        "s, the time its model may take to load: it can after 20 s; set initialDelaySeconds: 72 "
+        "[readiness-delay]"
     )
     assert "startupProbe" not in apply(document, patch)["spec"]["initContainers"][0]
 
@@ -267,8 +278,8 @@ def test_load_time_that_is_no_number_is_refused(text: str) -> None:
 
     assert patched == document
     assert findings == [
-        f'metadata.annotations[gpu-admission.dev/model-load-seconds] = "{text}": is no whole number of seconds from 1 to'
-        ' 86400; write a plain number such as "60" (seconds) [readiness-delay]'
+        f'metadata.annotations[gpu-admission.dev/model-load-seconds] = "{text}": must be a whole number of '
+        'seconds from 1 to 86400; set a plain number such as "60" (seconds) [readiness-delay]'
     ]
 
 
@@ -313,27 +324,27 @@ def test_first_kill(probe: Probe, want: int) -> None:
 @pytest.mark.parametrize(
     ("options", "want"),
     [
-        pytest.param(Options(), [], id="defaults"),
+        pytest.param(ReadinessDelayOptions(), [], id="defaults"),
         pytest.param(
-            Options(model_load_seconds=0, load_mib_per_second=0, buffer=-0.1),
+            ReadinessDelayOptions(model_load_seconds=0, load_mib_per_second=0, buffer=-0.1),
             [
-                ("modelLoadSeconds", "0 is not from 1 to 86400 (a day)"),
-                ("loadMiBPerSecond", "0 is not from 1 to 1048576 (1 TiB per second)"),
-                ("buffer", "-0.1 is not from 0 to 10 (0.2 adds 20 % to the load time)"),
+                ("modelLoadSeconds", "must be from 1 to 86400 (a day), not 0"),
+                ("loadMiBPerSecond", "must be from 1 to 1048576 (1 TiB per second), not 0"),
+                ("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not -0.1"),
             ],
             id="all-at-once",
         ),
         pytest.param(
-            Options(buffer=float("nan")),
-            [("buffer", "nan is not from 0 to 10 (0.2 adds 20 % to the load time)")],
+            ReadinessDelayOptions(buffer=float("nan")),
+            [("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not nan")],
             id="not-a-number",
         ),
         pytest.param(
-            Options(buffer=20),
-            [("buffer", "20 is not from 0 to 10 (0.2 adds 20 % to the load time)")],
+            ReadinessDelayOptions(buffer=20),
+            [("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not 20")],
             id="per-cent-instead-of-a-part",
         ),
     ],
 )
-def test_problems(options: Options, want: list[tuple[str, str]]) -> None:
+def test_problems(options: ReadinessDelayOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want

@@ -7,13 +7,13 @@ import pytest
 from policies.finding import Severity
 from policies.pods.patch import PodPatch
 from policies.rule import Mode
-from policies.rules.shared_memory import Options, mutate
+from policies.rules.shared_memory import SharedMemoryOptions, mutate
 from tests.builders import JSON, apply, container, context, pod, view
 
 SHM = "/dev/shm"  # noqa: S108 - the mount point in the container
 OURS = {"name": "gpu-admission-shm", "mountPath": SHM}
-HALF = Options()
-ABSOLUTE = Options(size_limit="16Gi")
+HALF = SharedMemoryOptions()
+ABSOLUTE = SharedMemoryOptions(size_limit="16Gi")
 
 
 def trainer(gpus: str = "8", memory: str | None = "64Gi", **tweaks: Any) -> JSON:
@@ -39,7 +39,7 @@ def with_memory(document: JSON, size: str) -> JSON:
     return {**document, "spec": {**spec, **mounted, "volumes": [*(spec.get("volumes") or []), volume(size)]}}
 
 
-def run(document: JSON, options: Options = HALF) -> tuple[JSON, list[str]]:
+def run(document: JSON, options: SharedMemoryOptions = HALF) -> tuple[JSON, list[str]]:
     patch = PodPatch(view(document))
     findings = list(mutate(patch, options, context()))
     assert all(finding.severity is Severity.WARNING for finding in findings)
@@ -54,7 +54,7 @@ def run(document: JSON, options: Options = HALF) -> tuple[JSON, list[str]]:
         pytest.param(
             pod(trainer(memory="1000M")), HALF, "476Mi", id="decimal-limit-rounded-down-to-whole-mib"
         ),
-        pytest.param(pod(trainer()), Options(size_limit="25%"), "16Gi", id="a-quarter"),
+        pytest.param(pod(trainer()), SharedMemoryOptions(size_limit="25%"), "16Gi", id="a-quarter"),
         pytest.param(pod(trainer(memory=None)), ABSOLUTE, "16Gi", id="absolute-needs-no-memory-limit"),
         pytest.param(pod(trainer(gpus="2")), HALF, "32Gi", id="two-gpus-are-several"),
         pytest.param(
@@ -90,7 +90,7 @@ def run(document: JSON, options: Options = HALF) -> tuple[JSON, list[str]]:
         pytest.param(pod(trainer(), volumes=None), HALF, "32Gi", id="volumes-null"),
     ],
 )
-def test_pod_on_several_gpus(document: JSON, options: Options, size: str) -> None:
+def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size: str) -> None:
     once, findings = run(document, options)
 
     assert once == with_memory(document, size)
@@ -143,20 +143,20 @@ def test_volume_whose_mount_got_lost_is_mounted_again() -> None:
     [
         pytest.param(
             pod(trainer(memory=None)),
-            "spec.volumes: no memory limit says how large /dev/shm may be, so it stays at 64 MiB (sizeLimit is 50%); set a memory"
-            " limit on every container that asks for a GPU, or mount a memory emptyDir at /dev/shm [shared-memory]",
+            "spec.volumes: /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit; set a memory limit on "
+            "every container that requests a GPU, or mount a memory emptyDir at /dev/shm [shared-memory]",
             id="no-memory-limit",
         ),
         pytest.param(
             pod(trainer(), trainer(name="second", memory=None)),
-            "spec.volumes: no memory limit says how large /dev/shm may be, so it stays at 64 MiB (sizeLimit is 50%); set a memory"
-            " limit on every container that asks for a GPU, or mount a memory emptyDir at /dev/shm [shared-memory]",
+            "spec.volumes: /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit; set a memory limit on "
+            "every container that requests a GPU, or mount a memory emptyDir at /dev/shm [shared-memory]",
             id="one-of-two-without-memory-limit",
         ),
         pytest.param(
             pod(trainer(memory="lots")),
-            "spec.volumes: no memory limit says how large /dev/shm may be, so it stays at 64 MiB (sizeLimit is 50%); set a memory"
-            " limit on every container that asks for a GPU, or mount a memory emptyDir at /dev/shm [shared-memory]",
+            "spec.volumes: /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit; set a memory limit on "
+            "every container that requests a GPU, or mount a memory emptyDir at /dev/shm [shared-memory]",
             id="memory-limit-that-is-no-quantity",
         ),
         pytest.param(
@@ -164,14 +164,12 @@ def test_volume_whose_mount_got_lost_is_mounted_again() -> None:
                 trainer(),
                 volumes=[{"name": "gpu-admission-shm", "persistentVolumeClaim": {"claimName": "data"}}],
             ),
-            "spec.volumes: the volume gpu-admission-shm is something else than shared memory; give that volume another name"
-            " [shared-memory]",
+            "spec.volumes: volume gpu-admission-shm must be a memory emptyDir; rename that volume [shared-memory]",
             id="name-taken-by-a-claim",
         ),
         pytest.param(
             pod(trainer(), volumes=[{"name": "gpu-admission-shm", "emptyDir": {}}]),
-            "spec.volumes: the volume gpu-admission-shm is something else than shared memory; give that volume another name"
-            " [shared-memory]",
+            "spec.volumes: volume gpu-admission-shm must be a memory emptyDir; rename that volume [shared-memory]",
             id="name-taken-by-a-disk",
         ),
     ],
@@ -186,24 +184,26 @@ def test_warning(document: JSON, want: str) -> None:
         ("1%", []),
         ("100%", []),
         ("64Mi", []),
-        ("0%", ['"0%" is not a whole percentage from 1% to 100%']),
-        ("101%", ['"101%" is not a whole percentage from 1% to 100%']),
-        ("12.5%", ['"12.5%" is not a whole percentage from 1% to 100%']),
-        ("-5%", ['"-5%" is not a whole percentage from 1% to 100%']),
-        ("32Mi", ['"32Mi" is less than the 64Mi that every pod has anyway']),
-        ("-1Gi", ['"-1Gi" is less than the 64Mi that every pod has anyway']),
+        ("0%", ['must be a whole percentage from 1% to 100%, not "0%"']),
+        ("101%", ['must be a whole percentage from 1% to 100%, not "101%"']),
+        ("12.5%", ['must be a whole percentage from 1% to 100%, not "12.5%"']),
+        ("-5%", ['must be a whole percentage from 1% to 100%, not "-5%"']),
+        ("32Mi", ['must be at least 64Mi, which every pod has anyway, not "32Mi"']),
+        ("-1Gi", ['must be at least 64Mi, which every pod has anyway, not "-1Gi"']),
         (
             "8GB",
             [
-                '"8GB" is not a Kubernetes quantity: expected a number and perhaps a suffix, such as 2, 500m or 16Gi, nor is it a'
-                " percentage such as 50%"
+                'must be a quantity or a percentage such as 50%: "8GB" is not a Kubernetes quantity: expected a '
+                "number and perhaps a suffix, such as 2, 500m or 16Gi"
             ],
         ),
     ],
 )
 def test_problems(size_limit: str, want: list[str]) -> None:
-    assert list(Options(size_limit=size_limit).problems()) == [("sizeLimit", sentence) for sentence in want]
+    assert list(SharedMemoryOptions(size_limit=size_limit).problems()) == [
+        ("sizeLimit", sentence) for sentence in want
+    ]
 
 
 def test_is_off_unless_a_policy_asks_for_it() -> None:
-    assert Options().mode is Mode.DISABLED
+    assert SharedMemoryOptions().mode is Mode.DISABLED

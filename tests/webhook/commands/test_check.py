@@ -115,9 +115,9 @@ def test_text() -> None:
     assert result.stdout.splitlines() == [
         "refused  stdin:1  Pod default/train",
         "         stdin:9: spec.containers[0].resources.limits[nvidia.com/gpu] (container",
-        '           "main") = "500m": GPUs come whole, and this asks for half of one; ask',
-        "           for 1, or for a slice of a GPU such as nvidia.com/mig-3g.40gb, or for",
-        "           a time-sliced share (nvidia.com/gpu.shared) [gpu-requests]",
+        '           "main") = "500m": must be a whole number of GPUs, not half of one;',
+        "           set 1, or request a slice of a GPU such as nvidia.com/mig-3g.40gb, or",
+        "           request a time-sliced share (nvidia.com/gpu.shared) [gpu-requests]",
         "changed  stdin:11  Pod default/train",
         "           gpu-toleration: toleration nvidia.com/gpu:NoSchedule",
         "changed  stdin:21  Deployment ml/serve",

@@ -41,6 +41,8 @@ def test_a_template_that_never_fits_is_told_with_its_line(
 
     assert done.exit_code == 0
     told = " ".join(done.output.split())
-    assert ("gpus 3, of which the quota allows 2" in told) is warns
-    assert (f"{file}:8: warning: spec.spec.devices.requests: no claim could ever be made" in told) is warns
+    assert ("requested: gpus=3, limited: gpus=2" in told) is warns
+    assert (
+        f"{file}:8: warning: spec.spec.devices.requests: exceeds the quota, so no claim can be made" in told
+    ) is warns
     assert "1 object: 0 refused, 0 would change, 1 ok" in told

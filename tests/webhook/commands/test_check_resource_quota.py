@@ -25,7 +25,7 @@ def test_keys_that_limit_nothing_are_told_with_their_line(tmp_path: Path) -> Non
     text = CliRunner().invoke(check, ["-f", str(file)])
     assert text.exit_code == 0
     told = " ".join(text.output.split())
-    assert f"{file}:8: warning: spec.hard[limits.nvidia.com/gpu]: limits nothing" in told
+    assert f"{file}:8: warning: spec.hard[limits.nvidia.com/gpu]: has no effect" in told
     assert "1 object: 0 refused, 0 would change, 1 ok" in told
 
     found = json.loads(CliRunner().invoke(check, ["-f", str(file), "-o", "json"]).output)["objects"][0][

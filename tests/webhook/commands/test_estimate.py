@@ -96,18 +96,20 @@ def test_json_is_the_whole_answer() -> None:
         pytest.param((), "Missing option '--params'", id="no-params"),
         pytest.param(
             ("--params", "many"),
-            '"many" is no number of parameters, such as 70b, 350M or 1.3e9.',
+            'must be a number of parameters such as 70b, 350M or 1.3e9, not "many".',
             id="params",
         ),
+        pytest.param(("--params", "7b", "--precision", "fp64"), 'not "fp64"', id="precision"),
         pytest.param(
-            ("--params", "7b", "--precision", "fp64"), '"fp64" is no precision; known are', id="precision"
+            ("--params", "7b", "--phase", "inference"),
+            'must be training or serving, not "inference".',
+            id="phase",
         ),
-        pytest.param(("--params", "7b", "--phase", "inference"), "it is training or serving.", id="phase"),
         pytest.param(
-            ("--params", "7b", "--gpus", "0"), '"0" is no number of GPUs: a whole number from 1', id="gpus"
+            ("--params", "7b", "--gpus", "0"), "must be a number of GPUs, a whole number from 1", id="gpus"
         ),
-        pytest.param(("--params", "7b", "--batch", "x"), '"x" is no batch size', id="batch"),
-        pytest.param(("--params", "7b", "--sequence", "-1"), '"-1" is no sequence length', id="sequence"),
+        pytest.param(("--params", "7b", "--batch", "x"), 'not "x"', id="batch"),
+        pytest.param(("--params", "7b", "--sequence", "-1"), 'not "-1"', id="sequence"),
     ],
 )
 def test_bad_input_is_answered_with_a_sentence(arguments: tuple[str, ...], want: str) -> None:

@@ -45,7 +45,7 @@ def test_one_bad_document_holds_everything_back() -> None:
 
     assert chosen.documents == last_good
     assert [str(problem) for problem in chosen.problems] == [
-        "GPUPolicy/a spec.rules.gpu-requests.maxPerPod: is -1; it must be 0 or more, or null for no limit"
+        "GPUPolicy/a spec.rules.gpu-requests.maxPerPod: must be 0 or more, or null for no limit, not -1"
     ]
 
 

@@ -55,7 +55,7 @@ def test_invalid_with_every_problem_and_the_documents_it_holds_back() -> None:
         "False",
         "Invalid",
         "the previous version stays in force; 2 problems:\n"
-        'spec.rules.gpu-class.default: "none" is neither a class nor a family\n'
+        'spec.rules.gpu-class.default: must be a class or a family, not "none"\n'
         'spec.templates: Unsupported value: "audit": must be one of warn, enforce',
     )
     assert found["a"].accepted == GOOD

@@ -71,8 +71,8 @@ def told(
         pytest.param(
             Document("GPUClass", "other", {"memoryGiB": 0, "resource": "gpu"}),
             [
-                "denial spec.memoryGiB: is 0; it must be at least 1",
-                'denial spec.resource: "gpu" is not an extended resource, such as nvidia.com/gpu',
+                "denial spec.memoryGiB: must be at least 1, not 0",
+                'denial spec.resource: must be an extended resource such as nvidia.com/gpu, not "gpu"',
             ],
             id="everything-wrong",
         ),
@@ -88,7 +88,7 @@ def told(
             Document("GPUPolicy", "other", {"priority": True, "rules": {"gpu-class": {"default": "cadr"}}}),
             [
                 "denial spec.priority: must be a whole number, not true or false",
-                'denial spec.rules.gpu-class.default: "cadr" is neither a class nor a family: did you mean "card"?',
+                'denial spec.rules.gpu-class.default: must be a class or a family, not "cadr": did you mean "card"?',
             ],
             id="references-are-told-beside-what-cannot-be-read",
         ),
@@ -144,8 +144,8 @@ def test_a_change_that_would_break_others_is_refused() -> None:
     changed = Document("GPUClass", "card", {"memoryGiB": 8, "family": "boards"})
 
     assert told(Fixed(CARD, USES), changed, CARD.spec) == [
-        "denial : would make GPUPolicy/uses unusable: "
-        'spec.rules.gpu-class.default: "cards" is neither a class nor a family: did you mean "card"?'
+        "denial : would make GPUPolicy/uses unusable: spec.rules.gpu-class.default: must be a class or a "
+        'family, not "cards": did you mean "card"?'
     ]
 
 
@@ -211,7 +211,7 @@ def test_a_refusal_is_what_the_api_server_says_of_an_invalid_object() -> None:
     assert msgspec.json.decode(msgspec.json.encode(response.status)) == {
         "code": 422,
         "reason": "Invalid",
-        "message": 'GPUPolicy broken: spec.rules.gpu-class.default: "none" is neither a class nor a family',
+        "message": 'GPUPolicy broken: spec.rules.gpu-class.default: must be a class or a family, not "none"',
         "details": {
             "group": "gpu-admission.dev",
             "kind": "GPUPolicy",
@@ -219,7 +219,7 @@ def test_a_refusal_is_what_the_api_server_says_of_an_invalid_object() -> None:
             "causes": [
                 {
                     "field": "spec.rules.gpu-class.default",
-                    "message": '"none" is neither a class nor a family',
+                    "message": 'must be a class or a family, not "none"',
                     "reason": "FieldValueInvalid",
                 }
             ],

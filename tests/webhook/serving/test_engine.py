@@ -17,7 +17,7 @@ from policies.quota.charge_request import ChargeRequest
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from webhook.configuration.loader import Configuration
-from webhook.serving.engine import Decision, Engine, EngineInForce, Outcome, PodSubject, Subject
+from webhook.serving.engine import Decision, Engine, EngineInForce, Outcome, Subject
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TAINT = Toleration(key="team", operator="Exists")
@@ -73,8 +73,8 @@ def policy(*rules: tuple[Rule, Mode], **tweaks: Any) -> EffectivePolicy:
     )
 
 
-def subject(held: EffectivePolicy, document: JSON | None = None, **tweaks: Any) -> PodSubject:
-    return PodSubject(policy=held, pod=view(document or pod(gpu_container())), **tweaks)
+def subject(held: EffectivePolicy, document: JSON | None = None, **tweaks: Any) -> Subject:
+    return Subject(policy=held, pod=view(document or pod(gpu_container())), **tweaks)
 
 
 def told(decision: Decision, outcome: Outcome) -> list[str]:

@@ -16,7 +16,7 @@ from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
-from webhook.serving.advice import is_advised
+from webhook.serving.advice import ADVISED
 from webhook.workloads.kinds import has_pods, is_pod
 from webhook.workloads.places import PodPlace, pod_places, whole_pod
 
@@ -86,7 +86,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_known(self) -> bool:
         """Whether objects of this kind are checked: they have pods, or something else that is."""
-        return self.is_pod or has_pods(self.group, self.kind) or is_advised(self.group, self.kind)
+        return self.is_pod or has_pods(self.group, self.kind) or (self.group, self.kind) in ADVISED
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.document.line_of((*self.at, *parts))

@@ -17,13 +17,12 @@ from policies.pods.pod import decode_pod
 from policies.policy import EffectivePolicy, Exemption, Labels
 from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
 from policies.quota.spec import QuotaSpec
-from webhook.serving.advice import advise, is_advised
+from webhook.serving.advice import ADVISED, advise
 from webhook.serving.engine import (
     Decision,
     Engine,
     EvaluatedFinding,
     Outcome,
-    PodSubject,
     RuleChange,
     Subject,
 )
@@ -133,19 +132,19 @@ class _ConfiguredQuota(msgspec.Struct, frozen=True):
 def _warnings(
     manifest: Manifest, engine: Engine, now: datetime, policy: EffectivePolicy
 ) -> tuple[EvaluatedFinding, ...]:
-    group, kind = manifest.group, manifest.kind
-    if not is_advised(group, kind):
+    kind = manifest.group, manifest.kind
+    if kind not in ADVISED:
         return ()
     quota = _ConfiguredQuota(engine.configuration.quotas.get(manifest.namespace))
     subject = Subject(policy=policy, quota=quota)
-    decision = advise(group, kind, msgspec.json.encode(manifest.data), subject, engine, now)
+    decision = advise(kind, msgspec.json.encode(manifest.data), subject, engine, now)
     return tuple(judged for judged in decision.judged if judged.outcome is Outcome.WARNED)
 
 
 def _evaluate_pod(
     manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime, policy: EffectivePolicy
 ) -> PodResult:
-    subject = PodSubject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
+    subject = Subject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
     if not manifest.is_pod:
         return _combined(source, [engine.check_template(subject, now)])
     decision = engine.mutate(subject, now)

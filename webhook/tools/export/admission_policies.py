@@ -102,13 +102,13 @@ def pieces(configuration: Configuration, governed: Governed, binding: Binding) -
         configuration.classes,
         binding.options,
     )
-    if isinstance(options, gpu_requests.Options):
+    if isinstance(options, gpu_requests.GPURequestsOptions):
         yield from gpu_requests_cel.pieces(resource_mapping, options, WORKLOADS)
-    elif isinstance(options, gpu_class.Options):
+    elif isinstance(options, gpu_class.GPUClassOptions):
         yield from gpu_class_cel.pieces(resource_mapping, options, classes)
-    elif isinstance(options, gpu_toleration.Options):
+    elif isinstance(options, gpu_toleration.GPUTolerationOptions):
         yield from gpu_toleration_cel.pieces(resource_mapping, options.tolerations, classes)
-    elif isinstance(options, gpu_isolation.Options):
+    elif isinstance(options, gpu_isolation.GPUIsolationOptions):
         yield from gpu_isolation_cel.pieces(resource_mapping, _gpu_taints(configuration, governed))
 
 
@@ -116,7 +116,7 @@ def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[To
     """Yield the taints of GPU nodes as `gpu_isolation.gpu_taints` finds them."""
     yield gpu_toleration.NVIDIA_GPU
     for binding in governed.bindings:
-        if isinstance(binding.options, gpu_toleration.Options):
+        if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
             yield from binding.options.tolerations
     for gpu_class_ in configuration.classes:
         yield from gpu_class_.tolerations

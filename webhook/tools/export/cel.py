@@ -7,7 +7,7 @@ quantity only where the API server's own decoder has read it before, or after `i
 import re
 from collections.abc import Callable, Iterable
 
-from policies.finding import VALUE_SHOWN
+from policies.finding import VALUE_LENGTH
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, ResourcePattern
 from webhook.serving.admission import MIRROR_ANNOTATION
 
@@ -229,5 +229,5 @@ def sentence(
 
 def shown_value(value: str) -> str:
     """Return the expression that quotes a text, cut where nobody would read on."""
-    cut = f"({value}.size() > {VALUE_SHOWN} ? {value}.substring(0, {VALUE_SHOWN - 1}) + '…' : {value})"
+    cut = f"({value}.size() > {VALUE_LENGTH} ? {value}.substring(0, {VALUE_LENGTH - 1}) + '…' : {value})"
     return f"""' = "' + {cut} + '"'"""

@@ -10,7 +10,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import ANY, RULE_ID, is_covered
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
-from policies.rules.gpu_class import Options
+from policies.rules.gpu_class import GPUClassOptions
 from webhook.tools.export import pinning
 from webhook.tools.export.cel import (
     NOT_A_MIRROR_POD,
@@ -34,7 +34,9 @@ request.operation == 'CREATE' || ({POD}.spec.?nodeName.orValue('') == '' &&
 _ANNOTATION = f"{POD}.metadata.?annotations[?{text(GPU_CLASS)}]"
 
 
-def pieces(resource_mapping: ResourceMapping, options: Options, catalogue: ClassCatalogue) -> Iterator[Check]:
+def pieces(
+    resource_mapping: ResourceMapping, options: GPUClassOptions, catalogue: ClassCatalogue
+) -> Iterator[Check]:
     if ANY in options.allowed:
         return
     allowed = [each for each in catalogue if is_covered(each, options.allowed)]
@@ -56,8 +58,8 @@ def pieces(resource_mapping: ResourceMapping, options: Options, catalogue: Class
         findings=f"""\
 !variables.asks ? [] :
   variables.misnamed.map(n, n in {texts(dict.fromkeys(known))}
-    ? {_about_annotation("'may not be used in namespace ' + request.namespace", words)}
-    : {_about_annotation(text("names neither a GPU class nor a family of classes"), words)}) +
+    ? {_about_annotation("'is not allowed in namespace ' + request.namespace", words)}
+    : {_about_annotation(text("must be a GPU class or a family of classes"), words)}) +
   (variables.pins && variables.outside.size() > 0 ? [
     {_outside(words)}] : []) +
   (!variables.pins && variables.misnamed.size() == 0 && {POD}.spec.?schedulingGates.orValue([]).size() == 0 ? [
@@ -72,13 +74,13 @@ def _about_annotation(message: str, words: str) -> str:
 
 def _outside(words: str) -> str:
     message = (
-        "variables.because.join('; ') + ' means ' + variables.outside.join(', ') + "
-        "', which may not be used in namespace ' + request.namespace"
+        "'must not pin the pod to ' + variables.outside.join(', ') + ' (' + variables.because.join('; ') + "
+        "'): not allowed in namespace ' + request.namespace"
     )
     return sentence("'spec'", message, RULE_ID, remedy=text(words))
 
 
-def _unpinned(options: Options, words: str) -> str:
-    message = "'nothing pins the pod to a GPU class, and namespace ' + request.namespace + ' may not use every class'"
+def _unpinned(options: GPUClassOptions, words: str) -> str:
+    message = "'must pin the pod to a GPU class: namespace ' + request.namespace + ' may not use every class'"
     remedy = text(f"set nodeSelector {options.label_key}; {words}")
     return sentence("'spec'", message, RULE_ID, remedy=remedy)

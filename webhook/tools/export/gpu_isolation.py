@@ -9,7 +9,20 @@ from collections.abc import Iterable, Iterator
 from policies.finding import Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
-from policies.rules.gpu_isolation import GPU_DEVICE_PREFIXES, GPU_DEVICES, HARMLESS, ID, VARIABLE, VOID
+from policies.rules.gpu_isolation import (
+    EXPOSED,
+    GPU_DEVICE_PREFIXES,
+    GPU_DEVICES,
+    HARMLESS,
+    ID,
+    PRIVILEGED,
+    REMOVE_PRIVILEGED,
+    REMOVE_TOLERATION,
+    REQUEST_GPUS,
+    TOLERATED,
+    VARIABLE,
+    VOID,
+)
 from webhook.serving.admission import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.export.cel import (
     ASKS,
@@ -36,8 +49,6 @@ GPU_DEVICE_PATHS = (
     rf"^(\.?/)*dev((/+\.?)*|(/+\.)*/+(({_NAMES})(/.*)?|({_PREFIXES}).*))$",
 )
 """What `holds_gpu_devices` says, as expressions: all of /, all of /dev, or a GPU in it. The API server refuses `..` in a path."""
-
-REMEDY = 'ask for GPUs in resources.limits ("nvidia.com/gpu": 1)'
 
 
 def pieces(
@@ -99,11 +110,11 @@ def _void(containers: str) -> str:
 def _exposed(containers: str) -> str:
     told = sentence(
         f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
-        text(f"{VARIABLE} shows GPUs to a container that asks for none: they belong to other pods"),
+        text(EXPOSED),
         ID,
         container="c.name",
         value=f"(e.?value.hasValue() ? {shown_value('e.value')} : '')",
-        remedy=text(f"{REMEDY}, or remove the variable"),
+        remedy=text(f"{REQUEST_GPUS} or remove the variable"),
     )
     return f"""\
 (variables.isFraction ? [] : {POD}.spec.?{containers}.orValue([])).transformList(i, c,
@@ -117,12 +128,12 @@ def _mounted(containers: str) -> str:
     path = "v.hostPath.path"
     told = sentence(
         "'spec.volumes[' + string(i) + '].hostPath.path'",
-        f"""'container "' + ({containers})
+        f"""'must not hold GPU devices of the node (mounted by container "' + ({containers})
       .filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)).map(c, c.name).join('", "') +
-    '" mounts the node\\'s own GPU devices, which nothing counts or reserves'""",
+    '"): nothing counts or reserves them'""",
         ID,
         value=shown_value(path),
-        remedy=text(f"{REMEDY}; their devices then come by themselves"),
+        remedy=text(f"{REQUEST_GPUS}, which mounts their devices"),
     )
     return f"""\
 {POD}.spec.?volumes.orValue([]).transformList(i, v,
@@ -192,11 +203,11 @@ request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 def _privileged(containers: str) -> str:
     told = sentence(
         f"'spec.{containers}[' + string(i) + '].securityContext.privileged'",
-        text("a privileged container sees every device of the node, so also the GPUs of other pods"),
+        text(PRIVILEGED),
         ID,
         container="c.name",
         value="""' = "true"'""",
-        remedy=text("remove privileged; CUDA and ROCm need no privileges"),
+        remedy=text(REMOVE_PRIVILEGED),
     )
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
@@ -207,11 +218,9 @@ def _privileged(containers: str) -> str:
 def _tolerating() -> str:
     told = sentence(
         "'spec.tolerations[' + string(variables.tolerated[0]) + ']'",
-        text(
-            "this lets the pod onto GPU nodes, and it asks for no GPU: it takes processors and memory away from pods that do"
-        ),
+        text(TOLERATED),
         ID,
-        remedy=text("remove the toleration, or ask for a GPU"),
+        remedy=text(REMOVE_TOLERATION),
     )
     return f"""\
 (variables.asks || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [

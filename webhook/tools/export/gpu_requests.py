@@ -7,7 +7,16 @@ policy runs. Of the templates inside custom resources (PyTorchJob, RayCluster) n
 from collections.abc import Iterator
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.rules.gpu_requests import ID, Options
+from policies.rules.gpu_requests import (
+    ID,
+    NEGATIVE,
+    NO_LIMIT,
+    NOT_A_QUANTITY,
+    OVER_100_PERCENT,
+    SAME_VALUE,
+    TOO_LARGE,
+    GPURequestsOptions,
+)
 from webhook.tools.export import templates
 from webhook.tools.export.cel import (
     NOT_A_MIRROR_POD,
@@ -32,7 +41,9 @@ _EXTENDED = "!name.contains('kubernetes.io/') && !name.startsWith('requests.')"
 _JOINED = ".filter(told, told != '').join('; ')"
 
 
-def pieces(resource_mapping: ResourceMapping, options: Options, kinds: templates.Kinds) -> Iterator[Check]:
+def pieces(
+    resource_mapping: ResourceMapping, options: GPURequestsOptions, kinds: templates.Kinds
+) -> Iterator[Check]:
     known = templates.expressible(kinds)
     yield Check(
         part="gpu-requests",
@@ -56,7 +67,7 @@ def pieces(resource_mapping: ResourceMapping, options: Options, kinds: templates
     )
 
 
-def _variables(resource_mapping: ResourceMapping, options: Options) -> Iterator[Named]:
+def _variables(resource_mapping: ResourceMapping, options: GPURequestsOptions) -> Iterator[Named]:
     """Yield the variables between `written`, the pods as they stand there, and the findings."""
     containers = ("containers", "initContainers")
     lists = (f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in containers)
@@ -87,12 +98,12 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
         yield "totals", _totals(options.max_per_pod)
 
 
-def _findings(options: Options) -> str:
+def _findings(options: GPURequestsOptions) -> str:
     found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
     return f"{found}.filter(told, told != '')"
 
 
-def _amounts(options: Options) -> str:
+def _amounts(options: GPURequestsOptions) -> str:
     """Return the sentences about amounts by themselves, one text a pod."""
     told = sentence(
         "p.path + 'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
@@ -112,7 +123,7 @@ variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transfo
   ){_JOINED}){_JOINED}){_JOINED}){_JOINED})"""
 
 
-def _problem(options: Options) -> str:
+def _problem(options: GPURequestsOptions) -> str:
     """Return the expression for what is wrong with an `amount` of container `c`, of that kind and name; '' for nothing."""
     cases = [
         (
@@ -123,36 +134,36 @@ def _problem(options: Options) -> str:
         ),
         (
             "!isQuantity(amount)",
-            "this is no number that Kubernetes can count with; write a plain whole number such as 1",
+            "; ".join(NOT_A_QUANTITY),
         ),
         (
             "quantity(amount).isLessThan(quantity('0'))",
-            "nobody can ask for less than nothing; write 1 or more, or leave it out",
+            "; ".join(NEGATIVE),
         ),
         (
             f"quantity(amount).isGreaterThan(quantity('{MOST}'))",
-            "this is more than Kubernetes can count; write a plain whole number such as 1",
+            "; ".join(TOO_LARGE),
         ),
         (
             f"!({_is_whole('amount')})",
-            "GPUs come whole; ask for 1, or for a part of one as a slice (MIG) or a time-sliced share",
+            "must be a whole number of GPUs; set 1, or request a slice of a GPU (MIG) or a time-sliced share",
         ),
         (
             "name in variables.percentages && quantity(amount).isGreaterThan(quantity('100'))",
-            "this is more than 100 percent of a GPU; write a percentage from 1 to 100",
+            "; ".join(OVER_100_PERCENT),
         ),
         (
             f"kind == 'requests' && {_LIMIT}.hasValue() && {_EXTENDED}",
-            "request and limit of a GPU must be equal; set both to the same number, or leave the request out",
+            f"must equal the limit: GPUs cannot be overcommitted; {SAME_VALUE}",
         ),
     ]
     if not options.complete_limits:
-        told = "GPUs are given out by their limit, and this request has none; add it to resources.limits"
+        told = f"{NO_LIMIT}; add it to resources.limits"
         cases.append((f"kind == 'requests' && !{_LIMIT}.hasValue() && {_EXTENDED}", told))
     most = options.max_per_container
     if most is not None:
         is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
-        told = f"the policy allows at most {most} per container; ask for {most} or fewer"
+        told = f"must be at most {most} per container by policy; set {most} or fewer"
         cases.append(
             (
                 f"{is_the_limit} && name in variables.counted && quantity(amount).isGreaterThan(quantity('{most}'))",
@@ -172,9 +183,9 @@ def _totals(most: int) -> str:
     sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
     told = sentence(
         "p.path + 'spec'",
-        f"'the pod needs ' + string(total) + ' ' + name + ' at one time, and the policy allows at most {most} per pod'",
+        f"'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most {most} per pod by policy'",
         ID,
-        remedy=text(f"ask for {most} or fewer"),
+        remedy=text(f"request {most} or fewer"),
     )
     return f"""\
 variables.pods.transformList(n, p, variables.amounts[n] == '', variables.counted.map(name, [(

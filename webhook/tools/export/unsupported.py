@@ -85,19 +85,19 @@ def of_binding(binding: Binding, other_kinds: Sequence[str]) -> Iterator[Unsuppo
     rule_id, options = binding.rule.id, binding.options
     for what, why in _STATIC.get(rule_id, ()):
         yield Unsupported(rule=rule_id, what=what, why=why)
-    if isinstance(options, gpu_requests.Options) and other_kinds:
+    if isinstance(options, gpu_requests.GPURequestsOptions) and other_kinds:
         yield Unsupported(
             rule=rule_id,
             what=f"some or all pods of {', '.join(other_kinds)}",
             why="they are put together from several parts, or lie in lists of lists, of which CEL can make no list",
         )
-    if isinstance(options, gpu_requests.Options) and options.complete_limits:
+    if isinstance(options, gpu_requests.GPURequestsOptions) and options.complete_limits:
         yield Unsupported(
             rule=rule_id,
             what="completeLimits",
             why="without the webhook such pods are refused by the API server itself",
         )
-    if isinstance(options, gpu_class.Options) and ANY in options.allowed:
+    if isinstance(options, gpu_class.GPUClassOptions) and ANY in options.allowed:
         yield Unsupported(
             rule=rule_id, what="entitlement", why="every class is allowed, so there is nothing to refuse"
         )

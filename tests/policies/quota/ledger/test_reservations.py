@@ -78,7 +78,7 @@ def test_an_id_that_is_there_stays_what_it_is() -> None:
         pytest.param(
             "gpus=1 >x | a/b", "the reservations hold 'gpus=1 >x': 'x' is not a resourceVersion", id="version"
         ),
-        pytest.param("cpu=1 | a", "is neither gpus nor classes/<name> nor resources/<name>", id="key"),
+        pytest.param("cpu=1 | a", "must be gpus, classes/<name> or resources/<name>, not", id="key"),
         pytest.param(" | a", "the reservations hold '': ", id="no-demand"),
     ],
 )

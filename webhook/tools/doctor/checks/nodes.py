@@ -69,7 +69,7 @@ class _Tolerations:
         self.by_policy: dict[str, tuple[Toleration, ...]] = {}
         for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
             binding = configuration.policies.binding(gpu_toleration.RULE, policy)
-            if isinstance(binding.options, gpu_toleration.Options):
+            if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
                 self.by_policy.setdefault(binding.source, binding.options.tolerations)
         self.by_class = {each.name: each.tolerations for each in configuration.classes if each.tolerations}
 
@@ -139,10 +139,12 @@ def _family(cluster: Cluster, names: frozenset[str]) -> str:
     return next(each.family for each in cluster.configuration.classes if each.name in names)
 
 
-def _class_options(cluster: Cluster) -> list[gpu_class.Options]:
+def _class_options(cluster: Cluster) -> list[gpu_class.GPUClassOptions]:
     policies = cluster.configuration.policies
     found = (policies.binding(gpu_class.RULE, policy).options for policy in policies.policies)
-    return [each for each in found if isinstance(each, gpu_class.Options)] or [gpu_class.Options()]
+    return [each for each in found if isinstance(each, gpu_class.GPUClassOptions)] or [
+        gpu_class.GPUClassOptions()
+    ]
 
 
 def _classes_without_nodes(cluster: Cluster) -> Iterator[Told]:
@@ -165,7 +167,7 @@ def _classes_without_nodes(cluster: Cluster) -> Iterator[Told]:
         resource = configuration.classes.resolve(word)[0].resource
         container = Container(name="main", resources=Resources(limits={resource: "1"}))
         pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), spec=PodSpec(containers=(container,)))
-        for found in gpu_class.nowhere(pod, options, context):
+        for found in gpu_class.without_nodes(pod, options, context):
             yield Finding(
                 id="class-without-nodes",
                 severity=Severity.WARNING,
@@ -191,12 +193,12 @@ def _in_pools(cluster: Cluster) -> set[str]:
     }
 
 
-def _named_classes(cluster: Cluster) -> Iterator[tuple[str, str, gpu_class.Options]]:
+def _named_classes(cluster: Cluster) -> Iterator[tuple[str, str, gpu_class.GPUClassOptions]]:
     """Yield (who names it, class or family, the options by which its pods are pinned)."""
     configuration = cluster.configuration
     for policy in configuration.policies.policies:
         options = policy.spec.rules.get(gpu_class.RULE.id)
-        if isinstance(options, gpu_class.Options):
+        if isinstance(options, gpu_class.GPUClassOptions):
             unrestricted = msgspec.structs.replace(options, allowed=("*",), default=None)
             words = {word for word in (options.default, *options.allowed) if word}
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
@@ -204,7 +206,11 @@ def _named_classes(cluster: Cluster) -> Iterator[tuple[str, str, gpu_class.Optio
     for document in cluster.documents.own:
         name, each = document.name, configuration.classes.get(document.name)
         if document.kind == CLASS and each is not None and not _is_known(cluster, each):
-            yield f"GPUClass/{name}", name, gpu_class.Options(label_key=_class_options(cluster)[0].label_key)
+            yield (
+                f"GPUClass/{name}",
+                name,
+                gpu_class.GPUClassOptions(label_key=_class_options(cluster)[0].label_key),
+            )
 
 
 def _is_known(cluster: Cluster, each: GPUClass) -> bool:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.quota.ledger.quota_ledger import Condition
-from policies.quota.lint import resource_quota_findings
-from policies.quota.spec import QuotaSpec
+from policies.quota.spec import QuotaSpec, resource_quota_findings
 from webhook.configuration.documents import quota_problems
 from webhook.configuration.loader import Configuration
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record

@@ -140,7 +140,7 @@ def _secret(cluster: Cluster, workload: Workload) -> str | None:
     if MODEL_URI not in workload.pod.annotations:
         return None
     options = cluster.policy_of(workload.namespace).options_of(model_warming.ID)
-    if not isinstance(options, model_warming.Options):
+    if not isinstance(options, model_warming.ModelWarmingOptions):
         return None
     request = model_warming.read_request(workload.pod, options)
     if isinstance(request, tuple):

@@ -1,10 +1,10 @@
 import pytest
 
-from policies.quota.lint import resource_quota_findings
+from policies.quota.spec import resource_quota_findings
 from webhook.configuration.loader import load_directory
 
 RESOURCE_MAPPING = load_directory(None).resource_mapping
-WHY = "limits nothing: of a GPU resource the API server counts only what is requested"
+WHY = "has no effect: of a GPU resource the API server counts only what is requested"
 
 
 @pytest.mark.parametrize(
@@ -13,14 +13,14 @@ WHY = "limits nothing: of a GPU resource the API server counts only what is requ
         pytest.param(["requests.nvidia.com/gpu", "cpu", "pods"], [], id="what-is-enforced"),
         pytest.param(
             ["nvidia.com/gpu"],
-            [f"spec.hard[nvidia.com/gpu]: {WHY}; write requests.nvidia.com/gpu [resource-quota]"],
+            [f"spec.hard[nvidia.com/gpu]: {WHY}; set requests.nvidia.com/gpu [resource-quota]"],
             id="bare-name",
         ),
         pytest.param(
             ["limits.nvidia.com/gpu", "requests.nvidia.com/gpu"],
             [
-                f"spec.hard[limits.nvidia.com/gpu]: {WHY};"
-                " requests.nvidia.com/gpu is there as well: remove this one [resource-quota]"
+                f"spec.hard[limits.nvidia.com/gpu]: {WHY}; remove it, requests.nvidia.com/gpu is set as well "
+                "[resource-quota]"
             ],
             id="limits-beside-requests",
         ),
@@ -28,7 +28,7 @@ WHY = "limits nothing: of a GPU resource the API server counts only what is requ
             ["nvidia.com/mig-1g.10gb"],
             [
                 f"spec.hard[nvidia.com/mig-1g.10gb]: {WHY};"
-                " write requests.nvidia.com/mig-1g.10gb [resource-quota]"
+                " set requests.nvidia.com/mig-1g.10gb [resource-quota]"
             ],
             id="mig-slice",
         ),
