@@ -120,9 +120,9 @@ def test_what_is_applied_holds_within_two_seconds(served: Served) -> None:
     served.apply(policy("default", MAX_ONE))
 
     assert eventually(served.refuses_two_gpus, seconds=2)
-    told = served.configuration()
-    assert (told["from"], told["read"], told["refused"]) == ("cluster", True, [])
-    assert told["unconfirmedSeconds"] < 80
+    reported = served.configuration()
+    assert (reported["from"], reported["read"], reported["refused"]) == ("cluster", True, [])
+    assert reported["unconfirmedSeconds"] < 80
 
 
 def test_a_bad_policy_is_refused_at_apply_with_everything_wrong(served: Served) -> None:
@@ -167,7 +167,7 @@ def test_a_class_that_policies_name_cannot_lose_its_family(served: Served) -> No
     )
 
 
-def test_what_is_worth_knowing_is_told(served: Served) -> None:
+def test_what_is_worth_knowing_is_reported(served: Served) -> None:
     served.apply(policy("default", MAX_ONE))
     assert eventually(served.refuses_two_gpus)
 
@@ -243,8 +243,10 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
 
     condition = served.condition
     assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Invalid")
-    told = condition("GPUPolicy", "default")
-    assert told["message"].startswith("the previous version stays in force:\nspec.rules.gpu-class.default: ")
+    reported = condition("GPUPolicy", "default")
+    assert reported["message"].startswith(
+        "the previous version stays in force:\nspec.rules.gpu-class.default: "
+    )
     assert controller.metric("gpu_admission_config_valid") == ["gpu_admission_config_valid 0.0"]
     assert condition("GPUPolicy", "other")["status"] == "True"
     # One that starts only now knows what was in force, too.
@@ -285,13 +287,13 @@ def test_a_pause_lets_in_warns_is_audited_and_ends_by_itself(served: Served) -> 
 
     done = run_pause(served.plane, "default", "--for", "10s", "--reason", "incident 7", "-o", "json")
 
-    [told] = json.loads(done.stdout)
-    until = datetime.fromisoformat(told["pausedUntil"])
+    [reported] = json.loads(done.stdout)
+    until = datetime.fromisoformat(reported["pausedUntil"])
     assert timedelta() < until - datetime.now(UTC) <= timedelta(seconds=10)
-    assert (told["policy"], told["by"], told["reason"]) == ("default", "admin", "incident 7")
+    assert (reported["policy"], reported["by"], reported["reason"]) == ("default", "admin", "incident 7")
     assert eventually(lambda: not served.refuses_two_gpus(), seconds=5)
     assert served.review(TWO_GPUS)["warnings"] == [
-        f"policy default is paused until {told['pausedUntil']}: what it would refuse or change is only logged"
+        f"policy default is paused until {reported['pausedUntil']}: what it would refuse or change is only logged"
     ]
     assert served.webhook.total("gpu_admission_policy_paused_until_timestamp_seconds") == until.timestamp()
     assert eventually(served.refuses_two_gpus)
@@ -320,7 +322,7 @@ def test_resume_ends_a_pause(served: Served) -> None:
     assert run_pause(served.plane, command="resume").stdout == "no policy is paused\n"
 
 
-def test_everything_wrong_with_a_pause_is_told_at_once(served: Served) -> None:
+def test_everything_wrong_with_a_pause_is_reported_at_once(served: Served) -> None:
     served.apply(policy("default", {}))
 
     done = run_pause(served.plane, "defualt", "--for", "25h", "--reason", " ")

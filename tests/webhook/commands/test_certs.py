@@ -29,7 +29,7 @@ def test_good_files(directory: Path) -> None:
     assert (result.exit_code, result.output) == (0, "the certificates are good\n")
 
 
-def test_all_that_is_wrong_with_files_is_told_at_once(directory: Path) -> None:
+def test_all_that_is_wrong_with_files_is_reported_at_once(directory: Path) -> None:
     other = issue_authority(common_name="other", now=NOW, lifetime=dt.timedelta(days=1))
     (directory / "ca.crt").write_bytes(other.certificate_pem())
     (directory / "tls.key").write_bytes(other.key_pem())

@@ -164,7 +164,7 @@ def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, 
     assert want in words(result)
 
 
-def test_warnings_and_audit_are_told_apart(tmp_path: Path) -> None:
+def test_warnings_and_audit_are_reported_apart(tmp_path: Path) -> None:
     text = HALF + "    env: [{name: CUDA_VISIBLE_DEVICES, value: all}]\n"
     warned = configuration(tmp_path, "{rules: {gpu-requests: {mode: warn}}}")
 
@@ -181,7 +181,7 @@ def test_warnings_and_audit_are_told_apart(tmp_path: Path) -> None:
     assert "stdin:9: audit only: spec.containers[0]" in words(result)
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_everything_wrong_is_reported_at_once() -> None:
     two = HALF + "  - name: second\n    resources: {limits: {nvidia.com/gpu: -1}}\n"
 
     findings = document(stdin=two)["objects"][0]["pods"][0]["findings"]

@@ -217,7 +217,7 @@ def test_a_policy_behind_one_for_every_namespace_is_never_reached(tmp_path: Path
     assert "built-in defaults" not in shown
 
 
-def test_problems_are_told_all_at_once(tmp_path: Path) -> None:
+def test_problems_are_reported_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(DEFAULT.replace("warn", "off"))
     (tmp_path / "b.yaml").write_text("x: [")
 

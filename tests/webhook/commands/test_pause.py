@@ -69,7 +69,7 @@ def test_nothing_to_pause(tmp_path: Path, answer: Answer, want: str) -> None:
     assert (result.exit_code, result.stderr) == (2, want)
 
 
-def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_everything_wrong_is_reported_at_once(tmp_path: Path) -> None:
     result = run(tmp_path, status(403, "gpupolicies is forbidden"), "pause")
 
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""What is told about policies that are valid."""
+"""Warnings about valid policies."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -18,8 +18,8 @@ def advice(
     spec: dict[str, Any], *others: tuple[str, dict[str, Any]], namespaces: dict[str, Labels] | None = None
 ) -> list[str]:
     documents = [Document("GPUPolicy", "this", spec), *(Document("GPUPolicy", *other) for other in others)]
-    told = policy_advice(load_objects(documents), "this", NOW, namespaces)
-    return [f"{path}: {message}" for path, message in told]
+    reported = policy_advice(load_objects(documents), "this", NOW, namespaces)
+    return [f"{path}: {message}" for path, message in reported]
 
 
 @pytest.mark.parametrize(

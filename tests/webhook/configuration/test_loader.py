@@ -277,11 +277,11 @@ def test_other_and_hidden_files_are_left_alone(tmp_path: Path) -> None:
                 "p.yaml:6: while parsing a flow sequence, did not find expected ',' or ']'",
                 "p.yaml:11: GPUPolicy/third spec.prio: unknown field; did you mean priority?",
             ],
-            id="every-document-is-told",
+            id="every-document-is-reported",
         ),
     ],
 )  # fmt: skip
-def test_everything_wrong_is_told_with_its_place(tmp_path: Path, text: str, want: list[str]) -> None:
+def test_everything_wrong_is_reported_with_its_place(tmp_path: Path, text: str, want: list[str]) -> None:
     write(tmp_path, p=text)
 
     assert problems_of(tmp_path) == want
@@ -386,7 +386,7 @@ def test_quotas_are_by_namespace(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_bad_quota_is_told_with_its_place(tmp_path: Path, text: str, want: str) -> None:
+def test_a_bad_quota_is_reported_with_its_place(tmp_path: Path, text: str, want: str) -> None:
     assert want in "\n".join(problems_of(write(tmp_path, p=text)))
 
 

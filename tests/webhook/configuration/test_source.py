@@ -19,7 +19,7 @@ def policy(name: str, spec: str = "{}") -> str:
 
 
 class Watched:
-    """A source on `directory`, and every state it told."""
+    """A source on `directory`, and every state it reported."""
 
     def __init__(self, directory: Path | None) -> None:
         self.states: list[ConfigurationState] = []
@@ -102,14 +102,14 @@ def test_a_bad_version_is_refused_and_the_old_one_stays(
         ),
     )
     assert watched.states == [watched.source.state]
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
+    reported = [record.getMessage() for record in caplog.records]
+    assert reported == [
         f"new configuration rejected, version {before.version} stays in force: {problem}"
         for problem in watched.source.state.refused
     ]
 
 
-def test_a_refused_version_is_told_once(tmp_path: Path) -> None:
+def test_a_refused_version_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(policy("one"))
     watched = Watched(tmp_path)
     (tmp_path / "p.yaml").write_text("[")

@@ -111,7 +111,7 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
         ),
     ],
 )
-def test_bad_documents_are_told_with_their_line(text: str, want: list[tuple[int, str]]) -> None:
+def test_bad_documents_are_reported_with_their_line(text: str, want: list[tuple[int, str]]) -> None:
     assert errors(text) == want
 
 

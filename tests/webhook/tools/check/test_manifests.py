@@ -19,7 +19,7 @@ def read(tmp_path: Path, text: str, **options: Any) -> Manifests:
     return found
 
 
-def told(found: Manifests, tmp_path: Path) -> list[str]:
+def reported(found: Manifests, tmp_path: Path) -> list[str]:
     return [str(problem).replace(f"{tmp_path}/", "") for problem in found.problems]
 
 
@@ -70,7 +70,7 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
     assert pod.pod.labels == {"a": "b"}
 
 
-def test_what_is_wrong_in_a_list_of_templates_is_told_with_its_line(tmp_path: Path) -> None:
+def test_what_is_wrong_in_a_list_of_templates_is_reported_with_its_line(tmp_path: Path) -> None:
     text = """\
 apiVersion: ray.io/v1
 kind: RayCluster
@@ -87,7 +87,7 @@ spec:
 
     found = read(tmp_path, text)
 
-    assert told(found, tmp_path) == [
+    assert reported(found, tmp_path) == [
         'm.yaml:11: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"'
     ]
 
@@ -236,10 +236,10 @@ spec:
         pytest.param("# only\n---\n", ["m.yaml: must contain an object"], id="only-comments"),
     ],
 )  # fmt: skip
-def test_bad_objects_are_told_with_line_and_path(tmp_path: Path, text: str, want: list[str]) -> None:
+def test_bad_objects_are_reported_with_line_and_path(tmp_path: Path, text: str, want: list[str]) -> None:
     found = read(tmp_path, text)
 
-    assert told(found, tmp_path) == want
+    assert reported(found, tmp_path) == want
     assert found.manifests == []
 
 
@@ -249,7 +249,7 @@ def test_what_can_be_read_is_read(tmp_path: Path) -> None:
     found = read(tmp_path, text)
 
     assert [manifest.name for manifest in found.manifests] == ["train", "last"]
-    assert told(found, tmp_path) == [
+    assert reported(found, tmp_path) == [
         "m.yaml:7: while parsing a flow sequence, did not find expected ',' or ']'",
         "m.yaml:11: spec: must be a map, not a whole number 5",
     ]
@@ -308,7 +308,7 @@ def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
     found = read_manifests(sources)
 
     assert names(found) == ["train"]
-    assert told(found, tmp_path) == [
+    assert reported(found, tmp_path) == [
         "missing.yaml: No such file or directory",
         "gone.yaml: No such file or directory",
         "latin.yaml: must be UTF-8 text",
