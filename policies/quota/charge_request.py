@@ -38,7 +38,9 @@ class ChargeRequest:
         version: int = 0,
     ) -> None:
         self._request_uid = request_uid
-        self._uid = uid
+        self._uid = (
+            uid or request_uid
+        )  # only reviews that no API server made lack a uid; each is of an object of its own
         self._catalogue = catalogue
         self.after = lru_cache(after)
         self._before = lru_cache(before) if before else None
@@ -132,7 +134,7 @@ def charge_request_for_pod(
 
     return ChargeRequest(
         request_uid,
-        _final_uid(request_uid, pod.metadata),
+        (pod.metadata and pod.metadata.uid) or "",
         catalogue_digest(classes, resource_mapping),
         charge(pod),
         charge(before) if before else None,
@@ -149,22 +151,13 @@ def charge_request_for_claim(
     resource_mapping: ResourceMapping,
 ) -> ChargeRequest:
     """Return what a ResourceClaim costs that this user creates."""
+    metadata = claim.metadata or Metadata()
+    # The scheduler makes a claim only for a pod that lives, and each of those is charged.
+    owners = frozenset(owner.uid for owner in metadata.owner_references or ())
 
     def charge(unpinned: Unpinned) -> Charge:
-        if is_charged_with_its_pod(claim, by_scheduler=username == SCHEDULER, charged_pods=_owners(claim)):
+        if is_charged_with_its_pod(claim, by_scheduler=username == SCHEDULER, charged_pods=owners):
             return Charge({})
         return charge_claim(claim, classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
 
-    catalogue = catalogue_digest(classes, resource_mapping)
-    return ChargeRequest(request_uid, _final_uid(request_uid, claim.metadata), catalogue, charge)
-
-
-def _owners(claim: ResourceClaim) -> frozenset[str]:
-    """Return the uids of the owners: the scheduler makes a claim only for a pod that lives, and each of those is charged."""
-    owners = (claim.metadata and claim.metadata.owner_references) or ()
-    return frozenset(owner.uid for owner in owners)
-
-
-def _final_uid(request_uid: str, metadata: Metadata | None) -> str:
-    """Return the object's uid. Only reviews that no API server made lack it; each of those is an object of its own."""
-    return (metadata and metadata.uid) or request_uid
+    return ChargeRequest(request_uid, metadata.uid or "", catalogue_digest(classes, resource_mapping), charge)

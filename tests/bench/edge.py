@@ -101,18 +101,19 @@ def _subjects(
     def of_ours(path: str, server: Webhook) -> Callable[[int], Plan]:
         return plan(path, server.address, server.folder / "certs" / "ca.crt", SERVER_NAME)
 
-    ours = plane.pids[webhook.name]
-    old = {path: f"{path}, edge before" for path in (MUTATE, VALIDATE)} if before else {}
+    def both(path: str, against: str) -> list[Subject]:
+        ours = plane.pids[webhook.name]
+        if before is None:
+            return [Subject(path, of_ours(path, webhook), ours, against=against)]
+        old = Subject(f"{path}, edge before", of_ours(path, before), plane.pids[before.name])
+        return [old, Subject(path, of_ours(path, webhook), ours, against=against, before=old.name)]
+
     first, second = "no-op, pod as it arrives", "no-op, final pod"
-    olds = (
-        [Subject(old[path], of_ours(path, before), plane.pids[before.name]) for path in old] if before else []
-    )
     return [
-        *olds,
         Subject(first, of_noop(MUTATE, noop), noop.pid),
-        Subject(MUTATE, of_ours(MUTATE, webhook), ours, against=first, before=old.get(MUTATE)),
+        *both(MUTATE, against=first),
         Subject(second, of_noop(VALIDATE, noop), noop.pid),
-        Subject(VALIDATE, of_ours(VALIDATE, webhook), ours, against=second, before=old.get(VALIDATE)),
+        *both(VALIDATE, against=second),
         Subject(STOCK, of_noop(MUTATE, stock), stock.pid),
     ]
 

@@ -14,16 +14,15 @@ from policies.policy import Labels
 from tests.builders import JSON, container, gpu_container, pod
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.tools.export.admission_policies import ExportOptions, backstop
-from webhook.tools.export.writing import SELECTOR, as_yaml
+from webhook.tools.export.admission_policies import SELECTOR, ExportOptions, as_yaml, export_policies
 
 TEAM, RESTRICTED, WARNED, EXEMPTED = (
-    "backstop-team",
-    "backstop-restricted",
-    "backstop-warned",
-    "backstop-legacy",
+    "exported-team",
+    "exported-restricted",
+    "exported-warned",
+    "exported-legacy",
 )
-LABELLED = "backstop-labelled"
+LABELLED = "exported-labelled"
 NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED, LABELLED)
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
@@ -42,7 +41,7 @@ kind: GPUPolicy
 metadata: {{name: labelled}}
 spec:
   priority: 4
-  match: {{namespaces: ["backstop-*"], namespaceSelector: {{matchLabels: {{example.com/tier: small}}}}}}
+  match: {{namespaces: ["exported-*"], namespaceSelector: {{matchLabels: {{example.com/tier: small}}}}}}
   rules:
     gpu-requests: {{maxPerPod: 1}}
     gpu-isolation: {{mode: enforce}}
@@ -53,9 +52,9 @@ kind: GPUPolicy
 metadata: {{name: team}}
 spec:
   priority: 3
-  match: {{namespaces: [backstop-team, "backstop-l?gacy"]}}
+  match: {{namespaces: [exported-team, "exported-l?gacy"]}}
   templates: enforce
-  exemptions: [{{namespaces: [backstop-legacy], reason: test}}]
+  exemptions: [{{namespaces: [exported-legacy], reason: test}}]
   rules: {RULES}
 ---
 apiVersion: gpu-admission.dev/v1alpha1
@@ -63,7 +62,7 @@ kind: GPUPolicy
 metadata: {{name: restricted}}
 spec:
   priority: 2
-  match: {{namespaces: ["backstop-[r-t]*"]}}
+  match: {{namespaces: ["exported-[r-t]*"]}}
   rules: {RULES}
     gpu-class: {{allowed: [nvidia-t4, "nvidia-a100*"]}}
 ---
@@ -72,7 +71,7 @@ kind: GPUPolicy
 metadata: {{name: warned}}
 spec:
   priority: 1
-  match: {{namespaces: ["backstop-*"]}}
+  match: {{namespaces: ["exported-*"]}}
   rules:
     gpu-requests: {{mode: warn, maxPerPod: 2}}
     gpu-isolation: {{mode: warn}}
@@ -146,7 +145,7 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     """Apply what is exported, until the end of the block; then remove it as the header of the export says."""
     client = plane.client()
     kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
-    objects = backstop(made, ExportOptions(now=datetime.now(UTC), mutations=mutations(client))).objects
+    objects = export_policies(made, ExportOptions(now=datetime.now(UTC), mutations=mutations(client))).objects
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([TRAINING_JOBS, *map(namespace, NAMESPACES)]))
     for name in NAMESPACES:
         plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=30s")

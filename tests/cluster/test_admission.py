@@ -87,10 +87,13 @@ REFUSED = 'admission webhook "pods.mutate.gpu-admission.dev" denied the request:
     ("limit", "request_", "told"),
     [
         pytest.param(
-            "500m", None, ['limits[nvidia.com/gpu] (container "train") = "500m"', "ask for 1"], id="500m"
+            "500m", None, ['limits[nvidia.com/gpu] (container "train") = "500m"', "set 1"], id="500m"
         ),
         pytest.param(
-            "0.5", "0.5", ["GPUs come whole", 'container "train"', "nvidia.com/mig-"], id="half-as-text"
+            "0.5",
+            "0.5",
+            ["must be a whole number of GPUs", 'container "train"', "nvidia.com/mig-"],
+            id="half-as-text",
         ),
         pytest.param("2", "1", ['container "train"', '"1"', "2"], id="request-below-limit"),
         pytest.param("1", "2", ['container "train"', '"2"', "1"], id="request-above-limit"),

@@ -113,7 +113,7 @@ AUDIT = {
         pytest.param(
             {"rules": {"gpu-class": {"allowed": ["nvidia-t4"]}}},
             [*PATCHED, REFUSED],
-            ["nothing pins the pod to a GPU class"],
+            ["must pin the pod to a GPU class"],
             id="a-policy-that-refuses-the-canary-is-obeyed",
         ),
         pytest.param(

@@ -147,7 +147,7 @@ def test_who_only_claims_to_be_a_mirror_pod_gets_no_exemption(
     accepted, said = apply(full_plane, mirror_pod("pretends", NODES[0]))
 
     assert not refused
-    assert "GPUs come whole" in reason
+    assert "must be a whole number of GPUs" in reason
     assert accepted, said
     assert is_injected(stored(full_plane, "pretends", NAMESPACE))
 

@@ -69,8 +69,8 @@ def test_the_demo_shows_who_was_bound_where(folder: Path) -> None:
         assert re.search(row, last), row
     assert "+ - name: gpu-admission-fetch-model" in done.stdout
     assert "-     initialDelaySeconds: 5\n" in done.stdout
-    assert "GPUs come whole" in done.stdout
-    assert "request and limit must be equal" in " ".join(done.stdout.split())
+    assert "must be a whole number of GPUs" in " ".join(done.stdout.split())
+    assert "must equal limits[nvidia.com/gpu]" in " ".join(done.stdout.split())
     assert "0/4 nodes are available" in done.stdout
     assert list(folder.iterdir()) == []
     assert left_running(folder) == []

@@ -20,7 +20,7 @@ FILES = sorted(WORKLOADS.glob("*.yaml"))
 BUILT_IN_GROUPS = ("v1", "apps/", "batch/", "autoscaling/")
 NAMESPACE = "examples"
 
-REFUSED = re.compile(r"# Refused by (?P<rule>[a-z-]+):")
+REJECTED = re.compile(r"# Rejected by (?P<rule>[a-z-]+):")
 
 
 def documents(path: Path) -> list[JSON]:
@@ -32,7 +32,7 @@ def is_built_in(path: Path) -> bool:
 
 
 def rule_that_refuses(path: Path) -> str | None:
-    found = REFUSED.match(path.read_text())
+    found = REJECTED.match(path.read_text())
     return found["rule"] if found else None
 
 

@@ -86,7 +86,7 @@ def env_of(document: JSON) -> dict[str, list[JSON]]:
         ),
     ],
 )  # fmt: skip
-def test_containers_without_gpu_are_told_void(
+def test_containers_without_gpu_get_void(
     mutating: ControlPlane, document: JSON, want: dict[str, list[JSON]]
 ) -> None:
     status, answer = create(mutating.client(), document)
@@ -176,7 +176,9 @@ SIDECARS = [
         pytest.param(
             TEAM,
             pod(gpu_container(name="a"), container("b", env=[ALL])),
-            ['spec.containers[1].env[0] (container "b") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs'],
+            [
+                'spec.containers[1].env[0] (container "b") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset'
+            ],
             id="variable",
         ),
         pytest.param(
@@ -187,14 +189,15 @@ SIDECARS = [
                     env=[{"name": ALL["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
                 )
             ),
-            ['spec.containers[0].env[0] (container "a"): NVIDIA_VISIBLE_DEVICES shows GPUs'],
+            ['spec.containers[0].env[0] (container "a"): NVIDIA_VISIBLE_DEVICES must be "void" or unset'],
             id="variable-from-elsewhere",
         ),
         pytest.param(
             TEAM,
             pod(MOUNTING, **DEVICES),
             [
-                'spec.volumes[0].hostPath.path = "/dev//nvidia0": container "main" mounts the node\'s own GPU devices'
+                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not hold GPU devices of the node '
+                '(mounted by container "main")'
             ],
             id="devices-mounted",
         ),
@@ -202,14 +205,14 @@ SIDECARS = [
             TEAM,
             pod(gpu_container("5")),
             [
-                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows at most 4'
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": must be at most 4'
             ],
             id="more-than-a-container-may-have",
         ),
         pytest.param(
             TEAM,
             pod(*(gpu_container("3", name=name) for name in "abc")),
-            ["spec: the pod needs 9 nvidia.com/gpu at one time, and must be at most 8 per pod by policy"],
+            ["spec: the pod needs 9 nvidia.com/gpu at one time: must be at most 8 per pod by policy"],
             id="more-than-a-pod-may-have",
         ),
         pytest.param(
@@ -228,18 +231,21 @@ SIDECARS = [
             RESTRICTED,
             pod(gpu_container(), nodeSelector={"accelerator": "nvidia-h100-80gb"}),
             [
-                "spec: must not pin the pod to nvidia-h100-80gb (nodeSelector accelerator=nvidia-h100-80gb): not "
-                f"allowed in namespace {RESTRICTED}; allowed here: nvidia-t4, nvidia-a100* [gpu-class]"
+                "spec: must not pin the pod to nvidia-h100-80gb (nodeSelector accelerator=nvidia-h100-80gb): not allowed in "
+                f"namespace {RESTRICTED}; allowed here: nvidia-t4, nvidia-a100* [gpu-class]"
             ],
             id="class-that-may-not-be-used",
         ),
         pytest.param(
-            LABELLED, pod(gpu_container("2")), ["allows at most 1 per pod; set 1"], id="policy-by-labels"
+            LABELLED,
+            pod(gpu_container("2")),
+            ["must be at most 1 per pod by policy; request 1"],
+            id="policy-by-labels",
         ),
         pytest.param(
             RESTRICTED,
             pod(gpu_container()),
-            ["nothing pins the pod to a GPU class", "set nodeSelector accelerator"],
+            ["must pin the pod to a GPU class", "set nodeSelector accelerator"],
             id="no-class",
         ),
         pytest.param(
@@ -272,7 +278,9 @@ SIDECARS = [
                     }
                 },
             ),
-            ["node affinity accelerator in (nvidia-t4, nvidia-l4) means nvidia-l4, which may not be used"],
+            [
+                "must not pin the pod to nvidia-l4 (node affinity accelerator in (nvidia-t4, nvidia-l4)): not allowed"
+            ],
             id="class-by-affinity",
         ),
     ],
@@ -296,7 +304,7 @@ def test_a_pod_that_is_placed_after_its_creation_is_looked_at_again(plane: Contr
     )
 
     assert (refused, placed) == (403, 200)
-    assert "means nvidia-h100-80gb, which may not be used" in answer["message"]
+    assert "must not pin the pod to nvidia-h100-80gb" in answer["message"]
 
 
 def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
@@ -306,7 +314,7 @@ def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
         "apiVersion": "gpu-admission.dev/v1alpha1",
         "kind": "GPUPolicy",
         "metadata": {"name": "stored"},
-        "spec": {"match": {"namespaces": ["backstop-stored"]}, "rules": {"gpu-requests": {"maxPerPod": 3}}},
+        "spec": {"match": {"namespaces": ["exported-stored"]}, "rules": {"gpu-requests": {"maxPerPod": 3}}},
     }
     plane.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpu-admission.dev", "--timeout=30s")
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(stored))

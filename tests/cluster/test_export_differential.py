@@ -35,8 +35,8 @@ from webhook.tools.check.manifests import as_stored, with_requests
 SEED = 20261121
 THREADS = 6
 ADDED = frozenset({"gpu-isolation", "gpu-toleration"})
-COUNTED = ("the policy allows at most", "more than 100 percent")
-"""What is left to say about numbers once the API server has let a pod pass."""
+COUNTED = ("by policy", "at most 100 percent")
+"""What remains to check of numbers after the API server's own validation."""
 
 RESOURCES = [*["nvidia.com/gpu"] * 4, "nvidia.com/mig-1g.10gb", "nvidia.com/gpucores", "amd.com/gpu"]
 RESOURCES += [

@@ -53,12 +53,12 @@ def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
     mounted, second = debug(plane, "debugged", container("peek", volumeMounts=mounts))
 
     assert (shown, mounted) == (403, 403)
-    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs'
+    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset'
     assert want in first["message"]
-    assert 'container "peek" mounts the node\'s own GPU devices' in second["message"]
+    assert '(mounted by container "peek"): nothing counts or reserves them' in second["message"]
 
 
-def test_ephemeral_containers_are_told_void_once(mutating: ControlPlane) -> None:
+def test_ephemeral_containers_get_void_once(mutating: ControlPlane) -> None:
     stored(mutating, "helped", pod(gpu_container()))
 
     first, _ = debug(mutating, "helped", container("one"))
@@ -92,7 +92,7 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
     [
         pytest.param(
             {"limits": gpus("0.5")},
-            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": GPUs come whole',
+            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": must be a whole number',
             id="half",
         ),
         pytest.param(
@@ -100,20 +100,23 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
             'limits[nvidia.com/gpu] (container "pytorch") = "0.5"',
             id="half-as-a-number",
         ),
-        pytest.param({"limits": gpus("500m")}, '"500m": GPUs come whole', id="500m"),
+        pytest.param({"limits": gpus("500m")}, '"500m": must be a whole number', id="500m"),
         pytest.param({"limits": gpus("-1")}, '"-1": must not be negative', id="negative"),
-        pytest.param({"limits": gpus("many")}, '"many": this is no number', id="no-number"),
         pytest.param(
-            {"limits": gpus("9223372036854775807")}, "this is more than Kubernetes can count", id="too-large"
+            {"limits": gpus("many")}, '"many": must be a quantity that Kubernetes can count', id="no-number"
+        ),
+        pytest.param(
+            {"limits": gpus("9223372036854775807")},
+            "must be at most 9223372036854775: Kubernetes counts",
+            id="too-large",
         ),
         pytest.param(
             {"limits": gpus("2"), "requests": gpus("1")},
-            HERE
-            + 'requests[nvidia.com/gpu] (container "pytorch") = "1": request and limit of a GPU must be equal',
+            HERE + 'requests[nvidia.com/gpu] (container "pytorch") = "1": must equal the limit',
             id="request-below-limit",
         ),
-        pytest.param({"requests": gpus("1")}, "this request has none", id="request-without-limit"),
-        pytest.param({"limits": None, "requests": gpus("1")}, "this request has none", id="limits-null"),
+        pytest.param({"requests": gpus("1")}, "must have an equal limit", id="request-without-limit"),
+        pytest.param({"limits": None, "requests": gpus("1")}, "must have an equal limit", id="limits-null"),
         pytest.param({"limits": gpus(5)}, '"5": must be at most 4 per container by policy', id="too-many"),
     ],
 )
@@ -160,7 +163,7 @@ def test_a_template_is_refused_or_warned_of_as_the_policy_says(plane: ControlPla
         json.dumps({"spec": {"replicas": 0}}),
     )
 
-    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": the policy allows'
+    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": must be at most 4'
     assert (refused.returncode, told in refused.stderr) == (1, True), refused.stderr
     assert "spec.template.spec: the pod needs 5 nvidia.com/gpu at one time" in warned.stderr
     assert (scaled.stderr, patched.stderr) == ("", "")
@@ -180,9 +183,9 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
     )
 
     for told in (
-        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES shows GPUs',
-        'spec.containers[0].securityContext.privileged (container "a") = "true": a privileged container sees',
-        "spec.tolerations[0]: this lets the pod onto GPU nodes, and it asks for no GPU",
+        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset',
+        'spec.containers[0].securityContext.privileged (container "a") = "true": should be false: a privileged container sees',
+        "spec.tolerations[0]: should not let the pod onto GPU nodes: it requests no GPU",
     ):
         assert told in done.stderr
 

@@ -65,7 +65,7 @@ def test_what_cannot_be_shown_is_said(quotas: ControlPlane) -> None:
     none = run(quotas, "-n", team.name)
     assert (none.exit_code, none.output) == (1, f"there is no GPUQuota in namespace {team.name}\n")
     forbidden = run(quotas, user="engineer")
-    assert forbidden.exit_code == 1
+    assert forbidden.exit_code == 2
     assert 'User "engineer" cannot list resource "gpuquotas"' in forbidden.output
     assert "not counted yet" in _uncounted(quotas, team)
 

@@ -1,53 +1,44 @@
-"""`gpu-admission certs`: what the webhook's certificates are, whether they are good, and new ones ahead of time."""
+"""`gpu-admission certs`: show, check and rotate the certificates of the webhook."""
 
-import sys
 import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
-from certs.check import problems
+from certs.check import carried_names, issued_by
 from certs.reconciler import RacedError, StoredSecret
-from certs.rotation import Rotation, RotationPhase, RotationState
+from certs.rotation import Rotation, RotationPhase, RotationState, pem
 from certs.secret import ROTATE, DamagedError, decode
-from webhook.certificates.examination import CertificateFinding, examine, examine_served
 from webhook.certificates.objects import (
+    KINDS,
     ClusterConfigurations,
     ClusterSecret,
     ConfigurationSeen,
     SecretName,
-    Target,
 )
-from webhook.cluster import errors
-from webhook.cluster.objects import CERTIFICATE_SECRET, NAMESPACE
-from webhook.commands.certs_report import described, print_findings, print_state
+from webhook.cluster.objects import CERTIFICATE_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION, timestamp
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
+from webhook.commands.doctor import report, run_checks
 from webhook.commands.output import Screen
 from webhook.commands.parameters import now
+from webhook.tools.doctor.checks import certificates
+from webhook.tools.doctor.cluster import Names
 
-FINDING = 1
+FAILED = 1
 ATTEMPTS = 5
-
-
-class Cluster:
-    """The objects that certificates are in."""
-
-    def __init__(self, name: SecretName, choice: ClusterChoice) -> None:
-        with choice.client() as api:
-            self.api = api
-        self.name = name
-        self.secret = ClusterSecret(self.api, name)
-        self.configurations = ClusterConfigurations(self.api)
-
-    def address(self, target: Target) -> str:
-        """Return where the Service is, empty if it has no address. Raises `errors.ApiError`."""
-        if not target.service:
-            return target.host
-        path = f"/api/v1/namespaces/{target.namespace}/services/{target.service}"
-        address = msgspec.json.decode(self.api.get(path, timeout=5))["spec"].get("clusterIP", "")
-        return "" if address == "None" else str(address)
-
+BAR = 30
+PHASES = {
+    RotationPhase.STEADY: "no rotation under way",
+    RotationPhase.PUBLISHING: "step 1 of 4: the new authority is being published beside the old one",
+    RotationPhase.PROPAGATING: "step 2 of 4: published; API servers load it",
+    RotationPhase.RETIRING: "step 3 of 4: the certificate is of the new authority; the old one is removed next",
+}
 
 secret_option = click.option(
     "--secret",
@@ -56,6 +47,7 @@ secret_option = click.option(
     show_default=True,
     metavar="[NAMESPACE/]NAME",
     help="Where the certificates are.",
+    callback=lambda _context, _parameter, text: SecretName.of(text, NAMESPACE),
 )
 output_option = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
@@ -71,22 +63,19 @@ def certs() -> None:
 @secret_option
 @cluster_options
 @output_option
-def show(secret_name: str, cluster: ClusterChoice, output: str) -> None:
-    """Show authority, certificate, where a rotation stands, and which configurations carry it."""
-    objects = Cluster(SecretName.of(secret_name, NAMESPACE), cluster)
+def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
+    """Show authority, certificate, the phase of a rotation, and which configurations carry the authority."""
+    with cluster.client() as api:
+        stored, seen = ClusterSecret(api, secret_name).read(), ClusterConfigurations(api).seen()
     try:
-        stored, seen = objects.secret.read(), objects.configurations.seen()
-        state = _state(objects.name, stored)
-    except errors.ApiError as error:
-        fail(error)
+        state = _state(secret_name, stored)
     except DamagedError as error:
-        click.echo(f"error: the Secret {objects.name} is damaged: {error}", err=True)
-        sys.exit(FINDING)
-    report = described(objects.name, state, seen, now())
+        fail(f"the Secret {secret_name} is damaged: {error}", FAILED)
+    shown = document(secret_name, state, seen, now())
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
     else:
-        print_state(Screen(), report)
+        print_state(Screen(), shown)
 
 
 @certs.command()
@@ -101,101 +90,90 @@ def show(secret_name: str, cluster: ClusterChoice, output: str) -> None:
 )
 @click.option("--name", "names", multiple=True, help="With --dir: a name that the certificate must carry.")
 def check(
-    secret_name: str,
+    secret_name: SecretName,
     cluster: ClusterChoice,
     output: str,
     directory: Path | None,
     names: tuple[str, ...],
 ) -> None:
-    """Check Secret, chain, names, expiry, the caBundles, and what is served. Exits with 1 if anything is wrong."""
-    if names and directory is None:
-        raise click.UsageError(
-            "--name goes with --dir: in a cluster the configurations say which names are asked for"
-        )
-    notes: list[str] = []
-    if directory is not None:
-        findings = _of_directory(directory, names)
+    """Check Secret, chain, names, expiry, the caBundles, and what is served, as `doctor` does.
+
+    Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the cluster cannot be
+    reached.
+    """
+    if directory is None:
+        if names:
+            raise click.UsageError(
+                "--name needs --dir: in a cluster the webhook configurations name the hosts"
+            )
+        installation = Names(namespace=secret_name.namespace, secret=secret_name.name)
+        results = run_checks(certificates.CHECKS, cluster, installation)
     else:
-        objects = Cluster(SecretName.of(secret_name, NAMESPACE), cluster)
+        if cluster.is_named:
+            raise click.UsageError("--dir needs no cluster: omit either it or --kubeconfig and --context")
         try:
-            stored, seen = objects.secret.read(), objects.configurations.seen()
-        except errors.ApiError as error:
-            fail(error)
-        findings = examine(objects.name, stored, seen, now())
-        for target in dict.fromkeys(target for each in seen for target in each.targets):
-            findings += _of_server(objects, target, seen, notes)
-    if output == "json":
-        found = [finding._asdict() for finding in findings]
-        click.echo(msgspec.json.format(msgspec.json.encode({"findings": found, "notes": notes})).decode())
-    else:
-        print_findings(Screen(), findings, notes)
-    sys.exit(FINDING if findings else 0)
+            results = [certificates.check_files(directory, names, now())]
+        except OSError as error:
+            fail(f"{error.filename}: {error.strerror}")
+    report(results, output)
 
 
 @certs.command()
 @secret_option
 @cluster_options
-@click.option("--ca", is_flag=True, help="A new authority, too: takes about 11 minutes, no call fails.")
-@click.option("--wait", is_flag=True, help="Show how it goes, and return when it is done.")
+@click.option("--ca", is_flag=True, help="A new authority, too: takes about 11 minutes, and no call fails.")
+@click.option("--wait", is_flag=True, help="Show the progress, and return when it is done.")
 @click.option("--timeout-seconds", default=1200.0, show_default=True, type=click.FloatRange(min=1.0))
 def rotate(
-    secret_name: str,
-    cluster: ClusterChoice,
-    ca: bool,
-    wait: bool,
-    timeout_seconds: float,
+    secret_name: SecretName, cluster: ClusterChoice, ca: bool, wait: bool, timeout_seconds: float
 ) -> None:
     """Ask the controllers for a new certificate."""
-    objects = Cluster(SecretName.of(secret_name, NAMESPACE), cluster)
     rotation = Rotation.CA if ca else Rotation.LEAF
-    try:
-        before = _ask(objects, rotation)
-        click.echo(f"asked for a new {'certificate authority' if ca else 'certificate'}")
-        done = not wait or _await(objects, rotation, before, timeout_seconds)
-    except errors.ApiError as error:
-        fail(error)
-    except (DamagedError, RacedError) as error:
-        click.echo(f"error: the Secret {objects.name}: {error}", err=True)
-        sys.exit(FINDING)
+    with cluster.client() as api:
+        secret = ClusterSecret(api, secret_name)
+        try:
+            before = _request(secret, rotation)
+            click.echo(f"asked for a new {'certificate authority' if ca else 'certificate'}")
+            done = not wait or _wait(secret, rotation, before, timeout_seconds)
+        except (DamagedError, RacedError) as error:
+            fail(f"the Secret {secret_name}: {error}", FAILED)
     if not done:
-        click.echo(
-            f"error: not done within {timeout_seconds:g} s; is a controller running with --certificate-secret?",
-            err=True,
+        fail(
+            f"not done within {timeout_seconds:g} s; is a controller running with --certificate-secret?",
+            FAILED,
         )
-        sys.exit(FINDING)
 
 
 def _state(name: SecretName, stored: StoredSecret | None) -> RotationState:
     if stored is None:
-        click.echo(f"error: there is no Secret {name}", err=True)
-        sys.exit(FINDING)
+        fail(f"there is no Secret {name}", FAILED)
     return decode(stored.content)
 
 
-def _ask(cluster: Cluster, rotation: Rotation) -> RotationState:
-    """Leave the wish on the Secret; returns the state before. RacedError: it was being changed all the time."""
+def _request(secret: ClusterSecret, rotation: Rotation) -> RotationState:
+    """Write the request on the Secret; returns the state before. RacedError: it kept changing."""
     for _ in range(ATTEMPTS):
-        stored = cluster.secret.read()
-        state = _state(cluster.name, stored)
+        stored = secret.read()
+        state = _state(secret.name, stored)
         if stored is None or state.requested is rotation:
             return state
         try:
-            cluster.secret.annotate(stored, {ROTATE: rotation.value})
+            secret.annotate(stored, {ROTATE: rotation.value})
         except RacedError:
             continue
         return state
     raise RacedError("it is being changed all the time")
 
 
-def _await(cluster: Cluster, rotation: Rotation, before: RotationState, seconds: float) -> bool:
+def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    told = ""
+    printed = ""
     while time.monotonic() < deadline:
-        state = _state(cluster.name, cluster.secret.read())
-        shown = "waiting for a controller" if state.requested is rotation else state.phase.name.lower()
-        if shown != told:
-            click.echo(shown)
-        told = shown
+        state = _state(secret.name, secret.read())
+        phase = "waiting for a controller" if state.requested is rotation else state.phase.name.lower()
+        if phase != printed:
+            click.echo(phase)
+        printed = phase
         renewed = state.leaf != before.leaf and state.requested is None
         replaced = (
             state.authority.certificate != before.authority.certificate
@@ -207,38 +185,98 @@ def _await(cluster: Cluster, rotation: Rotation, before: RotationState, seconds:
     return False
 
 
-def _of_server(
-    cluster: Cluster, target: Target, seen: list[ConfigurationSeen], notes: list[str]
-) -> list[CertificateFinding]:
-    bundles = [
-        bundle for each in seen if target in each.targets for bundle in each.configuration.bundles if bundle
-    ]
-    try:
-        address = cluster.address(target)
-    except errors.NotFound:
-        remedy = "apply the manifests: API servers have nobody to call"
-        return [CertificateFinding(f"there is no Service {target.namespace}/{target.service}", remedy)]
-    except errors.ApiError as error:
-        notes.append(f"the Service of {target.host} could not be looked up: {error}")
-        return []
-    try:
-        return examine_served(target, address, bundles, now())
-    except OSError as error:
-        reason = error.strerror or str(error)
-        notes.append(f"{target.host} ({address}:{target.port}) cannot be reached from here: {reason}")
-        return []
+# ---- what `show` prints
 
 
-def _of_directory(directory: Path, names: tuple[str, ...]) -> list[CertificateFinding]:
-    contents: list[bytes] = []
-    for name in ("tls.crt", "tls.key", "ca.crt"):
-        try:
-            contents.append((directory / name).read_bytes())
-        except OSError as error:
-            fail(f"{directory / name}: {error.strerror}")
-    remedy = "whoever makes these files must make them anew: cert-manager, or `serve --self-signed` at its next start"
-    certificate, key, authority = contents
-    return [
-        CertificateFinding(f"{directory}: {fault}", remedy)
-        for fault in problems(certificate, key, authority, names, now())
+def document(
+    name: SecretName, state: RotationState, seen: Sequence[ConfigurationSeen], now: datetime
+) -> dict[str, Any]:
+    """Return what `show -o json` prints; no key is in it."""
+    leaf = state.leaf.certificate if state.leaf else None
+    carried = {each.configuration.kind: each.configuration.bundles for each in seen}
+    return {
+        "secret": str(name),
+        "rotation": {
+            "phase": state.phase.name.lower(),
+            "since": timestamp(state.since) if state.since else None,
+            "requested": state.requested.value if state.requested else None,
+        },
+        "certificate": _certificate(leaf, now, role="leaf") if leaf else None,
+        "authorities": [_certificate(each, now, role=_role(state, each)) for each in state.authorities],
+        "configurations": [
+            {
+                "kind": kind,
+                "exists": kind in carried,
+                "carriesBundle": kind in carried and set(carried[kind]) == {state.bundle()},
+                "verifies": leaf is not None
+                and kind in carried
+                and all(issued_by(pem([leaf]), bundle, now) for bundle in carried[kind]),
+            }
+            for kind in KINDS
+        ],
+    }
+
+
+def print_state(screen: Screen, shown: dict[str, Any]) -> None:
+    screen.line(f"Secret {shown['secret']}")
+    rotation = shown["rotation"]
+    screen.table(
+        [
+            ("rotation", PHASES[RotationPhase[rotation["phase"].upper()]]),
+            *([("since", rotation["since"])] if rotation["since"] else []),
+            *([("asked for", rotation["requested"])] if rotation["requested"] else []),
+        ],
+        indent=2,
+    )
+    for certificate in [shown["certificate"], *shown["authorities"]]:
+        if certificate is not None:
+            _print_certificate(screen, certificate)
+    screen.line()
+    for each in shown["configurations"]:
+        mark = _carried(each)
+        screen.line(f"{each['kind']:<30} {WEBHOOK_CONFIGURATION}  {mark}")
+
+
+def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> dict[str, Any]:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return {
+        "role": role,
+        "subject": certificate.subject.rfc4514_string(),
+        "issuer": certificate.issuer.rfc4514_string(),
+        "names": carried_names(certificate),
+        "notBefore": timestamp(begin),
+        "notAfter": timestamp(end),
+        "daysLeft": round((end - now) / timedelta(days=1), 1),
+        "lifeSpent": round(min(max((now - begin) / (end - begin), 0.0), 1.0), 3),
+        "sha256": certificate.fingerprint(hashes.SHA256()).hex(),
+    }
+
+
+def _role(state: RotationState, authority: x509.Certificate) -> str:
+    if authority == state.authority.certificate:
+        return "issuing"
+    return "retired" if authority in state.retired else "upcoming"
+
+
+def _print_certificate(screen: Screen, certificate: dict[str, Any]) -> None:
+    role = certificate["role"]
+    screen.line()
+    screen.line("Certificate" if role == "leaf" else f"Authority, {role}", style="bold")
+    spent = round(certificate["lifeSpent"] * BAR)
+    rows = [
+        ("subject", certificate["subject"]),
+        *([("issuer", certificate["issuer"])] if role == "leaf" else []),
+        *([("names", ", ".join(certificate["names"]))] if certificate["names"] else []),
+        ("valid", f"{certificate['notBefore']} to {certificate['notAfter']}"),
+        ("", f"[{'#' * spent}{'.' * (BAR - spent)}] {certificate['daysLeft']:g} days left"),
+        ("sha256", certificate["sha256"][:32]),
     ]
+    screen.table(rows, indent=2)
+
+
+def _carried(configuration: dict[str, Any]) -> str:
+    if not configuration["exists"]:
+        return "missing"
+    if configuration["carriesBundle"]:
+        return "carries it"
+    return "verifies" if configuration["verifies"] else "does not verify"

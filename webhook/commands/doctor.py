@@ -1,24 +1,29 @@
-"""`gpu-admission doctor`: what is wrong with an installation, and how to mend it."""
+"""`gpu-admission doctor`: what is wrong with an installation, and how to fix it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.status import Status
 
 from webhook.commands.cluster_options import ClusterChoice, cluster_options
-from webhook.commands.doctor_report import is_healthy, print_json, print_text
+from webhook.commands.output import Screen, counted
 from webhook.commands.parameters import config_option, output_option
-from webhook.tools.doctor.check import Result, result_of
-from webhook.tools.doctor.cluster import Cluster, Names
-from webhook.tools.doctor.registry import CHECKS
+from webhook.tools.doctor.check import CheckResult, DoctorCheck, DoctorFinding, DoctorSeverity, run_check
+from webhook.tools.doctor.checks import CHECKS
+from webhook.tools.doctor.cluster import InstalledCluster, Names
 
-FINDINGS = 1
+UNHEALTHY = 1
 DEFAULTS = Names()
+STYLES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
+INDENT = 9
+"""The width of `warning` and two blanks."""
 
 
 @click.command()
@@ -31,13 +36,10 @@ DEFAULTS = Names()
     "--canary-namespace",
     default=DEFAULTS.canary_namespace,
     show_default=True,
-    help="Where a GPU pod is tried on a dry run.",
+    help="Where a GPU pod is created on a dry run.",
 )
 @click.option(
-    "--certificate-secret",
-    default=DEFAULTS.secret,
-    show_default=True,
-    help="The Secret of the certificate.",
+    "--certificate-secret", default=DEFAULTS.secret, show_default=True, help="The Secret of the certificate."
 )
 @config_option("the cluster's documents")
 @output_option("text", "json")
@@ -52,32 +54,43 @@ def doctor(
 ) -> None:
     """Check an installation from end to end: configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
 
-    Nothing is changed. Exits with 0 if there is nothing to say, 1 if something was found or could not be checked, 2 if the
+    Nothing is changed. Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the
     cluster cannot be reached.
     """
     names = Names(
         namespace=namespace, service=service, canary_namespace=canary_namespace, secret=certificate_secret
     )
+    report(run_checks(CHECKS, cluster, names, config), output)
+
+
+def run_checks(
+    checks: Sequence[DoctorCheck], cluster: ClusterChoice, names: Names, config: Path | None = None
+) -> list[CheckResult]:
+    """Run the checks on an installation of these names; the command ends if its cluster cannot be reached."""
     with cluster.client() as api:
         api.get("/version")
-    results = _results(Cluster(api, names, config=config, now=datetime.now(UTC)))
-    (print_json if output == "json" else print_text)(results)
-    if not is_healthy(results):
-        sys.exit(FINDINGS)
-
-
-def _results(cluster: Cluster) -> list[Result]:
+    installed = InstalledCluster(api, names, config=config, now=datetime.now(UTC))
     results = []
     with _progress() as progress:
-        for number, check in enumerate(CHECKS, start=1):
-            progress.update(f"{number}/{len(CHECKS)} {check.title}")
-            results.append(result_of(check, cluster))
+        for number, check in enumerate(checks, start=1):
+            progress.update(f"{number}/{len(checks)} {check.title}")
+            results.append(run_check(check, installed))
     return results
+
+
+def report(results: Sequence[CheckResult], output: str) -> None:
+    """Print the results; the command ends with status 1 unless all is well."""
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(document(results)), indent=2))
+    else:
+        print_text(results)
+    if not is_healthy(results):
+        sys.exit(UNHEALTHY)
 
 
 @contextmanager
 def _progress() -> Iterator[Status]:
-    """Show on a terminal what is being done; nothing anywhere else."""
+    """Show on a terminal which check is running; nothing anywhere else."""
     console = Console(stderr=True, highlight=False)
     status = console.status("")
     if not console.is_terminal:
@@ -85,3 +98,61 @@ def _progress() -> Iterator[Status]:
         return
     with status:
         yield status
+
+
+def print_text(results: Iterable[CheckResult]) -> None:
+    screen, results = Screen(), list(results)
+    findings = [finding for result in results for finding in result.findings]
+    for finding in sorted(findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
+        _print_finding(screen, finding)
+    for result in results:
+        for note in result.notes:
+            screen.paragraph(f"note     {note.text} ({result.check.id})", hanging=INDENT, style="dim")
+        for missed in result.not_checked:
+            screen.paragraph(
+                f"not checked: {result.check.title}: {missed.why} ({result.check.id})", style="yellow"
+            )
+    screen.line(summary(results), "green" if is_healthy(results) else "")
+
+
+def _print_finding(screen: Screen, finding: DoctorFinding) -> None:
+    screen.paragraph(
+        f"{finding.severity.value:<7}  {finding.object} {finding.message} [{finding.id}]",
+        hanging=INDENT,
+        style=STYLES[finding.severity],
+    )
+    screen.paragraph(f"fix: {finding.remedy}", indent=INDENT)
+
+
+def summary(results: Sequence[CheckResult]) -> str:
+    findings = sum(len(result.findings) for result in results)
+    missed = sum(bool(result.not_checked) for result in results)
+    parts = [counted(len(results), "check"), counted(findings, "finding") if findings else "no findings"]
+    if missed:
+        parts.append(f"{missed} not checked, or not in full")
+    return ", ".join(parts)
+
+
+def is_healthy(results: Iterable[CheckResult]) -> bool:
+    """Whether everything was checked and nothing found."""
+    return not any(result.findings or result.not_checked for result in results)
+
+
+def document(results: Sequence[CheckResult]) -> dict[str, Any]:
+    """Return what `-o json` prints.
+
+    `healthy`; `checks[]`: id, title, findings[] (id, severity, object, message, remedy), notChecked[] and notes[] as text.
+    """
+    return {
+        "healthy": is_healthy(results),
+        "checks": [
+            {
+                "id": result.check.id,
+                "title": result.check.title,
+                "findings": result.findings,
+                "notChecked": [each.why for each in result.not_checked],
+                "notes": [each.text for each in result.notes],
+            }
+            for result in results
+        ],
+    }

@@ -1,4 +1,4 @@
-"""`gpu-admission export`: the rules that the API server can hold by itself, as its own policies (CEL)."""
+"""`gpu-admission export`: the rules that CEL can express, as admission policies of the API server itself."""
 
 import sys
 from collections.abc import Iterable
@@ -6,30 +6,36 @@ from datetime import datetime
 from pathlib import Path
 
 import click
+import msgspec
 
 from policies.registry import RULES_BY_ID
-from webhook.cluster.objects import timestamp
+from webhook.cluster.objects import NAMESPACE
 from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, optional_cluster_options
 from webhook.commands.output import counted
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.tools.export.admission_policies import EXPRESSIBLE, AdmissionPolicies, ExportOptions, backstop
+from webhook.tools.export.admission_policies import (
+    EXPRESSIBLE,
+    AdmissionPolicies,
+    ExportOptions,
+    as_text,
+    export_policies,
+)
 from webhook.tools.export.objects import Object
-from webhook.tools.export.writing import as_json, as_yaml, header
 
 OLDEST = (1, 33)
 """Older API servers lack parts of CEL that are used here (comprehensions with two variables, 1.32, usable from 1.33 on)."""
 
 MUTATIONS = {(1, 36): "v1", (1, 34): "v1beta1"}
-"""The versions of Kubernetes from which on it has MutatingAdmissionPolicy, and of which version."""
+"""The version of MutatingAdmissionPolicy since which version of Kubernetes."""
 
-EXCLUDED = ("kube-system", "kube-node-lease", "gpu-admission", "gpu-operator")
-"""The namespaces that the webhook leaves alone as well."""
+EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE, "gpu-operator")
+"""The namespaces that the webhook excludes, too."""
 
 
 class Version(click.ParamType[tuple[int, int]]):
-    """A version of Kubernetes, of which the first two numbers count."""
+    """A version of Kubernetes, by its first two numbers."""
 
     name = "VERSION"
 
@@ -38,23 +44,25 @@ class Version(click.ParamType[tuple[int, int]]):
     ) -> tuple[int, int]:
         parts = str(value).removeprefix("v").split(".")[:2]
         if len(parts) < len(OLDEST) or not all(part.isascii() and part.isdigit() for part in parts):
-            self.fail(f'"{value}" is no version of Kubernetes; write it as 1.36.', param, ctx)
+            self.fail(f'"{value}" must be a version of Kubernetes such as 1.36.', param, ctx)
         version = int(parts[0]), int(parts[1])
         if version < OLDEST:
             oldest = ".".join(map(str, OLDEST))
             self.fail(
-                f"the CEL of Kubernetes {value} lacks what this needs; {oldest} is the oldest.", param, ctx
+                f"must be {oldest} or newer: the CEL of Kubernetes {value} lacks what the policies need.",
+                param,
+                ctx,
             )
         return version
 
 
 def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Return the rules that are named, separated by commas; all that can be exported if none is."""
+    """Return the named rules, separated by commas; all that can be exported if the option is omitted."""
     names = tuple(part.strip() for part in value.split(",")) if value is not None else EXPRESSIBLE
     for name in names:
         if name not in EXPRESSIBLE:
-            what = "cannot be exported" if name in RULES_BY_ID else "is no rule"
-            raise click.BadParameter(f'"{name}" {what}; these can: {", ".join(EXPRESSIBLE)}')
+            what = "cannot be exported" if name in RULES_BY_ID else "is not a rule"
+            raise click.BadParameter(f'"{name}" {what}; use {", ".join(EXPRESSIBLE)}')
     return names
 
 
@@ -72,7 +80,7 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.option(
     "--api-version",
     type=click.Choice(["v1", "v1beta1"]),
-    help="Of MutatingAdmissionPolicy; left out: what that version of Kubernetes has switched on or can.",
+    help="Of MutatingAdmissionPolicy; left out: the one that this version of Kubernetes has.",
 )
 @click.option(
     "--exclude-namespace",
@@ -80,9 +88,9 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
     multiple=True,
     default=EXCLUDED,
     show_default=True,
-    help="Leave this namespace alone, whatever the policies say; repeatable.",
+    help="Exclude this namespace, whatever the policies say; repeatable.",
 )
-@now_option("What holds at this time is exported")
+@now_option("Export for this time, when exemptions and pauses may have ended")
 def export(
     *,
     config: Path | None,
@@ -95,10 +103,10 @@ def export(
     excluded: tuple[str, ...],
     now: datetime,
 ) -> None:
-    """Write what of the rules CEL can express as ValidatingAdmissionPolicy and MutatingAdmissionPolicy objects.
+    """Write the rules that CEL can express as ValidatingAdmissionPolicy and MutatingAdmissionPolicy objects.
 
     They hold inside the API server: while the webhook is away, for pods that never reach it, for ephemeral containers.
-    What is not in them, and why, is said on stderr. Exits with 2 if the documents are not valid.
+    What is not in them, and why, goes to stderr. Exits with 2 if the documents are invalid or the cluster cannot be used.
     """
     if config is not None and cluster is not None and cluster.is_named:
         raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
@@ -112,19 +120,19 @@ def export(
                 click.echo(f"error: {problem}", err=True)
             sys.exit(BAD_INPUT)
     mutations = api_version or next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
-    wish = ExportOptions(now=now, mutations=mutations, rules=rules, excluded=tuple(dict.fromkeys(excluded)))
-    made = backstop(configuration, wish)
+    options = ExportOptions(
+        now=now, mutations=mutations, rules=rules, excluded=tuple(dict.fromkeys(excluded))
+    )
+    exported = export_policies(configuration, options)
     if directory is not None:
-        write(directory, output, made, configuration, now)
-    elif output == "json":
-        click.echo(as_json(made, configuration.version, timestamp(now)), nl=False)
+        write(directory, output, exported)
     else:
-        click.echo(header(made, configuration.version, timestamp(now)) + as_yaml(made.objects), nl=False)
-    tell(made)
+        click.echo(as_text(exported, output), nl=False)
+    summarize(exported)
 
 
 def stored(cluster: ClusterChoice) -> Configuration:
-    """Return the configuration in force in the cluster; the command ends where it cannot be read."""
+    """Return the configuration in force in the cluster; the command ends if it cannot be read."""
     with cluster.client() as api:
         chosen = read_chosen(api)
     for problem in chosen.problems:
@@ -132,35 +140,26 @@ def stored(cluster: ClusterChoice) -> Configuration:
     return chosen.configuration
 
 
-def write(
-    directory: Path, form: str, made: AdmissionPolicies, configuration: Configuration, now: datetime
-) -> None:
-    """Write each policy and its binding into a file of its name, and tell which files there are no longer part of it."""
+def write(directory: Path, output: str, exported: AdmissionPolicies) -> None:
+    """Write each policy and its binding into a file of its name, and name files that are no longer part of the export."""
     directory.mkdir(parents=True, exist_ok=True)
-    head = header(made, configuration.version, timestamp(now))
     by_name: dict[str, list[Object]] = {}
-    for each in made.objects:
+    for each in exported.objects:
         by_name.setdefault(each["metadata"]["name"], []).append(each)
     for name, objects in by_name.items():
-        part = AdmissionPolicies(objects=tuple(objects), gaps=made.gaps, ending=made.ending)
-        text = (
-            as_json(part, configuration.version, timestamp(now))
-            if form == "json"
-            else head + as_yaml(part.objects)
-        )
-        (directory / f"{name}.{form}").write_text(text, encoding="utf-8")
-    written = {f"{name}.{form}" for name in by_name}
-    stale = sorted(path.name for path in directory.glob("gpu-admission.*") if path.name not in written)
-    for name in stale:
+        part = msgspec.structs.replace(exported, objects=tuple(objects))
+        (directory / f"{name}.{output}").write_text(as_text(part, output), encoding="utf-8")
+    written = {f"{name}.{output}" for name in by_name}
+    for name in sorted({path.name for path in directory.glob("gpu-admission.*")} - written):
         click.echo(f"no longer part of it, remove: {directory / name}", err=True)
 
 
-def tell(made: AdmissionPolicies) -> None:
-    """Say on stderr how much it is, what ends by itself, and what is not in it."""
-    policies = counted(sum("Binding" not in each["kind"] for each in made.objects), "policy", "policies")
+def summarize(exported: AdmissionPolicies) -> None:
+    """Print to stderr how much it is, what ends by itself, and what is not in it."""
+    policies = counted(sum("Binding" not in each["kind"] for each in exported.objects), "policy", "policies")
     click.echo(f"{policies} of the API server, each with its binding", err=True)
-    _list("ends by itself, but not in CEL, which has no clock; export again then:", made.ending)
-    _list("not exported:", map(str, made.gaps))
+    _list("ends by itself, but not in CEL, which has no clock; export again then:", exported.ending)
+    _list("not exported:", map(str, exported.unsupported))
 
 
 def _list(title: str, items: Iterable[str]) -> None:

@@ -1,20 +1,25 @@
-"""`gpu-admission quota`: what each namespace may use, uses, and has promised to creations in flight; and who holds it."""
+"""`gpu-admission quota`: what each namespace may use, uses, and has reserved for pods being created; and who holds it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts
 from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
+from webhook.commands.output import Screen, counted
 from webhook.commands.parameters import config_option, output_option
-from webhook.commands.quota_report import HolderOfQuota, QuotaReport, print_json, print_text
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.controller.conditions import described
 from webhook.controller.records import (
     NODES,
     PODS,
@@ -30,6 +35,27 @@ from webhook.controller.records import (
 
 NONE = 1
 NO_QUOTA = "there is no GPUQuota"
+NAME_COLUMN = 30
+BAR = 24
+USED, RESERVED, FREE = "█", "▒", "·"
+
+
+class HolderOfQuota(msgspec.Struct, frozen=True):
+    """A live pod or claim and what it is charged; `node` is empty if it is not bound."""
+
+    kind: str
+    name: str
+    node: str
+    demand: Vector
+
+
+class QuotaReport(msgspec.Struct, frozen=True):
+    """A namespace's quota; `ledger` is None if it cannot be read, and `problem` says why. `objects` is None if not asked for."""
+
+    namespace: str
+    ledger: QuotaLedger | None
+    problem: str = ""
+    objects: tuple[HolderOfQuota, ...] | None = None
 
 
 @click.command()
@@ -53,11 +79,14 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
     if not reports:
         click.echo(f"{NO_QUOTA} in namespace {namespace}" if namespace else NO_QUOTA, err=True)
         sys.exit(NONE)
-    (print_json if output == "json" else print_text)(reports)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(document(reports)), indent=2))
+    else:
+        print_text(reports)
 
 
 def _in_force(api: ApiClient) -> Configuration:
-    """Return what is in force in the cluster; for somebody who may not see some kind of documents, without those."""
+    """Return the configuration in force in the cluster, without the kinds of documents that the caller may not list."""
     return read_chosen(api, lacking=(errors.NotFound, errors.Forbidden)).configuration
 
 
@@ -67,11 +96,11 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
     except errors.NotFound:
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
     for record in sorted(listed.items, key=lambda record: record.namespace):
-        objects = _objects(api, configuration, record) if namespace else None
+        objects = _charged_objects(api, configuration, record) if namespace else None
         yield QuotaReport(record.namespace, record.ledger, record.problem, objects)
 
 
-def _objects(
+def _charged_objects(
     api: ApiClient, configuration: Configuration, record: QuotaRecord
 ) -> tuple[HolderOfQuota, ...] | None:
     """Return who holds the quota, most GPUs first."""
@@ -108,9 +137,137 @@ def _holders(
 
 
 def _node_labels(api: ApiClient, configuration: Configuration) -> dict[str, Labels]:
-    """Return the labels of the nodes by name; none where the user may not see nodes: then pods count as they are pinned."""
+    """Return the labels of the nodes by name; none if the caller may not list nodes: then pods count as they are pinned."""
     try:
         nodes = api.list(NODES.path(), node_reader(configuration.classes.label_keys)).items
     except errors.Forbidden:
         return {}
     return {node.name: node.labels for node in nodes}
+
+
+# ---- what is printed
+
+
+def print_text(reports: Sequence[QuotaReport]) -> None:
+    screen = Screen()
+    for index, report in enumerate(reports):
+        if index:
+            screen.line()
+        _report_text(screen, report)
+
+
+def _report_text(screen: Screen, report: QuotaReport) -> None:
+    ledger = report.ledger
+    if ledger is None:
+        screen.line(report.namespace, "bold")
+        screen.paragraph(f"error: {report.problem}", indent=2, style="red")
+        return
+    screen.line(f"{report.namespace}  {_state(ledger)}", "bold")
+    screen.line(f"  {'':<{NAME_COLUMN}} {'':<{BAR}} used + reserved of hard", "dim")
+    for key in sorted(ledger.hard, key=_order):
+        screen.line(f"  {_dimension(ledger, key)}", _style(ledger, key))
+    for condition in ledger.conditions:
+        if (condition.status == "True") != (condition.type == "Ready"):
+            screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
+    if report.objects is None:
+        _largest(screen, ledger)
+    else:
+        _objects(screen, report.objects)
+
+
+def _state(ledger: QuotaLedger) -> str:
+    holds = described(ledger.conditions)
+    if ledger.used is None or ledger.uncounted:
+        return "not counted yet: every GPU pod is denied"
+    words = [word for kind, word in (("Exceeded", "exceeded"), ("Stale", "stale")) if holds.get(kind)]
+    return ", ".join(words) or "ready"
+
+
+def _dimension(ledger: QuotaLedger, key: str) -> str:
+    used, reserved, hard = _amounts(ledger, key)
+    name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
+    amounts = f"{format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
+    return f"{name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {amounts}"
+
+
+def bar(used: Fraction, reserved: Fraction, hard: Fraction) -> str:
+    """Return a bar of BAR characters. Whatever is used shows, and only what is full looks full."""
+    if hard <= NOTHING:
+        return (USED if used else RESERVED if reserved else FREE) * BAR
+    full = _cells(used, hard)
+    held = max(_cells(used + reserved, hard) - full, int(reserved > NOTHING and full < BAR))
+    return (USED * full + RESERVED * held).ljust(BAR, FREE)
+
+
+def _cells(amount: Fraction, hard: Fraction) -> int:
+    if amount >= hard:
+        return BAR
+    return min(max(int(amount / hard * BAR), int(amount > NOTHING)), BAR - 1)
+
+
+def _amounts(ledger: QuotaLedger, key: str) -> tuple[Fraction, Fraction, Fraction]:
+    return (
+        (ledger.used or {}).get(key, NOTHING),
+        ledger.reservations.demand.get(key, NOTHING),
+        ledger.hard[key],
+    )
+
+
+def _style(ledger: QuotaLedger, key: str) -> str:
+    used, reserved, hard = _amounts(ledger, key)
+    if used > hard:
+        return "red"
+    return "yellow" if used + reserved >= hard else "green"
+
+
+def _order(key: str) -> tuple[int, str]:
+    return (0 if key == GPUS else 1 if key.startswith(CLASSES) else 2), key
+
+
+def _largest(screen: Screen, ledger: QuotaLedger) -> None:
+    for key in sorted(ledger.holders, key=_order):
+        largest = ", ".join(f"{holder.name} {holder.amount}" for holder in ledger.holders[key])
+        if largest:
+            screen.paragraph(f"most of {key}: {largest}", indent=2)
+
+
+def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:
+    screen.line(f"  held by {counted(len(objects), 'object')}{':' if objects else ''}")
+    for held in objects:
+        place = f" on {held.node}" if held.node else ""
+        amounts = ", ".join(
+            f"{key} {format_amount(held.demand[key])}" for key in sorted(held.demand, key=_order)
+        )
+        screen.paragraph(f"{held.kind} {held.name}{place}: {amounts}", indent=4)
+
+
+def document(reports: Sequence[QuotaReport]) -> dict[str, Any]:
+    """Return what `-o json` prints.
+
+    `quotas[]`: namespace, problem ("" if it could be read), and of one that could: unpinned; used, reserved, hard (amounts
+    as text, "2/7"; used is null before it was counted), reservations (their number), conditions[], holders (largest, by
+    dimension), and, of one namespace asked for, objects[] (kind, name, node, demand).
+    """
+    return {"quotas": [dict(_document(report)) for report in reports]}
+
+
+def _document(report: QuotaReport) -> Iterator[tuple[str, Any]]:
+    yield "namespace", report.namespace
+    yield "problem", report.problem
+    ledger = report.ledger
+    if ledger is not None:
+        yield "unpinned", ledger.unpinned.value
+        yield "used", None if ledger.used is None else texts(ledger.used)
+        yield "reserved", texts(ledger.reservations.demand)
+        yield "hard", texts(ledger.hard)
+        yield "reservations", len(ledger.reservations)
+        yield "conditions", ledger.conditions
+        yield "holders", ledger.holders
+    if report.objects is not None:
+        yield (
+            "objects",
+            [
+                {"kind": each.kind, "name": each.name, "node": each.node, "demand": texts(each.demand)}
+                for each in report.objects
+            ],
+        )

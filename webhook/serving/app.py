@@ -1,18 +1,4 @@
-"""The HTTP face: limits, errors, and the two admission endpoints.
-
-========================================  =========================================================
-what went wrong                           answer
-========================================  =========================================================
-not POST                                  405
-no Content-Length                         411
-body over 8 MiB                           413
-not application/json                      415
-no JSON, no AdmissionReview v1, no uid    400, plain text
-the object is not what its kind says      200, allowed=false, code 400, with the field's path
-a rule says no                            200, allowed=false, code 403, all findings at once
-a defect of ours                          200, uid echoed, allowed=false, code 500; counted
-========================================  =========================================================
-"""
+"""The HTTP face: health, readiness, and in front of them the two admission endpoints. webhook/README lists every error."""
 
 from typing import Protocol
 

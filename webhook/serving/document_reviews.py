@@ -1,7 +1,7 @@
 """Review of our own documents at `kubectl apply`: the set that would be in force is checked as a whole, with the candidate.
 
-Refused is what is wrong with the candidate, or would be wrong with others because of it. What is wrong with others anyway is
-only told: else two bad documents could never be mended one by one. Nor does anything stop a pause.
+What is wrong with the candidate, or would be wrong with others because of it, is rejected. What is wrong with others anyway is
+a warning: else two bad documents could never be corrected one by one. Nothing stops a pause.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -88,7 +88,7 @@ class DocumentReviews:
         broken = problems_of(others)
         if document.kind != QUOTA and broken:
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
-            yield _warning(f"will not be in force before what is wrong elsewhere is mended: {titles}")
+            yield _warning(f"is not in force until these are corrected: {titles}")
         if document.kind == POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in others if each.title not in bad), document])

@@ -105,11 +105,10 @@ class Engine:
         """Return what is to be injected, and what makes the pod unacceptable already."""
         run = _Run(self, subject, Phase.MUTATE, now)
         for binding, mode in run.rules:
-            if binding.rule.check is not None and binding.rule.check_before_mutation:
+            if binding.rule.check_before_mutation:
                 run.check(binding, mode)
         for binding, mode in run.rules:
-            if binding.rule.mutate is not None:
-                run.mutate(binding, mode)
+            run.mutate(binding, mode)
         return run.decision(note=run.note())
 
     def validate(self, subject: Subject, now: datetime) -> Decision:
@@ -118,9 +117,8 @@ class Engine:
         for binding, mode in run.rules:
             if subject.is_update and not binding.rule.on_update:
                 continue
-            if binding.rule.check is not None:
-                run.check(binding, mode)
-            if binding.rule.mutate is not None and not subject.is_update:
+            run.check(binding, mode)
+            if not subject.is_update:
                 run.report_missing(binding, mode)
         run.reserve()
         return run.decision()
@@ -146,11 +144,9 @@ class Engine:
         """Return what would be wrong with pods made from this template; a template itself is never changed."""
         run = _Run(self, subject, Phase.TEMPLATE, now)
         for binding, mode in run.rules:
-            if binding.rule.check is not None:
-                run.check(binding, mode)
+            run.check(binding, mode)
         for binding, mode in run.rules:
-            if binding.rule.mutate is not None:
-                run.mutate(binding, mode)
+            run.mutate(binding, mode)
         return run.decision()
 
 
@@ -236,30 +232,24 @@ class _Run:
 
     def mutate(self, binding: Binding, mode: Mode) -> None:
         """Apply an enforced rule to the pod; of one that only warns or audits, report what it would have done."""
-        if mode is Mode.ENFORCE:
-            self._collect(binding, self.patch, mode)
-            return
-        scratch = self.patch.fork()
-        for change in self._run_mutation(binding, scratch, mode):
-            self.judge(
-                Finding(rule=binding.rule.id, message=f"would add {change.what}", severity=Severity.WARNING),
-                mode,
-            )
+        rule_id, is_enforced = binding.rule.id, mode is Mode.ENFORCE
+        for change in self._run_mutation(binding, mode, on_scratch=not is_enforced):
+            if is_enforced:
+                self.changes.append(RuleChange(rule_id, change))
+            else:
+                would = f"would add {change.what}"
+                self.judge(Finding(rule=rule_id, message=would, severity=Severity.WARNING), mode)
 
     def report_missing(self, binding: Binding, mode: Mode) -> None:
         """Report what an enforced rule would still add now: it was never injected, or a later webhook took it out."""
-        scratch = self.patch.fork()
-        for change in self._run_mutation(binding, scratch, mode):
+        for change in self._run_mutation(binding, mode, on_scratch=True):
             if mode is Mode.ENFORCE:
                 self.judge(_missing(binding.rule.id, change), mode)
 
-    def _collect(self, binding: Binding, patch: PodPatch, mode: Mode) -> None:
-        for change in self._run_mutation(binding, patch, mode):
-            self.changes.append(RuleChange(binding.rule.id, change))
-
-    def _run_mutation(self, binding: Binding, patch: PodPatch, mode: Mode) -> list[Change]:
+    def _run_mutation(self, binding: Binding, mode: Mode, *, on_scratch: bool) -> list[Change]:
         if binding.rule.mutate is None:
             return []
+        patch = self.patch.fork() if on_scratch else self.patch
         before = len(patch.changes)
         for finding in binding.rule.mutate(patch, binding.options, self.context):
             self.judge(finding, mode)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from policies.pods.patch import Operation
-from webhook.cluster.objects import timestamp
+from webhook.cluster.objects import ObjectMeta, decode_metadata, timestamp
 from webhook.serving.canary_trace import CanaryTrace
 from webhook.serving.engine import Decision, Outcome
 
@@ -59,16 +59,6 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     dry_run: bool | None = None
 
 
-class _ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
-    name: str | None = None
-    generate_name: str | None = None
-    uid: str | None = None
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _ObjectMeta | None = None
-
-
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
@@ -110,7 +100,6 @@ class AdmissionResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaul
 
 
 _DECODER = msgspec.json.Decoder(_Envelope)
-_OBJECT_DECODER = msgspec.json.Decoder(_Object | None)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -133,23 +122,21 @@ def decode_request(body: bytes) -> AdmissionRequest:
 
 def object_name(request: AdmissionRequest) -> str:
     """Return the name of an object that nobody decodes, or its generateName while it has no final name."""
-    metadata = None if request.name else _metadata(request.object)
-    if metadata is None:
+    if request.name:
         return request.name
-    return metadata.name or metadata.generate_name or ""
+    metadata = _metadata(request.object)
+    return metadata.name or metadata.generate_name
 
 
 def deleted_uid(request: AdmissionRequest) -> str:
-    metadata = _metadata(request.old_object)
-    return (metadata and metadata.uid) or ""
+    return _metadata(request.old_object).uid
 
 
-def _metadata(document: msgspec.Raw) -> _ObjectMeta | None:
+def _metadata(document: msgspec.Raw) -> ObjectMeta:
     try:
-        found = _OBJECT_DECODER.decode(document)
+        return decode_metadata(document)
     except msgspec.ValidationError:
-        return None
-    return found.metadata if found else None
+        return ObjectMeta()
 
 
 def encode_response(response: AdmissionResponse) -> bytes:

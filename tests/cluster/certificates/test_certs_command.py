@@ -1,5 +1,7 @@
 """`gpu-admission certs` on a real API server."""
 
+from typing import Any
+
 import msgspec
 from click.testing import CliRunner, Result
 
@@ -18,7 +20,7 @@ def certs(installation: Installation, *arguments: str) -> Result:
 
 def test_show_check_and_rotate(running: Installation) -> None:
     checked = certs(running, "check")
-    assert (checked.exit_code, checked.output) == (0, "the certificates are good\n")
+    assert (checked.exit_code, checked.output) == (0, "3 checks, no findings\n")
 
     shown = certs(running, "show")
     assert shown.exit_code == 0
@@ -32,7 +34,7 @@ def test_show_check_and_rotate(running: Installation) -> None:
     rotated = certs(running, "rotate", "--ca", "--wait", "--timeout-seconds", "60")
     assert rotated.exit_code == 0, rotated.output
     assert rotated.output.splitlines()[0] == "asked for a new certificate authority"
-    assert {"propagating", "retiring", "steady"} <= set(rotated.output.splitlines())
+    assert {"settling", "retiring", "steady"} <= set(rotated.output.splitlines())
     within(20, running.serve_the_secrets)
     report = msgspec.json.decode(certs(running, "show", "-o", "json").output)
     assert [each["role"] for each in report["authorities"]] == ["issuing"]
@@ -44,32 +46,46 @@ def test_show_check_and_rotate(running: Installation) -> None:
 
 
 def test_check_finds_everything_at_once(installation: Installation) -> None:
-    missing_configurations = certs(installation, "check", "-o", "json")
-    assert missing_configurations.exit_code == 1
-    assert problems_of(missing_configurations) == [
-        f"there is no Secret {NAMESPACE}/{SECRET}",
+    missing = certs(installation, "check", "-o", "json")
+    assert missing.exit_code == 1
+    assert {problem.rpartition("]")[2] for problem in problems_of(missing)} == {
+        " must have a caBundle: without one the API server trusts no certificate of ours"
+    }
+    assert [why for each in checks(missing) for why in each["notChecked"]] == [
+        "no webhook has a caBundle to check with",
+        f"Secret/{SECRET} in {NAMESPACE} does not exist",
     ]
-    assert "cannot be reached from here" in missing_configurations.output
     assert certs(installation, "show").exit_code == 1
     assert certs(installation, "rotate").exit_code == 1
 
     own = reconciler(api_client(installation.plane))
     while own.reconcile().written:
         pass
-    assert problems_of(certs(installation, "check", "-o", "json")) == []
+    kept = certs(installation, "check", "-o", "json")
+    assert (kept.exit_code, problems_of(kept)) == (0, [])
+    assert "is not reachable from here" in kept.output
     bundles_set(installation, other_authority())
     damage_leaf(installation)
     installation.plane.kubectl("delete", CONFIGURATIONS[0], NAME)
-    assert problems_of(certs(installation, "check", "-o", "json")) == [
-        f"there is no MutatingWebhookConfiguration {NAME}",
-        f"Secret {NAMESPACE}/{SECRET}: certificate: must be a certificate in PEM",
-        f"the ValidatingWebhookConfiguration {NAME} has a caBundle that does not verify the certificate of the Secret",
+    damaged = certs(installation, "check", "-o", "json")
+    assert [why for each in checks(damaged) for why in each["notChecked"]] == [
+        f"MutatingWebhookConfiguration/{NAME} does not exist"
     ]
+    where = f"Secret/{SECRET} in {NAMESPACE}"
+    unusable, differs = problems_of(damaged)
+    assert unusable == f"{where} cannot be served: certificate: must be a certificate in PEM"
+    assert differs.startswith(f"ValidatingWebhookConfiguration/{NAME} webhooks[")
+    assert differs.endswith(f"] caBundle must equal ca.crt of {where}")
     pending = certs(installation, "rotate", "--wait", "--timeout-seconds", "1")
     assert pending.exit_code == 1
     assert "waiting for a controller" in pending.output
     assert "is a controller running with --certificate-secret?" in pending.output
 
 
+def checks(result: Result) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = msgspec.json.decode(result.output)["checks"]
+    return found
+
+
 def problems_of(result: Result) -> list[str]:
-    return [finding["problem"] for finding in msgspec.json.decode(result.output)["findings"]]
+    return [f"{each['object']} {each['message']}" for check in checks(result) for each in check["findings"]]

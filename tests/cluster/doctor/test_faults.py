@@ -153,7 +153,7 @@ APPLY = "apply deploy/ of this version again"
             excluded_team,
             "unseen-gpu-pods",
             "Namespace/team",
-            "take team out of the selector",
+            "remove team from the selector",
             id="gpu-pods-where-nobody-looks",
         ),
         pytest.param(
@@ -173,7 +173,7 @@ APPLY = "apply deploy/ of this version again"
             ),
             "ca-bundle-does-not-verify",
             "webhooks[pods.validate.gpu-admission.dev]",
-            "gpu-admission certs check tells more",
+            "a running `gpu-admission controller --certificate-secret` repairs it within seconds",
             id="the-bundle-of-another-authority",
         ),
         pytest.param(
@@ -266,7 +266,7 @@ APPLY = "apply deploy/ of this version again"
             documents(policy(pausedUntil="2100-01-01T00:00:00Z")),
             "policy-paused",
             "GPUPolicy/default",
-            "take spec.pausedUntil out",
+            "remove spec.pausedUntil",
             id="a-policy-that-is-paused",
         ),
         pytest.param(
@@ -279,7 +279,7 @@ APPLY = "apply deploy/ of this version again"
             ),
             "policy-paused",
             "GPUPolicy/default",
-            "take spec.pausedUntil out",
+            "remove spec.pausedUntil",
             id="a-policy-in-the-cluster-that-is-paused",
         ),
         pytest.param(
@@ -288,7 +288,7 @@ APPLY = "apply deploy/ of this version again"
             ),
             "exemption-over",
             "GPUPolicy/default",
-            "take it out",
+            "remove it",
             id="an-exemption-that-is-over",
         ),
         pytest.param(
@@ -319,7 +319,7 @@ APPLY = "apply deploy/ of this version again"
             ),
             "resource-quota-key",
             "ResourceQuota/gpus in team",
-            "write requests.nvidia.com/gpu",
+            "set requests.nvidia.com/gpu",
             id="a-quota-key-that-limits-nothing",
         ),
         pytest.param(
@@ -334,7 +334,7 @@ APPLY = "apply deploy/ of this version again"
             ),
             "quota-not-ready",
             "GPUQuota/default in team",
-            "it takes some ten seconds",
+            "wait ten seconds",
             id="a-quota-that-is-not-counted",
         ),
         pytest.param(

@@ -6,7 +6,7 @@ import sys
 from tests.cluster.controllers import ROOT, eventually
 from tests.cluster.doctor.faults import MUTATING, deleted, webhook_down
 from tests.cluster.doctor.installation import Installation
-from webhook.tools.doctor.registry import CHECKS
+from webhook.tools.doctor.checks import CHECKS
 
 # ---- all is well
 
@@ -49,8 +49,8 @@ def test_a_certificate_out_of_reach_without_secret_is_not_called_fine(installati
     (certificate,) = [check for check in document["checks"] if check["id"] == "certificate"]
 
     assert certificate["notChecked"] == [
-        f"{installation.webhook.address}:443 is not reached from here, and there is no Secret "
-        "gpu-admission/gpu-admission-certificates"
+        f"{installation.webhook.address}:443 is not reachable from here, and "
+        "Secret/gpu-admission-certificates in gpu-admission does not exist"
     ]
     assert eventually(lambda: installation.run()[1]["healthy"], seconds=20)
 

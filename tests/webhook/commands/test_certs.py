@@ -26,7 +26,7 @@ def directory(tmp_path: Path) -> Path:
 
 def test_good_files(directory: Path) -> None:
     result = certs("check", "--dir", directory, "--name", "hook.ns.svc")
-    assert (result.exit_code, result.output) == (0, "the certificates are good\n")
+    assert (result.exit_code, result.output) == (0, "1 check, no findings\n")
 
 
 def test_all_that_is_wrong_with_files_is_reported_at_once(directory: Path) -> None:
@@ -35,20 +35,21 @@ def test_all_that_is_wrong_with_files_is_reported_at_once(directory: Path) -> No
     (directory / "tls.key").write_bytes(other.key_pem())
     result = certs("check", "--dir", directory, "--name", "another.ns.svc", "-o", "json")
     assert result.exit_code == 1
-    assert [finding["problem"] for finding in json.loads(result.output)["findings"]] == [
-        f"{directory}: key: must be the key of the certificate",
-        f"{directory}: certificate: does not carry the name another.ns.svc",
-        f"{directory}: certificate: must be issued by the authority",
+    (checked,) = json.loads(result.output)["checks"]
+    assert [f"{finding['object']} {finding['message']}" for finding in checked["findings"]] == [
+        f"{directory} cannot be served: key: must be the key of the certificate",
+        f"{directory} cannot be served: certificate: does not carry the name another.ns.svc",
+        f"{directory} cannot be served: certificate: must be issued by the authority",
     ]
     text = certs("check", "--dir", directory).output
     assert "2 findings" in text
-    assert "→ whoever makes these files must make them anew" in text
+    assert "fix: renew the files" in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        pytest.param(["check", "--name", "x"], "--name goes with --dir", id="name-without-files"),
+        pytest.param(["check", "--name", "x"], "--name needs --dir", id="name-without-files"),
         pytest.param(["check", "--dir", "/nowhere"], "does not exist", id="no-directory"),
         pytest.param(["show", "--kubeconfig", "/nowhere"], "error: ", id="no-kubeconfig"),
         pytest.param(["rotate", "--timeout-seconds", "0"], "--timeout-seconds", id="no-time"),

@@ -69,7 +69,7 @@ def test_the_header_says_what_is_not_in_it_and_what_ends(directory: str) -> None
     assert "# - policy default exempts legacy until the end of 2026-11-30\n" in head
     assert "# - gpu-quota: all of it: it counts over all pods of a namespace" in head
     assert (
-        "kubectl delete -l app.kubernetes.io/part-of=gpu-admission,app.kubernetes.io/component=backstop"
+        "kubectl delete -l app.kubernetes.io/part-of=gpu-admission,app.kubernetes.io/component=admission-policies"
         in head
     )
     assert result.stderr.startswith("8 policies of the API server, each with its binding\n")
@@ -117,12 +117,12 @@ def test_expressions_are_blocks_that_people_can_read(directory: str) -> None:
     [
         pytest.param(
             ["--rules", "gpu-isolatoin"],
-            '"gpu-isolatoin" is no rule; these can: gpu-requests, gpu-class',
+            '"gpu-isolatoin" is not a rule; use gpu-requests, gpu-class',
             id="misspelt-rule",
         ),
         pytest.param(["--rules", "gpu-quota"], '"gpu-quota" cannot be exported', id="rule-that-cannot-be"),
-        pytest.param(["--kubernetes", "1.32"], "1.33 is the oldest", id="too-old"),
-        pytest.param(["--kubernetes", "new"], '"new" is no version of Kubernetes', id="no-version"),
+        pytest.param(["--kubernetes", "1.32"], "must be 1.33 or newer", id="too-old"),
+        pytest.param(["--kubernetes", "new"], '"new" must be a version of Kubernetes', id="no-version"),
         pytest.param(
             ["--config", "/nowhere"], "error: /nowhere: No such file or directory", id="no-directory"
         ),

@@ -151,7 +151,7 @@ def test_a_change_that_would_break_others_is_refused() -> None:
 
 def test_what_is_wrong_elsewhere_is_told_and_stops_nobody() -> None:
     assert told(Fixed(BROKEN, CARD), OTHER) == [
-        "warning : will not be in force before what is wrong elsewhere is mended: GPUPolicy/broken"
+        "warning : is not in force until these are corrected: GPUPolicy/broken"
     ]
 
 
@@ -232,7 +232,7 @@ def test_advice_is_a_warning() -> None:
 
     assert response.allowed
     assert response.warnings == (
-        "will not be in force before what is wrong elsewhere is mended: GPUPolicy/broken [configuration]",
+        "is not in force until these are corrected: GPUPolicy/broken [configuration]",
     )
 
 

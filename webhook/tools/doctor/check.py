@@ -1,6 +1,6 @@
-"""What a check is: an id, what it needs to read, and a function that says what it found.
+"""A check of an installation: its id, the rights that it needs, and a function that yields what it observes.
 
-A check never calls something fine that it could not look at: what is in the way becomes a `NotChecked`.
+A check never reports as fine what it could not examine: whatever stands in the way becomes a `NotChecked`.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,29 +9,28 @@ from enum import Enum
 import msgspec
 
 from webhook.cluster import errors
-from webhook.tools.doctor.cluster import Cluster, Unknown
-from webhook.tools.doctor.rights import Right
+from webhook.tools.doctor.cluster import InstalledCluster, Right, Unknown
 
 
-class Severity(Enum):
+class DoctorSeverity(Enum):
     ERROR = "error"
     """Something does not work, or will not when it is needed."""
     WARNING = "warning"
-    """It works; somebody will be surprised all the same."""
+    """It works, with consequences that somebody may not expect."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with which object, and how to mend it: one sentence or one command."""
+class DoctorFinding(msgspec.Struct, frozen=True):
+    """What is wrong with which object, and how to fix it: one sentence or one command."""
 
     id: str
-    severity: Severity = Severity.ERROR
+    severity: DoctorSeverity
     object: str
     message: str
     remedy: str
 
 
 class NotChecked(msgspec.Struct, frozen=True):
-    """What could not be looked at, and why."""
+    """Something that could not be examined."""
 
     why: str
 
@@ -42,43 +41,50 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
-Told = Finding | NotChecked | Note
+Observation = DoctorFinding | NotChecked | Note
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorCheck(msgspec.Struct, frozen=True):
     id: str
     title: str
+    run: Callable[[InstalledCluster], Iterator[Observation]]
     reads: tuple[Right, ...] = ()
-    """What whoever runs this must be allowed to do; where they are not, the check is not run."""
-    run: Callable[[Cluster], Iterator[Told]]
+    """Rights that the caller needs; without one of them the check is not run."""
 
 
-class Result(msgspec.Struct, frozen=True):
-    check: Check
-    findings: tuple[Finding, ...] = ()
+class CheckResult(msgspec.Struct, frozen=True):
+    check: DoctorCheck
+    findings: tuple[DoctorFinding, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
     notes: tuple[Note, ...] = ()
 
 
-def result_of(check: Check, cluster: Cluster) -> Result:
+def failure(identity: str, subject: str, message: str, remedy: str) -> DoctorFinding:
+    return DoctorFinding(identity, DoctorSeverity.ERROR, subject, message, remedy)
+
+
+def warning(identity: str, subject: str, message: str, remedy: str) -> DoctorFinding:
+    return DoctorFinding(identity, DoctorSeverity.WARNING, subject, message, remedy)
+
+
+def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
     """Run the check as far as it gets."""
-    told: list[Told] = []
+    observed: list[Observation] = []
     try:
         missing = [right for right in check.reads if not cluster.rights.mine(right)]
         if missing:
-            words = ", ".join(right.words for right in missing)
-            told.append(NotChecked(f"you may not {words}"))
+            observed.append(NotChecked(f"you may not {', '.join(right.words for right in missing)}"))
         else:
-            told.extend(check.run(cluster))
+            observed.extend(check.run(cluster))
     except Unknown as unknown:
-        told.append(NotChecked(str(unknown)))
+        observed.append(NotChecked(str(unknown)))
     except errors.ApiError as error:
-        told.append(NotChecked(f"the API server says: {error}"))
+        observed.append(NotChecked(f"the API server says: {error}"))
     except (msgspec.MsgspecError, ValueError) as error:
-        told.append(NotChecked(f"what the API server says cannot be read: {error}"))
-    return Result(
+        observed.append(NotChecked(f"the API server's answer cannot be read: {error}"))
+    return CheckResult(
         check,
-        tuple(each for each in told if isinstance(each, Finding)),
-        tuple(each for each in told if isinstance(each, NotChecked)),
-        tuple(each for each in told if isinstance(each, Note)),
+        tuple(each for each in observed if isinstance(each, DoctorFinding)),
+        tuple(each for each in observed if isinstance(each, NotChecked)),
+        tuple(each for each in observed if isinstance(each, Note)),
     )

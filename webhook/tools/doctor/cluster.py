@@ -1,8 +1,11 @@
-"""What the checks look at, each thing read once. Only what a check asks for is read, and little of large objects is kept."""
+"""The installation that the checks examine, each object read once; of large objects little is kept.
+
+Who may do what is asked of the API server itself: SelfSubjectAccessReview, SubjectAccessReview.
+"""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,29 +16,106 @@ from policies.pods.pod import Toleration
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import (
+    CANARY_NAMESPACE,
+    CERTIFICATE_SECRET,
+    CONTROLLER,
+    NAMESPACE,
+    SERVICE,
+    WEBHOOK_CONFIGURATION,
+    PartialObject,
+)
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import Document, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory, load_with_origins
-from webhook.tools.doctor.rights import Rights
 
+AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-CONFIGURATION = "zz-gpu-admission"
 
 T = TypeVar("T")
 
 
 class Unknown(Exception):  # noqa: N818 - an answer, not a failure
-    """Something cannot be known; the message says why."""
+    """Something that cannot be determined; the message says why."""
+
+
+class Right(msgspec.Struct, frozen=True):
+    """A verb on a resource, such as `list` `nodes`; in a namespace, and of one object, where those are given."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def words(self) -> str:
+        """Return it as `kubectl auth can-i` takes it."""
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        place = f" -n {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}{f'/{self.name}' if self.name else ''}{place}"
+
+    def attributes(self) -> dict[str, str]:
+        resource, _, subresource = self.resource.partition("/")
+        attributes = {
+            "verb": self.verb,
+            "group": self.group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": self.namespace,
+            "name": self.name,
+        }
+        return {key: value for key, value in attributes.items() if value}
+
+
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus
+
+
+class Rights:
+    """Asks each question once."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self.mine = lru_cache(maxsize=None)(self._mine)
+
+    def _mine(self, right: Right) -> bool:
+        """Return whether the present user has the right. Raises `errors.ApiError`."""
+        return self._review("SelfSubjectAccessReview", {"resourceAttributes": right.attributes()})
+
+    def of_service_account(self, namespace: str, name: str, right: Right) -> bool:
+        """Return whether that ServiceAccount has the right. Raises `errors.ApiError`."""
+        spec = {
+            "user": f"system:serviceaccount:{namespace}:{name}",
+            "groups": [
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{namespace}",
+                "system:authenticated",
+            ],
+            "resourceAttributes": right.attributes(),
+        }
+        return self._review("SubjectAccessReview", spec)
+
+    def _review(self, kind: str, spec: dict[str, Any]) -> bool:
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        path = f"{AUTHORIZATION}/{kind.lower()}s"
+        return msgspec.json.decode(
+            self._api.post(path, msgspec.json.encode(body)), type=_Review
+        ).status.allowed
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """What an installation is called."""
+    """The names of an installation's objects."""
 
-    namespace: str = "gpu-admission"
-    service: str = "gpu-admission"
-    canary_namespace: str = "gpu-admission-canary"
-    secret: str = "gpu-admission-certificates"  # noqa: S105 - its name
-    lease: str = "gpu-admission-controller"
+    namespace: str = NAMESPACE
+    service: str = SERVICE
+    canary_namespace: str = CANARY_NAMESPACE
+    secret: str = CERTIFICATE_SECRET
+    lease: str = CONTROLLER
 
     @property
     def server_name(self) -> str:
@@ -44,17 +124,12 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node: how many it can give out of each extended resource, and by what pods find and are kept from it."""
+    """A node: its labels and taints, and how much it has of each extended resource."""
 
     name: str
     labels: dict[str, str]
     taints: tuple[Toleration, ...]
     resources: dict[str, str]
-
-
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    labels: dict[str, str] | None = None
 
 
 class _NodeSpec(msgspec.Struct):
@@ -66,16 +141,15 @@ class _NodeStatus(msgspec.Struct):
     capacity: dict[str, Any] | None = None
 
 
-class _Node(msgspec.Struct):
-    metadata: _Metadata
+class _Node(PartialObject, frozen=True):
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
 class Documents(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration in force, the documents that it is made of besides the built-in ones, and what is wrong with the newest.
+    """The configuration in force, its documents besides the built-in ones, and what is wrong with the newest of them.
 
-    `configuration` is None where nothing tells what is in force: a directory with a mistake in it.
+    `configuration` is None for a directory with a mistake in it, where what is in force cannot be known.
     """
 
     configuration: Configuration | None
@@ -84,7 +158,7 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class Cluster:
+class InstalledCluster:
     """One installation at one moment. Reading raises `errors.ApiError`, or `Unknown`."""
 
     def __init__(self, api: ApiClient, names: Names, *, config: Path | None, now: datetime) -> None:
@@ -96,7 +170,7 @@ class Cluster:
         self._found: dict[str, Any] = {}
 
     def get(self, path: str) -> Any:
-        """Return an object, None if there is none (or no such API)."""
+        """Return an object; None if it, or its API, does not exist."""
         if path not in self._found:
             try:
                 self._found[path] = msgspec.json.decode(self.api.get(path))
@@ -105,7 +179,7 @@ class Cluster:
         return self._found[path]
 
     def items(self, path: str, *, accept: str = "application/json") -> list[dict[str, Any]]:
-        """Return a collection of small objects; empty if there is no such API."""
+        """Return a collection of small objects; empty if its API does not exist."""
         key = f"{path} {accept}"
         if key not in self._found:
             try:
@@ -116,7 +190,7 @@ class Cluster:
         return found
 
     def listed(self, path: str, project: Callable[[msgspec.Raw], T | None]) -> list[T]:
-        """Return what `project` keeps of a collection of large objects; empty if there is no such API."""
+        """Return what `project` keeps of a collection of large objects; empty if its API does not exist."""
         try:
             return self.api.list(path, project).items
         except errors.NotFound:
@@ -124,7 +198,7 @@ class Cluster:
 
     def entries(self, kind: str) -> list[dict[str, Any]]:
         """Return the webhooks of our configuration of that kind, such as `mutatingwebhookconfigurations`."""
-        document = self.get(f"{ADMISSION}/{kind}/{CONFIGURATION}")
+        document = self.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}")
         return list((document or {}).get("webhooks") or ())
 
     @cached_property
@@ -133,7 +207,7 @@ class Cluster:
 
     @cached_property
     def gpu_nodes(self) -> list[Node]:
-        """Return the nodes that have what the resource mapping calls a GPU, or a part of one."""
+        """Return the nodes that have a resource which the resource mapping counts as GPU or part of one."""
         resource_mapping = self.resource_mapping
         return [
             node
@@ -146,7 +220,7 @@ class Cluster:
 
     @property
     def configuration(self) -> Configuration:
-        """Return what is in force. Raises Unknown where nothing tells."""
+        """Return what is in force. Raises Unknown."""
         found = self.documents.configuration
         if found is None:
             raise Unknown("the configuration cannot be used: see check `documents`")
@@ -154,7 +228,7 @@ class Cluster:
 
     @cached_property
     def resource_mapping(self) -> ResourceMapping:
-        """Return the words for GPUs: the built-in ones where nothing tells others."""
+        """Return which resources are GPUs: the built-in mapping where the configuration cannot be used."""
         return (self.documents.configuration or load_directory(None)).resource_mapping
 
     @cached_property
@@ -165,12 +239,12 @@ class Cluster:
         return Documents(
             configuration=chosen.configuration,
             own=chosen.documents,
-            problems=_told(chosen.problems),
+            problems=_texts(chosen.problems),
             source="the cluster",
         )
 
     def policy_of(self, namespace: str) -> EffectivePolicy:
-        """Return what holds in the namespace."""
+        """Return the policy that governs the namespace."""
         policies = self.configuration.policies
         if not policies.asks_labels(namespace):
             return policies.for_namespace(namespace)
@@ -185,11 +259,11 @@ def _loaded(directory: Path) -> Documents:
     try:
         configuration, origins = load_with_origins(directory)
     except ConfigurationError as error:
-        return Documents(configuration=None, problems=_told(error.problems), source=str(directory))
+        return Documents(configuration=None, problems=_texts(error.problems), source=str(directory))
     return Documents(configuration=configuration, own=origins.documents, source=str(directory))
 
 
-def _told(problems: Iterable[LocatedProblem]) -> tuple[str, ...]:
+def _texts(problems: Iterable[LocatedProblem]) -> tuple[str, ...]:
     return tuple(str(problem) for problem in problems)
 
 

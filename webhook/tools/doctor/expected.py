@@ -1,7 +1,7 @@
-"""What this version wants installed: both webhook configurations and the CRDs, as deploy/ has them.
+"""The objects that this version expects to be installed: both webhook configurations and the CRDs, as deploy/ has them.
 
 `make manifests` writes `expected.json` from deploy/static; tests/webhook/tools/doctor/test_expected.py fails where the two
-differ. Names may differ between installations, so the namespace is put in when it is read.
+differ. The namespace of the installation is filled in when it is read.
 """
 
 import hashlib
@@ -12,34 +12,30 @@ from typing import Any
 
 import msgspec
 
-NAMESPACE = "gpu-admission"
-"""The one in deploy/."""
-
-GPU_STACK = "gpu-operator"
-"""Excluded by default, under a name that differs between clusters."""
+from webhook.cluster.objects import NAMESPACE
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Reservations by kind of configuration and name; the digest of each CRD's schemas by its name."""
+class ExpectedObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """The webhooks of each configuration by kind and name; the digest of each CRD's schemas by its name."""
 
     configurations: dict[str, dict[str, Any]]
     custom_resources: dict[str, str]
 
 
 @cache
-def wanted(namespace: str = NAMESPACE) -> Wanted:
-    """Return what is wanted of an installation in that namespace."""
+def expected_objects(namespace: str = NAMESPACE) -> ExpectedObjects:
+    """Return what is expected of an installation in that namespace."""
     text = (resources.files("webhook.tools.doctor") / "expected.json").read_bytes()
-    found = msgspec.json.decode(text, type=Wanted)
-    for entries in found.configurations.values():
-        for entry in entries.values():
-            for expression in entry.get("namespaceSelector", {}).get("matchExpressions", ()):
+    found = msgspec.json.decode(text, type=ExpectedObjects)
+    for webhooks in found.configurations.values():
+        for webhook in webhooks.values():
+            for expression in webhook.get("namespaceSelector", {}).get("matchExpressions", ()):
                 expression["values"] = [namespace if v == NAMESPACE else v for v in expression["values"]]
     return found
 
 
-def wanted_of(documents: Iterable[Mapping[str, Any]]) -> Wanted:
-    """Return what the manifests of deploy/ want."""
+def expected_of(documents: Iterable[Mapping[str, Any]]) -> ExpectedObjects:
+    """Return what the manifests of deploy/ install."""
     configurations: dict[str, dict[str, Any]] = {}
     custom_resources = {}
     for document in documents:
@@ -53,7 +49,7 @@ def wanted_of(documents: Iterable[Mapping[str, Any]]) -> Wanted:
             }
         elif document["kind"] == "CustomResourceDefinition":
             custom_resources[document["metadata"]["name"]] = schema_digest(document)
-    return Wanted(configurations=configurations, custom_resources=custom_resources)
+    return ExpectedObjects(configurations=configurations, custom_resources=custom_resources)
 
 
 def schema_digest(definition: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""The backstop: policies of the API server itself (CEL) made from the same documents, for while the webhook is away."""
+"""The rules as admission policies of the API server itself (CEL), from the same documents, for while the webhook is away."""

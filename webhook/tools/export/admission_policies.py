@@ -1,39 +1,54 @@
-"""Everything that is exported: the objects of every policy and rule that CEL can express, and what it cannot, with the reason."""
+"""The export: the objects of every policy and rule that CEL can express, what is left to the webhook and why, and their text."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from textwrap import wrap
+from typing import Any
 
 import msgspec
+import yaml
 
+from policies.placement.class_choice import ANY
 from policies.pods.pod import Toleration
 from policies.policy import Binding
 from policies.rule import Mode
-from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration
+from policies.rules import (
+    gpu_class,
+    gpu_isolation,
+    gpu_quota,
+    gpu_requests,
+    gpu_toleration,
+    model_warming,
+    readiness_delay,
+    shared_memory,
+)
+from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import Configuration
 from webhook.tools.export import gpu_class as gpu_class_cel
 from webhook.tools.export import gpu_isolation as gpu_isolation_cel
 from webhook.tools.export import gpu_requests as gpu_requests_cel
 from webhook.tools.export import gpu_toleration as gpu_toleration_cel
 from webhook.tools.export import scope
-from webhook.tools.export import unsupported as gaps
 from webhook.tools.export.objects import (
-    Check,
-    Injection,
+    LABELS,
+    ExportedRule,
+    MutationFragment,
     Object,
-    Place,
-    check_objects,
-    injection_objects,
+    ValidationFragment,
+    mutating_objects,
+    validating_objects,
 )
 from webhook.tools.export.scope import Governed
 from webhook.tools.export.templates import inexpressible
-from webhook.tools.export.unsupported import Unsupported
 from webhook.workloads.kinds import WORKLOADS
 
 EXPRESSIBLE = (gpu_requests.RULE.id, gpu_class.RULE.id, gpu_toleration.RULE.id, gpu_isolation.RULE.id)
+WIDTH = 110
+SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items() if not name.endswith("/name"))
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be exported, and for which API server. `mutations` is the version of MutatingAdmissionPolicy, if it has any."""
+    """What to export, and for which API server. `mutations` is the version of MutatingAdmissionPolicy, None where it has none."""
 
     now: datetime
     mutations: str | None = "v1"
@@ -41,75 +56,97 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[str, ...] = ()
 
 
-class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """`objects` to be applied, by name; what is not in them; and what in them was true only at the time of the export."""
+class Unsupported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that is not exported: of which rule, what of it, why; `policy` if that depends on the policy."""
 
+    rule: str
+    what: str
+    why: str
+    policy: str = ""
+
+    def __str__(self) -> str:
+        subject = f"{self.rule} of policy {self.policy}" if self.policy else self.rule
+        return f"{subject}: {self.what}: {self.why}"
+
+
+class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
+    """`objects` to apply, by name; what is not in them; what in them holds only for a time. `version`: of the configuration."""
+
+    version: str
+    as_of: datetime
     objects: tuple[Object, ...]
-    gaps: tuple[Unsupported, ...]
+    unsupported: tuple[Unsupported, ...]
     ending: tuple[str, ...]
 
 
-def backstop(configuration: Configuration, wish: ExportOptions) -> AdmissionPolicies:
+def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
     objects: list[Object] = []
-    found: dict[Unsupported, None] = {}
+    unsupported: dict[Unsupported, None] = {}
     ending: list[str] = []
-    for each in scope.governed(configuration.policies):
-        ending += scope.time_dependent(each.policy, wish.now)
-        for binding in each.bindings:
-            found.update(dict.fromkeys(gaps.of_binding(binding, inexpressible(WORKLOADS))))
-            if binding.rule.id in EXPRESSIBLE and binding.rule.id in wish.rules:
-                _export(configuration, wish, each, binding, objects, found)
+    for governed in scope.governed(configuration.policies):
+        ending += scope.time_dependent(governed.policy, options.now)
+        for binding in governed.bindings:
+            unsupported.update(dict.fromkeys(_never_exported(binding, inexpressible(WORKLOADS))))
+            if binding.rule.id not in EXPRESSIBLE or binding.rule.id not in options.rules:
+                continue
+            for each in _exported(configuration, options, governed, binding):
+                if isinstance(each, Unsupported):
+                    unsupported[each] = None
+                else:
+                    objects += each
     objects.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
-    return AdmissionPolicies(objects=tuple(objects), gaps=tuple(found), ending=tuple(ending))
+    return AdmissionPolicies(
+        version=configuration.version,
+        as_of=options.now,
+        objects=tuple(objects),
+        unsupported=tuple(unsupported),
+        ending=tuple(ending),
+    )
 
 
-def _export(
-    configuration: Configuration,
-    wish: ExportOptions,
-    governed: Governed,
-    binding: Binding,
-    objects: list[Object],
-    found: dict[Unsupported, None],
-) -> None:
-    policy = governed.policy
-    not_exempted = scope.exempted(policy, binding.rule.id, wish.now)
+def _exported(
+    configuration: Configuration, options: ExportOptions, governed: Governed, binding: Binding
+) -> Iterator[list[Object] | Unsupported]:
+    """Yield the objects of each fragment of the rule, or why there are none."""
+    policy, rule_id = governed.policy, binding.rule.id
+    not_exempted = scope.exempted(policy, rule_id, options.now)
     if not_exempted is None:
         return
-    held = scope.mode(policy, binding, wish.now)
-    place = Place(
+    mode = scope.mode(policy, binding, options.now)
+    rule = ExportedRule(
         policy=policy.name,
-        rule=binding.rule.id,
+        id=rule_id,
         version=configuration.version,
         scope=governed.scope + not_exempted,
-        excluded=wish.excluded,
+        excluded=options.excluded,
     )
-    for piece in pieces(configuration, governed, binding):
-        if isinstance(piece, Check):
-            templates = policy.spec.templates if piece.of_templates else None
-            objects += check_objects(piece, place, [scope.action(held, piece.severity, templates)])
-        elif wish.mutations is None:
-            found[gaps.without_mutations(binding.rule.id)] = None
-        elif held is Mode.ENFORCE:
-            objects += injection_objects(piece, place, wish.mutations)
+    for fragment in _fragments(configuration, governed, binding):
+        if isinstance(fragment, ValidationFragment):
+            templates = policy.spec.templates if fragment.of_templates else None
+            yield validating_objects(fragment, rule, [scope.action(mode, fragment.severity, templates)])
+        elif options.mutations is None:
+            why = "needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is switched on"
+            yield Unsupported(rule=rule_id, what=_ADDITIONS, why=why)
+        elif mode is Mode.ENFORCE:
+            yield mutating_objects(fragment, rule, options.mutations)
         else:
-            found[gaps.not_injected(policy.name, binding, held.value)] = None
+            why = f"mode {mode.value}: a policy of the API server can add, but not report what it would have added"
+            yield Unsupported(rule=rule_id, policy=policy.name, what=_ADDITIONS, why=why)
 
 
-def pieces(configuration: Configuration, governed: Governed, binding: Binding) -> Iterator[Check | Injection]:
-    """Yield what the rule comes to with these options; nothing for a rule that CEL cannot express."""
-    resource_mapping, classes, options = (
-        configuration.resource_mapping,
-        configuration.classes,
-        binding.options,
-    )
+def _fragments(
+    configuration: Configuration, governed: Governed, binding: Binding
+) -> Iterator[ValidationFragment | MutationFragment]:
+    """Yield what the rule becomes with these options; nothing for a rule that CEL cannot express."""
+    mapping, classes, options = configuration.resource_mapping, configuration.classes, binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
-        yield from gpu_requests_cel.pieces(resource_mapping, options, WORKLOADS)
+        yield from gpu_requests_cel.fragments(mapping, options, WORKLOADS)
     elif isinstance(options, gpu_class.GPUClassOptions):
-        yield from gpu_class_cel.pieces(resource_mapping, options, classes)
+        yield from gpu_class_cel.fragments(mapping, options, classes)
     elif isinstance(options, gpu_toleration.GPUTolerationOptions):
-        yield from gpu_toleration_cel.pieces(resource_mapping, options.tolerations, classes)
+        yield from gpu_toleration_cel.fragments(mapping, options.tolerations, classes)
     elif isinstance(options, gpu_isolation.GPUIsolationOptions):
-        yield from gpu_isolation_cel.pieces(resource_mapping, _gpu_taints(configuration, governed))
+        yield from gpu_isolation_cel.fragments(mapping, _gpu_taints(configuration, governed))
 
 
 def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:
@@ -118,5 +155,142 @@ def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[To
     for binding in governed.bindings:
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
             yield from binding.options.tolerations
-    for gpu_class_ in configuration.classes:
-        yield from gpu_class_.tolerations
+    for each in configuration.classes:
+        yield from each.tolerations
+
+
+# ---- what is left to the webhook
+
+
+_ADDITIONS = "what it adds"
+_ALL = "all of it"
+_TEMPLATES = (
+    "pod templates of workloads",
+    "their pods are checked when they are created; a policy per kind would add nothing",
+)
+
+_STATIC: dict[str, tuple[tuple[str, str], ...]] = {
+    gpu_requests.RULE.id: (
+        (
+            "slices that no class has, too many of them for a node, the resource of another vendor than the class's",
+            "what a class has depends on where the pod can land, which is computed over the whole catalogue",
+        ),
+        (
+            "the values of fraction annotations",
+            "their scheduler refuses them itself; the pod gets no GPU by them",
+        ),
+        ("warnings", "about time-sliced shares and variables set by hand: the webhook gives this advice"),
+        (
+            "amounts finer than thousandths",
+            "CEL compares quantities exactly, the API server rounds them up to thousandths",
+        ),
+    ),
+    gpu_class.RULE.id: (
+        (
+            "the choice of a class by annotation, model size or default, and the nodeSelector for it",
+            "it is computed from estimates over the catalogue; where classes are restricted, pods must pin themselves",
+        ),
+        (
+            "annotations that contradict the pod's own placement, or name a class that lacks what the pod asks for",
+            "follows from the choice",
+        ),
+        _TEMPLATES,
+    ),
+    gpu_isolation.RULE.id: (_TEMPLATES,),
+    readiness_delay.RULE.id: (
+        (_ALL, "the load time is estimated over the pod as a whole; without it probes stay as written"),
+    ),
+    shared_memory.RULE.id: (
+        (_ALL, "its size is computed from the pod's memory; without it /dev/shm has 64 MiB"),
+    ),
+    model_warming.RULE.id: (
+        (_ALL, "it adds a container that fetches the model; without it the server loads the model itself"),
+    ),
+    gpu_quota.RULE.id: ((_ALL, "it counts over all pods of a namespace, and CEL sees one object at a time"),),
+}
+
+
+def _never_exported(binding: Binding, other_kinds: Sequence[str]) -> Iterator[Unsupported]:
+    """Yield what is never exported of this rule, with these options; CEL finds no pods in `other_kinds`."""
+    rule_id, options = binding.rule.id, binding.options
+    found = list(_STATIC.get(rule_id, ()))
+    if isinstance(options, gpu_requests.GPURequestsOptions) and other_kinds:
+        found.append(
+            (
+                f"some or all pods of {', '.join(other_kinds)}",
+                "they are assembled from several parts, or are in lists of lists, of which CEL can make no list",
+            )
+        )
+    if isinstance(options, gpu_requests.GPURequestsOptions) and options.complete_limits:
+        found.append(("completeLimits", "without the webhook the API server itself rejects such pods"))
+    if isinstance(options, gpu_class.GPUClassOptions) and ANY in options.allowed:
+        found.append(("entitlement", "every class is allowed, so there is nothing to deny"))
+    yield from (Unsupported(rule=rule_id, what=what, why=why) for what, why in found)
+
+
+# ---- as text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines, and texts with quotes in them, as blocks."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
+        return True
+
+
+def _block(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    # Quoted, every quote inside would be doubled.
+    style = "|" if "\n" in value or "'" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _block)
+
+
+def as_text(exported: AdmissionPolicies, output: str) -> str:
+    """Return the objects as `yaml` documents under a comment, or as `json`."""
+    return as_json(exported) if output == "json" else header(exported) + as_yaml(exported.objects)
+
+
+def header(exported: AdmissionPolicies) -> str:
+    """Return the comment that says what this is, what is not in it, and what of it ends by itself."""
+    as_of = timestamp(exported.as_of)
+    lines = [
+        f"# Rules of gpu-admission as policies of the API server itself, from configuration {exported.version} "
+        f"as of {as_of}.",
+        "# Generated by `gpu-admission export`: change the GPUPolicy documents and export again.",
+        f"# Remove all of it: kubectl delete -l {SELECTOR} \\",
+        "#   validatingadmissionpolicies,validatingadmissionpolicybindings,"
+        "mutatingadmissionpolicies,mutatingadmissionpolicybindings",
+        *_listed("CEL has no clock. Export again when this ends:", exported.ending),
+        *_listed("Not in here:", map(str, exported.unsupported)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(title: str, items: Iterable[str]) -> Iterator[str]:
+    for index, item in enumerate(items):
+        if not index:
+            yield from ("#", f"# {title}")
+        yield from wrap(item, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False)
+
+
+def as_yaml(objects: tuple[Object, ...]) -> str:
+    """Return the objects as YAML documents."""
+    return yaml.dump_all(
+        objects, Dumper=_Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=WIDTH
+    )
+
+
+def as_json(exported: AdmissionPolicies) -> str:
+    """Return a List that kubectl applies, with `notExported`, `ending`, `configuration` and `asOf` beside its items."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "configuration": exported.version,
+        "asOf": timestamp(exported.as_of),
+        "notExported": exported.unsupported,
+        "ending": exported.ending,
+        "items": exported.objects,
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

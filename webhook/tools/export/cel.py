@@ -1,6 +1,6 @@
-"""Pieces of CEL that several exported rules are made of, as the API server of Kubernetes 1.33 and later reads it.
+"""CEL that several exported rules share, as the API server of Kubernetes 1.33 and later reads it.
 
-What makes them safe under failurePolicy Fail: `object` is read as `dyn`, every optional field through `.?` or `[?…]`, and a
+Safe under failurePolicy Fail: `object` is read as `dyn`, every optional field through `.?` or `[?…]`, and a
 quantity only where the API server's own decoder has read it before, or after `isQuantity`. None of them can then err.
 """
 
@@ -38,12 +38,12 @@ def texts(values: Iterable[str]) -> str:
 
 
 def indented(expression: str, spaces: int) -> str:
-    """Return it for the place after the first line of something that is indented by so many spaces."""
+    """Return the expression with every line but the first indented by so many spaces."""
     return expression.replace("\n", "\n" + " " * spaces)
 
 
 def present(optional: str, otherwise: str) -> str:
-    """Return the expression for what is there and not null; custom resources may hold null."""
+    """Return the expression for a value that exists and is not null; custom resources may hold null."""
     return f"{optional}.optFlatMap(x, type(x) == null_type ? optional.none() : optional.of(x)).orValue({otherwise})"
 
 
@@ -99,7 +99,7 @@ def _matches(subject: str, regexes: Iterable[str]) -> str:
     return f"{subject}.matches(r'^({alternatives})$')"
 
 
-# ---- what asks for a GPU
+# ---- which pods and containers request GPUs
 
 
 def names_gpu(
@@ -161,11 +161,11 @@ ASKS = """\
  ['limits', 'requests'].exists(kind, c.?resources[?kind].orValue({}).exists(name, amount,
    name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()) &&
    quantity(amount).isGreaterThan(quantity('0')))))"""
-"""Whether the container `c` asks for a GPU, given `gpus`: the limit counts where there is one."""
+"""Whether the container `c` requests a GPU, given `gpus`: the limit counts where there is one."""
 
 
 def is_fraction_pod(resource_mapping: ResourceMapping) -> str:
-    """Return the condition that a fraction scheduler is asked for a part of a GPU, by an annotation."""
+    """Return the condition that an annotation asks a fraction scheduler for a part of a GPU."""
     keys = [key.key for key in resource_mapping.fraction_annotations if not key.measure.is_count]
     if not keys:
         return "false"
@@ -182,11 +182,11 @@ NOT_A_MIRROR_POD: Named = (
   request.userInfo.username == 'system:node:' + {POD}.spec.?nodeName.orValue('') &&
   {POD}.metadata.?annotations[?'{MIRROR_ANNOTATION}'].hasValue())""",
 )
-"""A kubelet shows a static pod of its own: nothing may be added, and refusing it would not stop it."""
+"""A kubelet's mirror of a static pod: nothing may be added, and denying it would not stop the pod."""
 
 
 def may_ask(resource_mapping: ResourceMapping) -> Named:
-    """Return the match condition, cheap and a little too wide, that keeps pods out that ask for no GPU."""
+    """Return the match condition, cheap and a little too wide, that excludes pods without GPUs."""
     keys = texts(dict.fromkeys(key.key for key in resource_mapping.fraction_annotations))
     return (
         "may-ask-for-a-gpu",
@@ -200,7 +200,7 @@ def may_ask(resource_mapping: ResourceMapping) -> Named:
 
 
 def pod_asks(resource_mapping: ResourceMapping) -> tuple[Named, Named]:
-    """Return the variables `gpus` and `asks`: whether the pod asks for a GPU by any way there is."""
+    """Return the variables `gpus` and `asks`: whether the pod asks for a GPU in any way."""
     return (
         gpu_names(CONTAINERS, resource_mapping),
         (
@@ -227,7 +227,7 @@ def sentence(
     return " + ".join(parts)
 
 
-def shown_value(value: str) -> str:
-    """Return the expression that quotes a text, cut where nobody would read on."""
+def quoted_value(value: str) -> str:
+    """Return the expression that quotes a text, cut at VALUE_LENGTH."""
     cut = f"({value}.size() > {VALUE_LENGTH} ? {value}.substring(0, {VALUE_LENGTH - 1}) + '…' : {value})"
     return f"""' = "' + {cut} + '"'"""

@@ -1,6 +1,7 @@
-"""gpu-class in CEL, as far as it refuses: pods on classes that their namespace may not use, or that pin themselves to none.
+"""gpu-class in CEL, as far as it denies: pods on classes that their namespace may not use, or that pin themselves to none.
 
-Without the webhook nothing pins a pod to the class that its annotation names, so there the pod has to do it itself.
+Without the webhook nothing pins a pod to the class that its annotation names, so the pod must do it itself. On which classes a
+pod can land, `pins` and `pinned`, is read as `policies.placement.pinning.pinning` reads it.
 """
 
 from collections.abc import Iterator
@@ -8,21 +9,22 @@ from collections.abc import Iterator
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import ANY, RULE_ID, is_covered
+from policies.placement.pinning import classes_of_label
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.rules.gpu_class import GPUClassOptions
-from webhook.tools.export import pinning
 from webhook.tools.export.cel import (
     NOT_A_MIRROR_POD,
     POD,
+    Named,
     may_ask,
     pod_asks,
+    quoted_value,
     sentence,
-    shown_value,
     text,
     texts,
 )
-from webhook.tools.export.objects import POD_CHANGES, Check
+from webhook.tools.export.objects import POD_CHANGES, ValidationFragment
 
 _PLACEMENT_CHANGED = (
     "created-or-placed-anew",
@@ -34,23 +36,23 @@ request.operation == 'CREATE' || ({POD}.spec.?nodeName.orValue('') == '' &&
 _ANNOTATION = f"{POD}.metadata.?annotations[?{text(GPU_CLASS)}]"
 
 
-def pieces(
+def fragments(
     resource_mapping: ResourceMapping, options: GPUClassOptions, catalogue: ClassCatalogue
-) -> Iterator[Check]:
+) -> Iterator[ValidationFragment]:
     if ANY in options.allowed:
         return
     allowed = [each for each in catalogue if is_covered(each, options.allowed)]
     known = [*catalogue.names(), *catalogue.families()]
     permitted = [name for name in known if any(each in allowed for each in catalogue.resolve(name))]
     words = "allowed here: " + ", ".join(options.allowed)
-    yield Check(
+    yield ValidationFragment(
         part="gpu-class.entitlement",
-        description=f"GPU pods run on no class that their namespace may not use; {words}.",
+        description=f"GPU pods run only on classes that their namespace may use; {words}.",
         resources=(POD_CHANGES,),
         conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping), _PLACEMENT_CHANGED),
         variables=(
             *pod_asks(resource_mapping),
-            *pinning.variables(catalogue),
+            *pinning_variables(catalogue),
             ("outside", f"variables.pinned.filter(c, !(c in {texts(each.name for each in allowed)}))"),
             ("named", f"{_ANNOTATION}.hasValue() ? [{_ANNOTATION}.value()] : []"),
             ("misnamed", f"variables.named.filter(n, !(n in {texts(dict.fromkeys(permitted))}))"),
@@ -69,7 +71,7 @@ def pieces(
 
 def _about_annotation(message: str, words: str) -> str:
     path = text(annotation_path(GPU_CLASS))
-    return sentence(path, message, RULE_ID, value=shown_value("n"), remedy=text(words))
+    return sentence(path, message, RULE_ID, value=quoted_value("n"), remedy=text(words))
 
 
 def _outside(words: str) -> str:
@@ -84,3 +86,71 @@ def _unpinned(options: GPUClassOptions, words: str) -> str:
     message = "'must pin the pod to a GPU class: namespace ' + request.namespace + ' may not use every class'"
     remedy = text(f"set nodeSelector {options.label_key}; {words}")
     return sentence("'spec'", message, RULE_ID, remedy=remedy)
+
+
+# ---- on which classes a pod can land
+
+
+_TERMS = (
+    f"{POD}.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
+    ".?nodeSelectorTerms.orValue([])"
+)
+
+
+def pinning_variables(catalogue: ClassCatalogue) -> tuple[Named, ...]:
+    """Return the variables, of which `pins` is whether the pod pins itself, `pinned` to which classes, `because` why.
+
+    `labels` is label key → value → the classes whose nodes carry it. An empty term matches no node; of the others each has
+    to pin the pod, because they are alternatives. A value that no class carries pins nothing.
+    """
+    return (
+        ("labels", label_classes(catalogue)),
+        (
+            "selectors",
+            f"{POD}.spec.?nodeSelector.orValue({{}}).transformList(key, value,\n"
+            "  variables.labels[?key][?value].hasValue(),\n"
+            "  {'because': ['nodeSelector ' + key + '=' + value], 'classes': variables.labels[key][value]})",
+        ),
+        (
+            "terms",
+            f"{_TERMS}.filter(t, t.?matchExpressions.orValue([]).size() + t.?matchFields.orValue([]).size() > 0)\n"
+            "  .map(t, t.?matchExpressions.orValue([]).filter(e,\n"
+            "    e.operator == 'In' && e.key in variables.labels && e.?values.orValue([]).size() > 0 &&\n"
+            "    e.values.all(value, value in variables.labels[e.key])))",
+        ),
+        ("affinityPins", f"{_TERMS}.size() > 0 && variables.terms.all(t, t.size() > 0)"),
+        ("pins", "variables.selectors.size() > 0 || variables.affinityPins"),
+        (
+            "pinned",
+            f"{texts(catalogue.names())}.filter(c,\n"
+            "  variables.selectors.all(s, c in s.classes) &&\n"
+            "  (!variables.affinityPins || variables.terms.exists(t,\n"
+            "    t.all(e, e.values.exists(value, c in variables.labels[e.key][value])))))",
+        ),
+        (
+            "because",
+            "variables.selectors.map(s, s.because[0]) + (variables.affinityPins ? variables.terms.map(t,\n"
+            "  t.map(e, 'node affinity ' + e.key + ' in (' + e.values.join(', ') + ')').join('; ')) : [])",
+        ),
+    )
+
+
+def label_classes(catalogue: ClassCatalogue) -> str:
+    """Return the node labels of all classes as a map literal; a family goes by its name where its classes go by theirs."""
+    lines = []
+    for key in sorted(catalogue.label_keys):
+        values = {
+            value
+            for each in catalogue
+            for label in each.node_labels
+            if label.key == key
+            for value in label.values
+        }
+        named = {value: classes_of_label(key, value, catalogue) for value in {*values, *catalogue.families()}}
+        entries = (
+            f"{text(value)}: {texts(sorted(classes))}" for value, classes in sorted(named.items()) if classes
+        )
+        joined = ",\n    ".join(entries)
+        lines.append(f"  {text(key)}: {{\n    {joined}}}")
+    joined = ",\n".join(lines)
+    return f"{{\n{joined}}}"

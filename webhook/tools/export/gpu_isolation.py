@@ -1,7 +1,7 @@
 """gpu-isolation in CEL: for every pod, also those that never reach the webhook, and for ephemeral containers.
 
-An ephemeral container can ask for no GPU at all, so each is told `void`: what has to see the GPU of a pod is run inside the
-container that has it (kubectl exec).
+An ephemeral container cannot request a GPU, so each gets `void`; a tool that must see the GPU of a pod runs inside the container
+that has it (kubectl exec).
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,57 +33,54 @@ from webhook.tools.export.cel import (
     indented,
     is_fraction_pod,
     pod_asks,
+    quoted_value,
     sentence,
-    shown_value,
     text,
     texts,
 )
-from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, Check, Injection
+from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, MutationFragment, ValidationFragment
 
 LISTS = ("containers", "initContainers")
 EPHEMERAL = ("ephemeralContainers",)
 
 _NAMES, _PREFIXES = "|".join(sorted(GPU_DEVICES)), "|".join(GPU_DEVICE_PREFIXES)
-GPU_DEVICE_PATHS = (
-    r"^(/+\.?)+$",
-    rf"^(\.?/)*dev((/+\.?)*|(/+\.)*/+(({_NAMES})(/.*)?|({_PREFIXES}).*))$",
-)
+GPU_DEVICE_PATHS = (r"^(/+\.?)+$", rf"^(\.?/)*dev((/+\.?)*|(/+\.)*/+(({_NAMES})(/.*)?|({_PREFIXES}).*))$")
 """What `holds_gpu_devices` says, as expressions: all of /, all of /dev, or a GPU in it. The API server refuses `..` in a path."""
 
 
-def pieces(
+def fragments(
     resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]
-) -> Iterator[Check | Injection]:
+) -> Iterator[ValidationFragment | MutationFragment]:
     """Yield what gpu-isolation comes to; `gpu_taints` are the taints of GPU nodes, as tolerations."""
     fraction = f"!({is_fraction_pod(resource_mapping)})"
     gpus = gpu_names(CONTAINERS, resource_mapping)
     asking = f"({CONTAINERS}).filter(c,\n  {indented(ASKS, 2)}).map(c, c.?name.orValue(''))"
     before = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
-    yield Injection(
+    yield MutationFragment(
         part="gpu-isolation.void",
-        description=f"Containers that ask for no GPU get {VARIABLE}={VOID}, unless they set the variable themselves.",
+        description=f"Containers that request no GPU get {VARIABLE}={VOID}, unless they set the variable themselves.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, ("not-a-fraction-pod", fraction)),
         variables=(gpus, ("spared", asking)),
         patch=" +\n".join(_void(name) for name in LISTS),
     )
-    yield Injection(
+    yield MutationFragment(
         part="gpu-isolation.void-ephemeral",
-        description=f"Ephemeral containers, which can ask for no GPU, get {VARIABLE}={VOID}.",
+        description=f"Ephemeral containers, which cannot request a GPU, get {VARIABLE}={VOID}.",
         resources=(EPHEMERAL_CONTAINERS,),
         conditions=(("not-a-fraction-pod", fraction),),
         variables=(("spared", before),),
         patch=_void(*EPHEMERAL),
     )
-    yield Check(
+    yield ValidationFragment(
         part="gpu-isolation.exposed",
-        description="No container sees GPUs that it did not ask for, by a variable or as files of the node.",
+        description="No container sees GPUs that it did not request, by a variable or as files of the node.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD,),
         variables=(("isFraction", is_fraction_pod(resource_mapping)), gpus, ("spared", asking)),
         findings=" +\n".join((*map(_exposed, LISTS), _mounted(CONTAINERS))),
     )
-    yield Check(
+    yield ValidationFragment(
         part="gpu-isolation.exposed-ephemeral",
         description="No ephemeral container sees GPUs, by a variable or as files of the node.",
         resources=(EPHEMERAL_CONTAINERS,),
@@ -108,12 +105,12 @@ def _void(containers: str) -> str:
 
 
 def _exposed(containers: str) -> str:
-    told = sentence(
+    finding = sentence(
         f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
         text(EXPOSED),
         ID,
         container="c.name",
-        value=f"(e.?value.hasValue() ? {shown_value('e.value')} : '')",
+        value=f"(e.?value.hasValue() ? {quoted_value('e.value')} : '')",
         remedy=text(f"{REQUEST_GPUS} or remove the variable"),
     )
     return f"""\
@@ -121,38 +118,38 @@ def _exposed(containers: str) -> str:
   !(c.name in variables.spared),
   c.?env.orValue([]).transformList(j, e,
     e.name == {text(VARIABLE)} && (e.?valueFrom.hasValue() || !(e.?value.orValue('') in {texts(sorted(HARMLESS))})),
-    {told}).join('; ')).filter(finding, finding != '')"""
+    {finding}).join('; ')).filter(finding, finding != '')"""
 
 
 def _mounted(containers: str) -> str:
     path = "v.hostPath.path"
-    told = sentence(
+    finding = sentence(
         "'spec.volumes[' + string(i) + '].hostPath.path'",
         f"""'must not hold GPU devices of the node (mounted by container "' + ({containers})
       .filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)).map(c, c.name).join('", "') +
     '"): nothing counts or reserves them'""",
         ID,
-        value=shown_value(path),
+        value=quoted_value(path),
         remedy=text(f"{REQUEST_GPUS}, which mounts their devices"),
     )
     return f"""\
 {POD}.spec.?volumes.orValue([]).transformList(i, v,
   v.?hostPath.?path.hasValue() && {holds_gpu_devices(path)} &&
     ({containers}).exists(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)),
-  {told})"""
+  {finding})"""
 
 
 def holds_gpu_devices(path: str) -> str:
     return "(" + " || ".join(f"{path}.matches(r'{regex}')" for regex in GPU_DEVICE_PATHS) + ")"
 
 
-# ---- what is only warned of
+# ---- advice
 
 
-def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Check:
-    return Check(
+def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> ValidationFragment:
+    return ValidationFragment(
         part="gpu-isolation.advice",
-        description="Privileged containers on GPU nodes, and pods there that ask for no GPU, are told about.",
+        description="Privileged containers on GPU nodes, and pods there that request no GPU, are reported.",
         severity=Severity.WARNING,
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD,),
@@ -166,7 +163,7 @@ def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration])
 
 
 def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
-    """Return the indexes of the tolerations by which the pod is let onto GPU nodes (`gpu_isolation.admits`)."""
+    """Return the indexes of the tolerations that admit the pod to GPU nodes (`gpu_isolation.admits`)."""
     taints = ",\n    ".join(dict.fromkeys(map(_taint, gpu_taints)))
     return f"""\
 {POD}.spec.?tolerations.orValue([]).transformList(i, t,
@@ -201,7 +198,7 @@ request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 
 
 def _privileged(containers: str) -> str:
-    told = sentence(
+    finding = sentence(
         f"'spec.{containers}[' + string(i) + '].securityContext.privileged'",
         text(PRIVILEGED),
         ID,
@@ -212,11 +209,11 @@ def _privileged(containers: str) -> str:
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
   (variables.asks || variables.tolerated.size() > 0) && c.?securityContext.?privileged.orValue(false),
-  {told})"""
+  {finding})"""
 
 
 def _tolerating() -> str:
-    told = sentence(
+    finding = sentence(
         "'spec.tolerations[' + string(variables.tolerated[0]) + ']'",
         text(TOLERATED),
         ID,
@@ -224,4 +221,4 @@ def _tolerating() -> str:
     )
     return f"""\
 (variables.asks || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [
-  {told}])"""
+  {finding}])"""

@@ -1,7 +1,7 @@
 """gpu-requests in CEL: the numbers by themselves, limit and request together, and how many.
 
-Of pods, and of the built-in kinds of workloads, the API server's validation has seen everything but "how many" before any
-policy runs. Of the templates inside custom resources (PyTorchJob, RayCluster) nobody has seen anything.
+In pods and built-in kinds of workloads, the API server's validation has checked all but "how many" before any policy runs; in
+the templates of custom resources (PyTorchJob, RayCluster) nothing has been checked.
 """
 
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ from webhook.tools.export.cel import (
     may_ask,
     names_gpu,
     present,
+    quoted_value,
     sentence,
-    shown_value,
     text,
 )
-from webhook.tools.export.objects import PODS, Check
+from webhook.tools.export.objects import PODS, ValidationFragment
 
 MOST = "9223372036854775807m"
 """Validation counts in thousandths (`MilliValue()`), which overflow beyond it."""
@@ -38,16 +38,16 @@ PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
 _LIMIT = "c.?resources.?limits[?name]"
 _EXTENDED = "!name.contains('kubernetes.io/') && !name.startsWith('requests.')"
-_JOINED = ".filter(told, told != '').join('; ')"
+_JOINED = ".filter(finding, finding != '').join('; ')"
 
 
-def pieces(
+def fragments(
     resource_mapping: ResourceMapping, options: GPURequestsOptions, kinds: templates.Kinds
-) -> Iterator[Check]:
+) -> Iterator[ValidationFragment]:
     known = templates.expressible(kinds)
-    yield Check(
+    yield ValidationFragment(
         part="gpu-requests",
-        description="GPUs are asked for in whole numbers, by equal requests and limits, and no more than allowed.",
+        description="GPU requests are whole numbers, equal to their limits, and at most what the policy allows.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
         variables=(
@@ -56,7 +56,7 @@ def pieces(
         ),
         findings=_findings(options),
     )
-    yield Check(
+    yield ValidationFragment(
         part="gpu-requests.templates",
         description="The same in the pod templates of workloads, when they are written.",
         resources=templates.resources(known),
@@ -83,7 +83,7 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
   {present("c.?resources[?kind]", "{}")}.map(name, name).join(' ')).join(' ')).join(' '))
   .join(' ').split(' ')""",
     )
-    # Each name once: CEL has no set, but the first place of an item.
+    # Each name once, at its first index: CEL has no sets.
     yield (
         "gpus",
         "variables.named.transformList(i, name, i == variables.named.indexOf(name) && (\n"
@@ -100,17 +100,17 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
 
 def _findings(options: GPURequestsOptions) -> str:
     found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
-    return f"{found}.filter(told, told != '')"
+    return f"{found}.filter(finding, finding != '')"
 
 
 def _amounts(options: GPURequestsOptions) -> str:
     """Return the sentences about amounts by themselves, one text a pod."""
-    told = sentence(
+    finding = sentence(
         "p.path + 'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
         ID,
         container="string(c.?name.orValue(''))",
-        value=shown_value("amount"),
+        value=quoted_value("amount"),
     )
     return f"""\
 variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transformList(i, c,
@@ -119,7 +119,7 @@ variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transfo
     [{_as_text("raw")}].map(amount, [
       {indented(_problem(options), 6)}
     ].filter(problem, problem != '').map(problem,
-      {told}).join(''))[0]
+      {finding}).join(''))[0]
   ){_JOINED}){_JOINED}){_JOINED}){_JOINED})"""
 
 
@@ -132,18 +132,9 @@ def _problem(options: GPURequestsOptions) -> str:
             "  isQuantity(limit) && quantity(amount).compareTo(quantity(limit)) == 0)",
             "",
         ),
-        (
-            "!isQuantity(amount)",
-            "; ".join(NOT_A_QUANTITY),
-        ),
-        (
-            "quantity(amount).isLessThan(quantity('0'))",
-            "; ".join(NEGATIVE),
-        ),
-        (
-            f"quantity(amount).isGreaterThan(quantity('{MOST}'))",
-            "; ".join(TOO_LARGE),
-        ),
+        ("!isQuantity(amount)", "; ".join(NOT_A_QUANTITY)),
+        ("quantity(amount).isLessThan(quantity('0'))", "; ".join(NEGATIVE)),
+        (f"quantity(amount).isGreaterThan(quantity('{MOST}'))", "; ".join(TOO_LARGE)),
         (
             f"!({_is_whole('amount')})",
             "must be a whole number of GPUs; set 1, or request a slice of a GPU (MIG) or a time-sliced share",
@@ -158,16 +149,16 @@ def _problem(options: GPURequestsOptions) -> str:
         ),
     ]
     if not options.complete_limits:
-        told = f"{NO_LIMIT}; add it to resources.limits"
-        cases.append((f"kind == 'requests' && !{_LIMIT}.hasValue() && {_EXTENDED}", told))
+        no_limit = f"{NO_LIMIT}; add it to resources.limits"
+        cases.append((f"kind == 'requests' && !{_LIMIT}.hasValue() && {_EXTENDED}", no_limit))
     most = options.max_per_container
     if most is not None:
         is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
-        told = f"must be at most {most} per container by policy; set {most} or fewer"
+        too_many = f"must be at most {most} per container by policy; set {most} or fewer"
         cases.append(
             (
                 f"{is_the_limit} && name in variables.counted && quantity(amount).isGreaterThan(quantity('{most}'))",
-                told,
+                too_many,
             )
         )
     lines = [f"{indented(condition, 2)} ? {text(message)} :" for condition, message in cases]
@@ -181,7 +172,7 @@ def _totals(most: int) -> str:
     overhead comes on top.
     """
     sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
-    told = sentence(
+    finding = sentence(
         "p.path + 'spec'",
         f"'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most {most} per pod by policy'",
         ID,
@@ -196,7 +187,7 @@ variables.pods.transformList(n, p, variables.amounts[n] == '', variables.counted
       p.initContainers.transformList(j, s, j < i && {sidecar.format("s")}, {_count("s")}).sum())
   ).max() + {_whole("p.overhead[?name]")}
 ].filter(total, total > {most}).map(total,
-  {told}).join('')){_JOINED})"""
+  {finding}).join('')){_JOINED})"""
 
 
 def _count(container: str) -> str:
@@ -204,7 +195,7 @@ def _count(container: str) -> str:
 
 
 def _whole(optional: str) -> str:
-    """Return the expression for an amount as a number; 0 for none. Where some amount is not in order nobody asks."""
+    """Return the expression for an amount as a number, 0 if there is none; not asked where an amount is not in order."""
     amount = f"[{_as_text('raw')}].map(amount, int(quantity(amount).asApproximateFloat()))[0]"
     return f"[{optional}.orValue('0')].map(raw, {amount})[0]"
 
@@ -218,6 +209,6 @@ def _is_whole(amount: str) -> str:
 def _as_text(raw: str) -> str:
     """Return the expression for a quantity as text, which custom resources may hold as a number, too; null is zero.
 
-    `string` is no use here: in the API server's CEL it takes no number whose type is known only when it runs.
+    `string` does not do: in the API server's CEL it takes only numbers whose type is known before it runs.
     """
     return f"type({raw}) == null_type ? '0' : '%s'.format([{raw}])"

@@ -8,34 +8,34 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import covers
-from webhook.tools.export import pinning
 from webhook.tools.export.cel import NOT_A_MIRROR_POD, POD, may_ask, pod_asks, text, texts
-from webhook.tools.export.objects import PODS, Injection
+from webhook.tools.export.gpu_class import pinning_variables
+from webhook.tools.export.objects import PODS, MutationFragment
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """A toleration, the classes that want it (None: the policy does), and the classes that make it needless."""
+class WantedToleration(msgspec.Struct, frozen=True):
+    """A toleration, the classes that want it (None: the policy does), and the classes that make it unnecessary."""
 
     toleration: Toleration
     classes: tuple[str, ...] | None = None
-    needless_with: tuple[str, ...] = ()
+    unnecessary_with: tuple[str, ...] = ()
 
 
-def pieces(
+def fragments(
     resource_mapping: ResourceMapping, tolerations: Sequence[Toleration], catalogue: ClassCatalogue
-) -> Iterator[Injection]:
+) -> Iterator[MutationFragment]:
     wanted = list(wanted_tolerations(tolerations, catalogue))
     if not wanted:
         return
     of_classes = any(each.classes is not None for each in wanted)
-    yield Injection(
+    yield MutationFragment(
         part="gpu-toleration",
         description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
         variables=(
             *pod_asks(resource_mapping),
-            *(pinning.variables(catalogue) if of_classes else ()),
+            *(pinning_variables(catalogue) if of_classes else ()),
             ("wanted", f"variables.asks ? {_listed(wanted)} : []"),
             ("missing", _MISSING),
         ),
@@ -47,13 +47,15 @@ def pieces(
     )
 
 
-def wanted_tolerations(tolerations: Sequence[Toleration], catalogue: ClassCatalogue) -> Iterator[Wanted]:
-    """Yield what can be wanted, in the order of the rule, without what something earlier covers in any case."""
+def wanted_tolerations(
+    tolerations: Sequence[Toleration], catalogue: ClassCatalogue
+) -> Iterator[WantedToleration]:
+    """Yield the tolerations that can be wanted, in the order of the rule, without those that an earlier one always covers."""
     certain: list[Toleration] = []
     for toleration in tolerations:
         if not any(covers(earlier, toleration) for earlier in certain):
             certain.append(toleration)
-    yield from map(Wanted, certain)
+    yield from map(WantedToleration, certain)
     by_toleration: dict[Toleration, list[str]] = {}
     for gpu_class in catalogue:
         for toleration in gpu_class.tolerations:
@@ -61,10 +63,10 @@ def wanted_tolerations(tolerations: Sequence[Toleration], catalogue: ClassCatalo
                 by_toleration.setdefault(toleration, []).append(gpu_class.name)
     earlier_ones: dict[Toleration, list[str]] = {}
     for toleration, names in by_toleration.items():
-        needless = [
+        unnecessary = [
             name for other, others in earlier_ones.items() if covers(other, toleration) for name in others
         ]
-        yield Wanted(toleration, tuple(names), tuple(needless))
+        yield WantedToleration(toleration, tuple(names), tuple(unnecessary))
         earlier_ones[toleration] = names
 
 
@@ -78,7 +80,7 @@ variables.wanted.filter(w, !{POD}.spec.?tolerations.orValue([]).exists(t,
         (w[?'operator'].orValue('') != 'Exists' && t.?value.orValue('') == w[?'value'].orValue(''))))))"""
 
 
-def _listed(wanted: Sequence[Wanted]) -> str:
+def _listed(wanted: Sequence[WantedToleration]) -> str:
     parts = []
     policy = [each for each in wanted if each.classes is None]
     if policy:
@@ -89,10 +91,10 @@ def _listed(wanted: Sequence[Wanted]) -> str:
     return f"({joined})"
 
 
-def _pinned_to(wanted: Wanted) -> str:
+def _pinned_to(wanted: WantedToleration) -> str:
     condition = f"variables.pins && variables.pinned.exists(c, c in {texts(wanted.classes or ())})"
-    if wanted.needless_with:
-        condition += f" && !variables.pinned.exists(c, c in {texts(wanted.needless_with)})"
+    if wanted.unnecessary_with:
+        condition += f" && !variables.pinned.exists(c, c in {texts(wanted.unnecessary_with)})"
     return condition
 
 

@@ -7,15 +7,12 @@ from typing import Any
 import msgspec
 
 from policies.finding import Severity
+from webhook.cluster import objects
 from webhook.tools.export.cel import Named
 from webhook.tools.export.scope import Scope
 
 GROUP = "admissionregistration.k8s.io"
-LABELS = {
-    "app.kubernetes.io/name": "gpu-admission",
-    "app.kubernetes.io/part-of": "gpu-admission",
-    "app.kubernetes.io/component": "backstop",
-}
+LABELS = {**objects.LABELS, "app.kubernetes.io/component": "admission-policies"}
 """On every object, so that all of them can be listed, pruned and deleted at once."""
 
 LONGEST_NAME = 253
@@ -28,25 +25,21 @@ PODS: Object = {
     "scope": "Namespaced",
 }
 POD_CHANGES: Object = {**PODS, "operations": ["CREATE", "UPDATE"]}
-EPHEMERAL_CONTAINERS: Object = {
-    **PODS,
-    "resources": ["pods/ephemeralcontainers"],
-    "operations": ["UPDATE"],
-}
+EPHEMERAL_CONTAINERS: Object = {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]}
 
 
 class PolicyFragment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule comes to in CEL: which requests it looks at, and the expressions, named for the reader."""
+    """What a rule, or a part of it, becomes in CEL: the requests that it matches, and its expressions, named for the reader."""
 
     part: str
-    """Tells the pieces of one rule apart, in the names of the objects."""
+    """Distinguishes the fragments of one rule in the names of the objects."""
     description: str
     resources: tuple[Object, ...]
     conditions: tuple[Named, ...] = ()
     variables: tuple[Named, ...] = ()
 
 
-class Check(PolicyFragment, frozen=True, kw_only=True):
+class ValidationFragment(PolicyFragment, frozen=True, kw_only=True):
     """A ValidatingAdmissionPolicy. `findings` is a list of sentences; the request is in order where it is empty."""
 
     findings: str
@@ -54,90 +47,88 @@ class Check(PolicyFragment, frozen=True, kw_only=True):
     of_templates: bool = False
 
 
-class Injection(PolicyFragment, frozen=True, kw_only=True):
+class MutationFragment(PolicyFragment, frozen=True, kw_only=True):
     """A MutatingAdmissionPolicy. `patch` is a list of JSONPatch operations."""
 
     patch: str
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a rule holds: the policy that says so, the namespaces in which it does, and those that are left alone."""
+class ExportedRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule of a policy: the namespaces in which it holds, and those that are excluded whatever policies say."""
 
     policy: str
-    rule: str
+    id: str
     version: str
     scope: Scope
     excluded: tuple[str, ...]
 
 
-def check_objects(check: Check, place: Place, actions: Sequence[str]) -> list[Object]:
-    """Return the ValidatingAdmissionPolicy and its binding. Templates are only a convenience: there an error lets pass."""
+def validating_objects(
+    fragment: ValidationFragment, rule: ExportedRule, actions: Sequence[str]
+) -> list[Object]:
+    """Return the ValidatingAdmissionPolicy and its binding. Templates are only a convenience: an error there admits."""
     spec = {
-        "failurePolicy": "Ignore" if check.of_templates else "Fail",
-        **_common(check, place),
+        "failurePolicy": "Ignore" if fragment.of_templates else "Fail",
+        **_common(fragment, rule),
         "validations": [
             {
                 "expression": "variables.findings.size() == 0",
                 "messageExpression": "variables.findings.join('; ')",
-                "message": f"{check.description} [{place.rule}]",
+                "message": f"{fragment.description} [{rule.id}]",
                 "reason": "Forbidden",
             }
         ],
     }
-    findings = _where_it_holds(check.findings, place)
+    findings = _where_it_holds(fragment.findings, rule)
     spec["variables"] = [*spec["variables"], {"name": "findings", "expression": findings}]
     binding = {"validationActions": list(actions)}
-    return _pair("ValidatingAdmissionPolicy", "v1", spec, binding, check, place)
+    return _pair("ValidatingAdmissionPolicy", "v1", spec, binding, fragment, rule)
 
 
-def injection_objects(injection: Injection, place: Place, version: str) -> list[Object]:
+def mutating_objects(fragment: MutationFragment, rule: ExportedRule, version: str) -> list[Object]:
     """Return the MutatingAdmissionPolicy, of that version of its API, and its binding."""
-    patch = _where_it_holds(injection.patch, place)
+    patch = _where_it_holds(fragment.patch, rule)
     spec = {
         "failurePolicy": "Fail",
         # A webhook may add a container afterwards; a second run adds nothing to what the first one has done.
         "reinvocationPolicy": "IfNeeded",
-        **_common(injection, place),
+        **_common(fragment, rule),
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
     }
-    return _pair("MutatingAdmissionPolicy", version, spec, {}, injection, place)
+    return _pair("MutatingAdmissionPolicy", version, spec, {}, fragment, rule)
 
 
-def object_name(place: Place, part: str) -> str:
+def object_name(rule: ExportedRule, part: str) -> str:
     """Return `gpu-admission.POLICY.PART`; where that is longer than a name may be, the end of it is a digest."""
-    name = f"gpu-admission.{place.policy}.{part}"
+    name = f"gpu-admission.{rule.policy}.{part}"
     if len(name) <= LONGEST_NAME:
         return name
     ending = "." + sha256(name.encode()).hexdigest()[:12]
     return name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
 
 
-def _common(piece: PolicyFragment, place: Place) -> Object:
-    constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(piece.resources)}
-    if place.excluded:
+def _common(fragment: PolicyFragment, rule: ExportedRule) -> Object:
+    constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(fragment.resources)}
+    if rule.excluded:
         constraints["namespaceSelector"] = {
             "matchExpressions": [
-                {
-                    "key": "kubernetes.io/metadata.name",
-                    "operator": "NotIn",
-                    "values": list(place.excluded),
-                }
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(rule.excluded)}
             ]
         }
-    conditions = (*place.scope.conditions, *piece.conditions)
+    conditions = (*rule.scope.conditions, *fragment.conditions)
     return {
         "matchConstraints": constraints,
         **({"matchConditions": _named(conditions)} if conditions else {}),
-        "variables": _named((*_held(place), *piece.variables)),
+        "variables": _named((*_held(rule), *fragment.variables)),
     }
 
 
-def _held(place: Place) -> tuple[Named, ...]:
-    return (("holds", " &&\n".join(place.scope.labels)),) if place.scope.labels else ()
+def _held(rule: ExportedRule) -> tuple[Named, ...]:
+    return (("holds", " &&\n".join(rule.scope.labels)),) if rule.scope.labels else ()
 
 
-def _where_it_holds(expression: str, place: Place) -> str:
-    return f"!variables.holds ? [] :\n{expression}" if place.scope.labels else expression
+def _where_it_holds(expression: str, rule: ExportedRule) -> str:
+    return f"!variables.holds ? [] :\n{expression}" if rule.scope.labels else expression
 
 
 def _named(expressions: Sequence[Named]) -> list[Object]:
@@ -145,16 +136,16 @@ def _named(expressions: Sequence[Named]) -> list[Object]:
 
 
 def _pair(
-    kind: str, version: str, spec: Object, binding: Object, piece: PolicyFragment, place: Place
+    kind: str, version: str, spec: Object, binding: Object, fragment: PolicyFragment, rule: ExportedRule
 ) -> list[Object]:
-    name = object_name(place, piece.part)
+    name = object_name(rule, fragment.part)
     metadata = {
         "name": name,
-        "labels": {**LABELS, "gpu-admission.dev/rule": place.rule},
+        "labels": {**LABELS, "gpu-admission.dev/rule": rule.id},
         "annotations": {
-            "gpu-admission.dev/description": piece.description,
-            "gpu-admission.dev/policy": place.policy,
-            "gpu-admission.dev/version": place.version,
+            "gpu-admission.dev/description": fragment.description,
+            "gpu-admission.dev/policy": rule.policy,
+            "gpu-admission.dev/version": rule.version,
         },
     }
     api = f"{GROUP}/{version}"

@@ -71,10 +71,7 @@ def variables(paths: Paths) -> tuple[Named, ...]:
     """Return the variables, of which `written` lists the templates that are new: {path, pod}, the path ending in a dot."""
     return (
         ("found", _templates("dyn(object)", paths)),
-        (
-            "before",
-            f"request.operation == 'CREATE' ? [] :\n{_templates('dyn(oldObject)', paths)}",
-        ),
+        ("before", f"request.operation == 'CREATE' ? [] :\n{_templates('dyn(oldObject)', paths)}"),
         ("written", "variables.found.filter(t, !variables.before.exists(old, old.pod == t.pod))"),
     )
 

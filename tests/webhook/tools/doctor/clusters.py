@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.tools.doctor.cluster import Cluster, Names
+from webhook.tools.doctor.cluster import InstalledCluster, Names
 
 NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -23,7 +23,7 @@ def cluster_of(
     denied: Collection[str] = (),
     now: datetime = NOW,
     config: Path | None = None,
-) -> Iterator[Cluster]:
+) -> Iterator[InstalledCluster]:
     """Serve the objects; a list is a collection. Everything is allowed but what reads as `denied` does: `list nodes`."""
 
     def answer(request: Request) -> Answer:
@@ -39,4 +39,4 @@ def cluster_of(
         return found if isinstance(found, Answer) else Answer(json.dumps(found).encode())
 
     with ApiServer(folder, answer) as server:
-        yield Cluster(server.client(), Names(), config=config, now=now)
+        yield InstalledCluster(server.client(), Names(), config=config, now=now)

@@ -14,9 +14,9 @@ import pytest
 
 from certs.issue import KeyPair, issue_authority, issue_server
 from tests.webhook.tools.doctor.clusters import cluster_of
-from webhook.tools.doctor.check import Result, result_of
+from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import certificates
-from webhook.tools.doctor.cluster import ADMISSION
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster
 
 NAME = "gpu-admission.gpu-admission.svc"
 SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
@@ -24,7 +24,7 @@ SECRET = "/api/v1/namespaces/gpu-admission/secrets/gpu-admission-certificates"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/zz-gpu-admission"
 NOW = datetime.now(UTC)
 YEAR = timedelta(days=365)
-BUNDLE, SERVED = certificates.CHECKS
+BUNDLE, SERVED, KEPT = certificates.CHECKS
 OTHER = issue_authority(common_name="another", now=NOW, lifetime=YEAR)
 
 
@@ -69,11 +69,20 @@ def serving(pair: KeyPair, folder: Path) -> Iterator[int]:
     thread.join(5)
 
 
-def checked(folder: Path, port: int, bundle: bytes, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Result:
-    monkeypatch.setattr(certificates, "PORT", port)
-    objects = {MUTATING: entry(bundle), SERVICE: {"spec": {"clusterIP": "127.0.0.1"}}, **more}
-    with cluster_of(folder, objects, now=NOW) as cluster:
-        return result_of(SERVED, cluster)
+@contextmanager
+def cluster(folder: Path, port: int, bundle: bytes, **more: Any) -> Iterator[InstalledCluster]:
+    """Give a cluster whose API server calls 127.0.0.1 at that port, and trusts the bundle."""
+    service = {"namespace": "gpu-admission", "name": "gpu-admission", "port": port}
+    configuration = entry(bundle)
+    configuration["webhooks"][0]["clientConfig"]["service"] = service
+    objects = {MUTATING: configuration, SERVICE: {"spec": {"clusterIP": "127.0.0.1"}}, **more}
+    with cluster_of(folder, objects, now=NOW) as found:
+        yield found
+
+
+def checked(folder: Path, port: int, bundle: bytes, **more: Any) -> CheckResult:
+    with cluster(folder, port, bundle, **more) as found:
+        return run_check(SERVED, found)
 
 
 OURS = authority()
@@ -89,14 +98,14 @@ LATE = timedelta(days=330)
             server(OURS),
             OTHER,
             ["ca-bundle-does-not-verify"],
-            "does not vouch for the certificate that is served",
+            "caBundle does not verify the served certificate",
             id="another-authority",
         ),
         pytest.param(
             server(OURS, name="gpu-admission.default.svc"),
             OURS,
             ["certificate-name"],
-            f"does not carry the name {NAME}",
+            f"must carry the name {NAME}",
             id="another-name",
         ),
         pytest.param(
@@ -124,27 +133,28 @@ def test_what_is_served(
     want: list[str],
     told: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving(pair, tmp_path) as port:
-        result = checked(tmp_path, port, bundle.certificate_pem(), monkeypatch)
+        result = checked(tmp_path, port, bundle.certificate_pem())
 
     assert [finding.id for finding in result.findings] == want
     assert all(told in finding.message for finding in result.findings)
     assert (result.not_checked, result.notes) == ((), ())
 
 
-def test_a_bundle_of_two_authorities_vouches_while_one_replaces_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_of_two_authorities_verifies_while_one_replaces_the_other(tmp_path: Path) -> None:
     both = OTHER.certificate_pem() + OURS.certificate_pem()
     with serving(server(OURS), tmp_path) as port:
-        assert checked(tmp_path, port, both, monkeypatch).findings == ()
+        assert checked(tmp_path, port, both).findings == ()
 
 
 def secret(pair: KeyPair) -> dict[str, Any]:
     data = {"tls.crt": pair.certificate_pem(), "tls.key": pair.key_pem()}
-    return {"data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
+    return encoded(data)
+
+
+def encoded(data: dict[str, bytes]) -> dict[str, Any]:
+    return {"metadata": {}, "data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
 
 
 @pytest.mark.parametrize(
@@ -163,24 +173,93 @@ def secret(pair: KeyPair) -> dict[str, Any]:
     ],
 )
 def test_out_of_reach_the_secret_stands_in_and_that_is_said(
-    pair: KeyPair, bundle: KeyPair, want: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: KeyPair, bundle: KeyPair, want: list[str], tmp_path: Path
 ) -> None:
-    more = {SECRET: secret(pair)}
-    result = checked(tmp_path, 1, bundle.certificate_pem(), monkeypatch, **more)
+    with cluster(tmp_path, 1, bundle.certificate_pem(), **{SECRET: secret(pair)}) as found:
+        served, kept = run_check(SERVED, found), run_check(KEPT, found)
 
-    assert [finding.id for finding in result.findings] == want
-    assert [note.text for note in result.notes] == [
-        "the certificate is that of Secret gpu-admission/gpu-admission-certificates: "
-        "127.0.0.1:1 is not reached from here"
+    assert [finding.id for finding in (*served.findings, *kept.findings)] == want
+    assert (served.not_checked, kept.not_checked) == ((), ())
+    assert [note.text for note in served.notes] == [
+        "the certificate is that of Secret/gpu-admission-certificates in gpu-admission: "
+        "127.0.0.1:1 is not reachable from here"
     ]
 
 
-def test_without_either_nothing_is_called_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = checked(tmp_path, 1, OURS.certificate_pem(), monkeypatch)
+def test_without_either_nothing_is_called_fine(tmp_path: Path) -> None:
+    result = checked(tmp_path, 1, OURS.certificate_pem())
 
     assert [each.why for each in result.not_checked] == [
-        "127.0.0.1:1 is not reached from here, and there is no Secret gpu-admission/gpu-admission-certificates"
+        "127.0.0.1:1 is not reachable from here, and Secret/gpu-admission-certificates in gpu-admission does not exist"
     ]
+
+
+def kept(**data: bytes) -> dict[str, Any]:
+    """Return the Secret as the controller keeps it, with these keys instead of its own."""
+    leaf = server(OURS)
+    whole = {
+        "tls.crt": leaf.certificate_pem(),
+        "tls.key": leaf.key_pem(),
+        "ca.crt": OURS.certificate_pem(),
+        "ca.key": OURS.key_pem(),
+    }
+    return encoded({**whole, **{name.replace("_", "."): value for name, value in data.items()}})
+
+
+@pytest.mark.parametrize(
+    ("stored", "bundle", "want"),
+    [
+        pytest.param(kept(), OURS, [], id="as-it-should-be"),
+        pytest.param(
+            kept(),
+            OTHER,
+            [("ca-bundle-differs", "caBundle must equal ca.crt of Secret/gpu-admission-certificates")],
+            id="another-bundle",
+        ),
+        pytest.param(
+            kept(tls_crt=b"damaged"),
+            OURS,
+            [("certificate-unusable", "certificate: must be a certificate in PEM")],
+            id="no-certificate",
+        ),
+        pytest.param(
+            kept(tls_key=OTHER.key_pem()),
+            OURS,
+            [("certificate-unusable", "key: must be the key of the certificate")],
+            id="another-key",
+        ),
+        pytest.param(
+            kept(ca_key=b""),
+            OURS,
+            [("secret-damaged", "cannot be renewed: ")],
+            id="an-authority-without-its-key",
+        ),
+    ],
+)
+def test_what_the_secret_holds(
+    stored: dict[str, Any], bundle: KeyPair, want: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    with cluster(tmp_path, 1, bundle.certificate_pem(), **{SECRET: stored}) as found:
+        result = run_check(KEPT, found)
+
+    assert [finding.id for finding in result.findings] == [identity for identity, _ in want]
+    for finding, (_, words) in zip(result.findings, want, strict=True):
+        assert words in finding.message
+        assert finding.remedy == certificates.REPAIR
+
+
+def test_cert_manager_keeps_no_key_of_its_authority_in_the_secret(tmp_path: Path) -> None:
+    with cluster(tmp_path, 1, OURS.certificate_pem(), **{SECRET: kept(ca_key=b"")}) as found:
+        annotations = {"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}
+        found.get(MUTATING)["metadata"] = {"annotations": annotations}
+        assert run_check(KEPT, found).findings == ()
+
+
+def test_a_configuration_that_is_missing_has_no_bundle_to_check(tmp_path: Path) -> None:
+    with cluster(tmp_path, 1, OURS.certificate_pem()) as found:
+        assert [each.why for each in run_check(BUNDLE, found).not_checked] == [
+            "ValidatingWebhookConfiguration/zz-gpu-admission does not exist"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -193,10 +272,10 @@ def test_without_either_nothing_is_called_fine(tmp_path: Path, monkeypatch: pyte
 )
 def test_a_bundle_that_is_none(tmp_path: Path, bundle: bytes | None, want: str) -> None:
     with cluster_of(tmp_path, {MUTATING: entry(bundle)}) as cluster:
-        findings = result_of(BUNDLE, cluster).findings
-        served = result_of(SERVED, cluster)
+        findings = run_check(BUNDLE, cluster).findings
+        served = run_check(SERVED, cluster)
 
     assert [(finding.id, finding.object) for finding in findings] == [
         (want, "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]")
     ]
-    assert [each.why for each in served.not_checked] == ["no entry has a caBundle to check with"]
+    assert [each.why for each in served.not_checked] == ["no webhook has a caBundle to check with"]

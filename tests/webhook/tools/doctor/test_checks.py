@@ -9,11 +9,11 @@ import pytest
 from policies.pods.label_selector import LabelSelector
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.clusters import cluster_of
-from webhook.tools.doctor.check import Result, result_of
+from webhook.tools.doctor.check import CheckResult, run_check
+from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.checks.configurations import excluded_by_name
-from webhook.tools.doctor.checks.nodes import told
-from webhook.tools.doctor.expected import wanted
-from webhook.tools.doctor.registry import CHECKS
+from webhook.tools.doctor.checks.nodes import few
+from webhook.tools.doctor.expected import expected_objects
 
 BY_ID = {check.id: check for check in CHECKS}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -140,7 +140,7 @@ def service(*ports: int) -> dict[str, Any]:
         pytest.param(
             "service",
             {SERVICE: service(8443), SLICES: [endpoint(True)]},
-            [("service-port", "has no port 443")],
+            [("service-port", "must have port 443")],
             id="another-port",
         ),
         pytest.param(
@@ -149,7 +149,7 @@ def service(*ports: int) -> dict[str, Any]:
         pytest.param(
             "later-webhooks",
             {MUTATING: [other("zzz")]},
-            [("later-webhook", "x.example.com may change pods after")],
+            [("later-webhook", "x.example.com may undo what gpu-admission changed")],
             id="a-later-one",
         ),
         pytest.param(
@@ -233,13 +233,13 @@ def service(*ports: int) -> dict[str, Any]:
         pytest.param(
             "unknown-classes",
             {"/api/v1/nodes": [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)]},
-            [("unknown-class", "Node n0, n1, n2 and 2 more has GPUs of no class that is known")],
+            [("unknown-class", "Node n0, n1, n2 and 2 more has GPUs of an unknown class")],
             id="many-nodes-are-one-finding",
         ),
         pytest.param(
             "class-labels",
             {"/api/v1/nodes": [node("a", {"nvidia.com/gpu.product": "NVIDIA-L4"})]},
-            [("node-without-label", "is of class nvidia-l4, but has no label accelerator")],
+            [("node-without-label", "is of class nvidia-l4 and must have the label accelerator")],
             id="a-node-without-the-label",
         ),
         pytest.param(
@@ -254,7 +254,7 @@ def service(*ports: int) -> dict[str, Any]:
         pytest.param(
             "custom-resources",
             {},
-            [("crd-missing", name) for name in wanted().custom_resources],
+            [("crd-missing", name) for name in expected_objects().custom_resources],
             id="no-crds",
         ),
         pytest.param(
@@ -270,7 +270,7 @@ def service(*ports: int) -> dict[str, Any]:
 )
 def test_a_check(check: str, objects: dict[str, Any], want: list[tuple[str, str]], tmp_path: Path) -> None:
     with cluster_of(tmp_path, objects) as cluster:
-        result = result_of(BY_ID[check], cluster)
+        result = run_check(BY_ID[check], cluster)
 
     assert result.not_checked == ()
     assert [finding.id for finding in result.findings] == [identity for identity, _ in want]
@@ -301,7 +301,7 @@ def test_the_secret_is_needed_only_where_the_certificate_is_ours(
     configuration = {"metadata": {"annotations": annotations}}
     objects = {f"{MUTATING}/zz-gpu-admission": configuration}
     with cluster_of(tmp_path, objects, denied=["watch secrets"]) as cluster:
-        findings = result_of(BY_ID["service-accounts"], cluster).findings
+        findings = run_check(BY_ID["service-accounts"], cluster).findings
 
     assert [finding.object for finding in findings] == want
     assert all("watch secrets" in finding.message for finding in findings)
@@ -333,16 +333,18 @@ def test_the_secret_is_needed_only_where_the_certificate_is_ours(
             id="an-api-server-in-trouble",
         ),
         pytest.param(
-            "kubernetes-version", {"/version": {"major": "x"}}, [], "tells no version", id="no-version"
+            "kubernetes-version", {"/version": {"major": "x"}}, [], "reports no version", id="no-version"
         ),
-        pytest.param("entries", {}, [], "there is no configuration of ours", id="nothing-to-compare"),
+        pytest.param(
+            "entries", {}, [], "there is no configuration zz-gpu-admission", id="nothing-to-compare"
+        ),
     ],
 )
 def test_what_cannot_be_looked_at_is_said(
     check: str, objects: dict[str, Any], denied: list[str], why: str, tmp_path: Path
 ) -> None:
     with cluster_of(tmp_path, objects, denied=denied) as cluster:
-        result = result_of(BY_ID[check], cluster)
+        result = run_check(BY_ID[check], cluster)
 
     assert result.findings == ()
     (missed,) = result.not_checked
@@ -356,14 +358,14 @@ def test_a_directory_with_a_mistake_leaves_open_what_depends_on_it(tmp_path: Pat
     nodes = {"/api/v1/nodes": [node("a", {"accelerator": "nvidia-t4"})]}
     with cluster_of(tmp_path, nodes, config=config) as cluster:
         results = {
-            name: result_of(BY_ID[name], cluster) for name in ("documents", "taints", "untainted-nodes")
+            name: run_check(BY_ID[name], cluster) for name in ("documents", "taints", "untainted-nodes")
         }
 
     assert [finding.id for finding in results["documents"].findings] == ["document-refused"]
     assert [each.why for each in results["taints"].not_checked] == [
         "the configuration cannot be used: see check `documents`"
     ]
-    assert results["untainted-nodes"] == Result(BY_ID["untainted-nodes"])
+    assert results["untainted-nodes"] == CheckResult(BY_ID["untainted-nodes"])
 
 
 def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -> None:
@@ -372,7 +374,7 @@ def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -
     newest = {"rules": {"gpu-toleration": {"tolerations": [{"key": "ml", "operator": "Exists"}]}}, "x": 1}
     objects = {"/api/v1/nodes": [tainted], POLICIES: [stored(newest, {"priority": 1})]}
     with cluster_of(tmp_path, objects) as cluster:
-        found = result_of(BY_ID["taints"], cluster).findings
+        found = run_check(BY_ID["taints"], cluster).findings
 
     assert [finding.id for finding in found] == ["taint-not-tolerated"]
     assert "has the taint ml:NoSchedule" in found[0].message
@@ -424,5 +426,5 @@ def test_selectors(
 
 
 def test_a_few_names_stand_for_many() -> None:
-    assert told(["c", "a", "b"]) == "a, b, c"
-    assert told("edcba") == "a, b, c and 2 more"
+    assert few(["c", "a", "b"]) == "a, b, c"
+    assert few("edcba") == "a, b, c and 2 more"

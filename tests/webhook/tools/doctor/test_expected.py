@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from webhook.tools.doctor.expected import wanted, wanted_of
+from webhook.tools.doctor.expected import expected_objects, expected_of
 
 ROOT = Path(__file__).parents[4]
 KEPT = ROOT / "webhook" / "tools" / "doctor" / "expected.json"
@@ -23,8 +23,8 @@ def manifests() -> Iterator[dict[str, Any]]:
                 yield document
 
 
-def test_wanted_is_what_deploy_has() -> None:
-    found = wanted_of(manifests())
+def test_expected_is_what_deploy_has() -> None:
+    found = expected_of(manifests())
     text = msgspec.json.format(msgspec.json.encode(found, order="deterministic"), indent=1)
     if os.environ.get("UPDATE_EXPECTED"):
         KEPT.write_bytes(text + b"\n")
@@ -38,7 +38,7 @@ def test_wanted_is_what_deploy_has() -> None:
 
 
 def test_the_namespace_of_an_installation_is_put_in() -> None:
-    entries = wanted("ml-platform").configurations["mutatingwebhookconfigurations"]
+    entries = expected_objects("ml-platform").configurations["mutatingwebhookconfigurations"]
     (expression,) = entries["pods.mutate.gpu-admission.dev"]["namespaceSelector"]["matchExpressions"]
 
     assert "ml-platform" in expression["values"]

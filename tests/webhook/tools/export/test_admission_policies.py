@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from webhook.configuration.loader import load_directory
-from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, backstop
+from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, export_policies
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\n"
@@ -21,9 +21,11 @@ def policy(name: str, spec: str, rules: str = "") -> str:
 
 @pytest.fixture
 def exported(tmp_path: Path) -> Any:
-    def export(*documents: str, **wish: Any) -> AdmissionPolicies:
+    def export(*documents: str, **options: Any) -> AdmissionPolicies:
         (tmp_path / "p.yaml").write_text("---\n".join(documents))
-        return backstop(load_directory(tmp_path if documents else None), ExportOptions(now=NOW, **wish))
+        return export_policies(
+            load_directory(tmp_path if documents else None), ExportOptions(now=NOW, **options)
+        )
 
     return export
 
@@ -96,7 +98,7 @@ def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told(exported: An
     )
 
     assert names(made, "MutatingAdmissionPolicy") == []
-    told = [str(gap) for gap in made.gaps if gap.policy == "default"]
+    told = [str(gap) for gap in made.unsupported if gap.policy == "default"]
     assert len(told) == 2
     assert all("what it adds: mode" in gap for gap in told)
 
@@ -105,7 +107,7 @@ def test_disabled_rules_come_to_nothing(exported: Any) -> None:
     made = exported(policy("default", "priority: 0", ALL_OFF))
 
     assert made.objects == ()
-    assert {gap.rule for gap in made.gaps} >= {"gpu-quota", "model-warming"}
+    assert {gap.rule for gap in made.unsupported} >= {"gpu-quota", "model-warming"}
 
 
 def test_each_policy_leaves_alone_what_an_earlier_one_governs(exported: Any) -> None:
@@ -171,7 +173,9 @@ def test_an_older_api_server_gets_no_mutations(exported: Any) -> None:
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     }
-    assert "gpu-toleration: what it adds: needs MutatingAdmissionPolicy" in str(list(map(str, made.gaps)))
+    assert "gpu-toleration: what it adds: needs MutatingAdmissionPolicy" in str(
+        list(map(str, made.unsupported))
+    )
 
 
 def test_what_every_object_has(exported: Any) -> None:
@@ -209,8 +213,8 @@ def test_entitlement_only_where_classes_are_restricted(exported: Any) -> None:
 
     assert not any("gpu-class" in name for name in names(free, "ValidatingAdmissionPolicy"))
     assert actions(restricted)["default.gpu-class.entitlement"] == ["Deny"]
-    assert any("entitlement" in gap.what for gap in free.gaps)
-    assert not any("entitlement" in gap.what for gap in restricted.gaps)
+    assert any("entitlement" in gap.what for gap in free.unsupported)
+    assert not any("entitlement" in gap.what for gap in restricted.unsupported)
 
 
 def test_labels_of_namespaces_are_asked_where_they_are_known(exported: Any) -> None:

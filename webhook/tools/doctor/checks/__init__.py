@@ -1,1 +1,25 @@
-"""One file a group of checks; `webhook.tools.doctor.registry` lists them all."""
+"""All checks in the order in which they run and are printed: first what explains the findings of others."""
+
+from webhook.tools.doctor.check import DoctorCheck
+from webhook.tools.doctor.checks import (
+    certificates,
+    configurations,
+    control_plane,
+    documents,
+    neighbours,
+    nodes,
+    permissions,
+    references,
+)
+
+CHECKS: tuple[DoctorCheck, ...] = (
+    *configurations.CHECKS,
+    *certificates.CHECKS,
+    *documents.CHECKS,
+    *control_plane.CHECKS,
+    *permissions.CHECKS,
+    *neighbours.CHECKS,
+    *nodes.CHECKS,
+    *references.CHECKS,
+    *documents.QUOTA_CHECKS,
+)

@@ -1,30 +1,48 @@
-"""The certificate: whether what the API server trusts (caBundle) vouches for what is served, by name and for long enough.
+"""The certificates: what the API server trusts (caBundle), what is served, and what the Secret holds.
 
-What is served is asked for by a TLS handshake with the Service's address. Where that cannot be reached from here, the Secret
-that the certificate is kept in stands in for it, and the result says so.
+What is served is asked for by a TLS handshake with the address that the API server calls. Where it cannot be reached from here,
+the Secret stands in for it, and a note says so. `gpu-admission certs check` runs these checks alone.
 """
 
 import base64
 import binascii
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.check import issued_by, problems
+from certs.reconciler import StoredSecret
 from certs.rotation import pem
-from webhook.certificates.examination import OVERDUE, REPAIR, SECONDS, served
-from webhook.certificates.objects import Target
-from webhook.tools.doctor.check import Check, Finding, NotChecked, Note, Severity, Told
-from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, place
-from webhook.tools.doctor.cluster import Cluster
+from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, DamagedError, decode
+from webhook.certificates.objects import ClusterSecret, SecretName, Target
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION
+from webhook.tools.doctor.check import (
+    CheckResult,
+    DoctorCheck,
+    DoctorFinding,
+    NotChecked,
+    Note,
+    Observation,
+    failure,
+    warning,
+)
+from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, has_cert_manager, place
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names
 
-ROTATE = "see why it was not renewed: the log of the controller; then gpu-admission certs rotate"
+REPAIR = "a running `gpu-admission controller --certificate-secret` repairs it within seconds: see the controller's log"
+ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
+RENEW_FILES = "renew the files: cert-manager does, and `serve --self-signed` at its next start"
+OVERDUE = 0.8
+"""Of a life: renewal is due after two thirds, and a running controller does it at once."""
+SECONDS = 3.0
 
 NO_HOST_NAME = 62
 """X509_V_ERR_HOSTNAME_MISMATCH of OpenSSL."""
@@ -32,166 +50,162 @@ EXPIRED = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
 
 
-class Bundle(msgspec.Struct, frozen=True):
-    """A caBundle that can be read, and the first entry that has it."""
+class CABundle(msgspec.Struct, frozen=True):
+    """A readable caBundle, the first webhook that has it, and where the API server calls that webhook."""
 
     where: str
     pem: bytes
-    authorities: tuple[x509.Certificate, ...]
+    target: Target
 
 
-def _present(cluster: Cluster) -> Iterator[Told]:
+def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
+    """Yield the caBundle of every webhook, or what is wrong with it."""
     for kind in KINDS:
         for entry in cluster.entries(kind):
-            where = place(kind, entry["name"])
-            found = _bundle(where, entry)
-            if isinstance(found, Finding):
-                yield found
+            where, client = place(kind, entry["name"]), entry.get("clientConfig") or {}
+            text = client.get("caBundle")
+            if not text:
+                yield failure(
+                    "ca-bundle-missing",
+                    where,
+                    "must have a caBundle: without one the API server trusts no certificate of ours",
+                    REPAIR,
+                )
+                continue
+            try:
+                bundle = base64.b64decode(text, validate=True)
+                x509.load_pem_x509_certificates(bundle)
+            except (binascii.Error, ValueError):
+                yield failure("ca-bundle-unreadable", where, "caBundle must be certificates in PEM", REPAIR)
+            else:
+                yield CABundle(where, bundle, _target(client, cluster.names))
 
 
-def _bundle(where: str, entry: dict[str, Any]) -> Bundle | Finding:
-    text = (entry.get("clientConfig") or {}).get("caBundle")
-    if not text:
-        return Finding(
-            id="ca-bundle-missing",
-            object=where,
-            message="has no caBundle, so the API server trusts no certificate of ours",
-            remedy=REPAIR,
-        )
-    try:
-        pem = base64.b64decode(text, validate=True)
-        authorities = tuple(x509.load_pem_x509_certificates(pem))
-    except (binascii.Error, ValueError):
-        return Finding(
-            id="ca-bundle-unreadable",
-            object=where,
-            message="has a caBundle that is no certificate in PEM",
-            remedy=REPAIR,
-        )
-    return Bundle(where, pem, authorities)
+def _target(client: dict[str, Any], names: Names) -> Target:
+    """Return where the API server calls; our Service where the webhook names nothing."""
+    url, service = urlsplit(client.get("url") or ""), client.get("service") or {}
+    if url.hostname:
+        return Target(url.hostname, port=url.port or PORT)
+    name, namespace = service.get("name", names.service), service.get("namespace", names.namespace)
+    return Target(f"{name}.{namespace}.svc", name, namespace, service.get("port") or PORT)
 
 
-def _bundles(cluster: Cluster) -> list[Bundle]:
-    found: dict[bytes, Bundle] = {}
-    for kind in KINDS:
-        for entry in cluster.entries(kind):
-            bundle = _bundle(place(kind, entry["name"]), entry)
-            if isinstance(bundle, Bundle):
-                found.setdefault(bundle.pem, bundle)
+def _trusted(cluster: InstalledCluster) -> list[CABundle]:
+    found: dict[tuple[bytes, Target], CABundle] = {}
+    for bundle in _bundles(cluster):
+        if isinstance(bundle, CABundle):
+            found.setdefault((bundle.pem, bundle.target), bundle)
     return list(found.values())
 
 
-def _served(cluster: Cluster) -> Iterator[Told]:
-    bundles = _bundles(cluster)
+def _present(cluster: InstalledCluster) -> Iterator[Observation]:
+    for kind in KINDS:
+        if cluster.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}") is None:
+            yield NotChecked(f"{place(kind)} does not exist")
+    yield from (each for each in _bundles(cluster) if isinstance(each, DoctorFinding))
+
+
+# ---- what is served
+
+
+def _served(cluster: InstalledCluster) -> Iterator[Observation]:
+    bundles = _trusted(cluster)
     if not bundles:
-        yield NotChecked("no entry has a caBundle to check with")
-        return
-    address = _address(cluster)
-    leaf = _leaf(cluster, address)
-    if leaf is None:
-        yield from _by_secret(cluster, bundles, address)
-        return
-    for bundle in bundles:
-        yield from _handshake(cluster, address, bundle)
-    yield from _lifetimes(f"certificate served at {address}:{PORT}", leaf, bundles, cluster.now)
+        yield NotChecked("no webhook has a caBundle to check with")
+    for target in dict.fromkeys(bundle.target for bundle in bundles):
+        trusting = [bundle for bundle in bundles if bundle.target == target]
+        address = _address(cluster, target)
+        leaf = _presented(target, address)
+        if leaf is None:
+            reached = (
+                f"{address}:{target.port} is not reachable from here"
+                if address
+                else f"{target.host} has no address"
+            )
+            yield from _stand_in(cluster, trusting, reached)
+            continue
+        for bundle in trusting:
+            yield from _handshake(address, bundle)
+        yield from _lifetimes(f"certificate served at {address}:{target.port}", leaf, trusting, cluster.now)
 
 
-def _address(cluster: Cluster) -> str:
-    names = cluster.names
-    service = cluster.get(f"/api/v1/namespaces/{names.namespace}/services/{names.service}")
-    address = ((service or {}).get("spec") or {}).get("clusterIP") or ""
+def _address(cluster: InstalledCluster, target: Target) -> str:
+    if not target.service:
+        return target.host
+    service = cluster.get(f"/api/v1/namespaces/{target.namespace}/services/{target.service}") or {}
+    address = (service.get("spec") or {}).get("clusterIP") or ""
     return "" if address == "None" else str(address)
 
 
-def _leaf(cluster: Cluster, address: str) -> x509.Certificate | None:
-    """Return the certificate that is served there, None if nothing is reached."""
+def _presented(target: Target, address: str) -> x509.Certificate | None:
+    """Return the certificate that the server at `address` presents, None if it cannot be reached."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # It is examined afterwards, so that everything wrong with it can be reported.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        return served(Target(cluster.names.server_name, port=PORT), address) if address else None
+        with (
+            socket.create_connection((address, target.port), timeout=SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=target.host) as encrypted,
+        ):
+            return x509.load_der_x509_certificate(encrypted.getpeercert(binary_form=True) or b"")
     except OSError:
         return None
 
 
-def _handshake(cluster: Cluster, address: str, bundle: Bundle) -> Iterator[Told]:
+def _handshake(address: str, bundle: CABundle) -> Iterator[Observation]:
     """Connect as the API server does, trusting nothing but the bundle."""
-    name = cluster.names.server_name
+    name, port = bundle.target.host, bundle.target.port
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # stricter than Go
     context.load_verify_locations(cadata=bundle.pem.decode("ascii", "replace"))
     try:
         with (
-            socket.create_connection((address, PORT), timeout=SECONDS) as plain,
+            socket.create_connection((address, port), timeout=SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=name),
         ):
             return
     except ssl.SSLCertVerificationError as error:
         yield _unverified(bundle, name, error)
     except OSError as error:
-        yield NotChecked(f"{address}:{PORT} did not answer a second time: {error}")
+        yield NotChecked(f"{address}:{port} did not answer a second time: {error}")
 
 
-def _unverified(bundle: Bundle, name: str, error: ssl.SSLCertVerificationError) -> Finding:
+def _unverified(bundle: CABundle, name: str, error: ssl.SSLCertVerificationError) -> DoctorFinding:
     if error.verify_code == NO_HOST_NAME:
-        return _wrong_name(bundle.where, name)
+        return _wrong_name(bundle.where, "the served certificate", name)
     if error.verify_code == EXPIRED:
-        return Finding(
-            id="certificate-expired",
-            object=bundle.where,
-            message="what is served, or its authority, has expired: every call fails",
-            remedy=ROTATE,
+        return failure(
+            "certificate-expired",
+            bundle.where,
+            "the served certificate, or its authority, has expired: every call fails",
+            ROTATE,
         )
-    return Finding(
-        id="ca-bundle-does-not-verify",
-        object=bundle.where,
-        message=f"its caBundle does not vouch for the certificate that is served ({error.verify_message})",
-        remedy=f"{REPAIR}; gpu-admission certs check tells more",
+    return failure(
+        "ca-bundle-does-not-verify",
+        bundle.where,
+        f"caBundle does not verify the served certificate ({error.verify_message})",
+        REPAIR,
     )
 
 
-def _wrong_name(where: str, name: str) -> Finding:
-    return Finding(
-        id="certificate-name",
-        object=where,
-        message=f"the certificate that is served does not carry the name {name}, by which the API server calls",
-        remedy=f"issue it for {name}: --certificate-name {name} of the controller, or the dnsNames of cert-manager",
+def _wrong_name(where: str, certificate: str, name: str) -> DoctorFinding:
+    return failure(
+        "certificate-name",
+        where,
+        f"{certificate} must carry the name {name}, by which the API server calls",
+        f"issue it for {name}: --certificate-name {name} of the controller, or the dnsNames of cert-manager",
     )
 
 
-def _by_secret(cluster: Cluster, bundles: list[Bundle], address: str) -> Iterator[Told]:
-    names = cluster.names
-    path = f"/api/v1/namespaces/{names.namespace}/secrets/{names.secret}"
-    reached = f"{address}:{PORT} is not reached from here" if address else "the Service has no address"
-    secret = cluster.get(path)
-    if secret is None:
-        yield NotChecked(f"{reached}, and there is no Secret {names.namespace}/{names.secret}")
-        return
-    yield Note(f"the certificate is that of Secret {names.namespace}/{names.secret}: {reached}")
-    data = {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
-    certificate, key = data.get("tls.crt", b""), data.get("tls.key", b"")
-    for bundle in bundles:
-        for problem in problems(certificate, key, bundle.pem, [names.server_name], cluster.now):
-            if "does not carry the name" in problem:
-                yield _wrong_name(bundle.where, names.server_name)
-            else:
-                yield Finding(
-                    id="certificate-unusable",
-                    object=f"Secret/{names.secret} in {names.namespace}",
-                    message=f"holds what cannot be served: {problem}",
-                    remedy=f"{REPAIR}; gpu-admission certs check tells more",
-                )
-    try:
-        leaf = x509.load_pem_x509_certificate(certificate)
-    except ValueError:
-        return
-    yield from _lifetimes(f"Secret/{names.secret} in {names.namespace}", leaf, bundles, cluster.now)
-
-
-def _lifetimes(where: str, leaf: x509.Certificate, bundles: list[Bundle], now: datetime) -> Iterator[Finding]:
+def _lifetimes(
+    where: str, leaf: x509.Certificate, bundles: Iterable[CABundle], now: datetime
+) -> Iterator[DoctorFinding]:
     if _is_late(leaf, now):
         yield _ends(where, "certificate-expires-soon", "the certificate", leaf)
     issuers = {
         authority.public_bytes(Encoding.DER): (bundle.where, authority)
         for bundle in bundles
-        for authority in bundle.authorities
+        for authority in x509.load_pem_x509_certificates(bundle.pem)
         if issued_by(pem([leaf]), pem([authority]), now)
     }
     for place_of_it, authority in issuers.values():
@@ -204,22 +218,80 @@ def _is_late(certificate: x509.Certificate, now: datetime) -> bool:
     return begin + (end - begin) * OVERDUE <= now < end
 
 
-def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -> Finding:
-    return Finding(
-        id=identity,
-        severity=Severity.WARNING,
-        object=where,
-        message=f"{what} ends on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC and was not renewed",
-        remedy=ROTATE,
+def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -> DoctorFinding:
+    end = f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+    return warning(identity, where, f"{what} ends on {end} and was not renewed", ROTATE)
+
+
+# ---- what the Secret holds
+
+
+def _secret(cluster: InstalledCluster) -> tuple[str, StoredSecret | None]:
+    """Return its name for people, and the Secret if it exists."""
+    names = cluster.names
+    stored = ClusterSecret(cluster.api, SecretName(names.namespace, names.secret)).read()
+    return f"Secret/{names.secret} in {names.namespace}", stored
+
+
+def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: str) -> Iterator[Observation]:
+    where, stored = _secret(cluster)
+    if stored is None:
+        yield NotChecked(f"{reached}, and {where} does not exist")
+        return
+    yield Note(f"the certificate is that of {where}: {reached}")
+    try:
+        leaf = x509.load_pem_x509_certificate(stored.content.data.get(CERTIFICATE, b""))
+    except ValueError:
+        return
+    yield from _lifetimes(where, leaf, bundles, cluster.now)
+
+
+def _kept(cluster: InstalledCluster) -> Iterator[Observation]:
+    bundles = _trusted(cluster)
+    where, stored = _secret(cluster)
+    if stored is None:
+        if not bundles:  # else files take its place, or the check of what is served reports it
+            yield NotChecked(f"{where} does not exist")
+        return
+    data = stored.content.data
+    authorities = data.get(CA) or next((bundle.pem for bundle in bundles), b"")
+    hosts = dict.fromkeys(bundle.target.host for bundle in bundles)
+    for problem in problems(data.get(CERTIFICATE, b""), data.get(KEY, b""), authorities, hosts, cluster.now):
+        _, carries, name = problem.partition("does not carry the name ")
+        if carries:
+            yield _wrong_name(where, "its certificate", name)
+        else:
+            yield failure("certificate-unusable", where, f"cannot be served: {problem}", REPAIR)
+    if (CA in data or CA_KEY in data) and not has_cert_manager(cluster):
+        try:
+            decode(stored.content)
+        except DamagedError as error:
+            yield failure("secret-damaged", where, f"cannot be renewed: {error}", REPAIR)
+    for bundle in bundles if CA in data else ():
+        if bundle.pem != data[CA]:
+            yield failure("ca-bundle-differs", bundle.where, f"caBundle must equal {CA} of {where}", REPAIR)
+
+
+def check_files(directory: Path, names: Iterable[str], now: datetime) -> CheckResult:
+    """Check tls.crt, tls.key and ca.crt in the directory; the certificate must carry the names. Raises OSError."""
+    certificate, key, authorities = ((directory / name).read_bytes() for name in (CERTIFICATE, KEY, CA))
+    findings = tuple(
+        failure("certificate-unusable", str(directory), f"cannot be served: {problem}", RENEW_FILES)
+        for problem in problems(certificate, key, authorities, names, now)
     )
+    check = DoctorCheck("certificate-files", "The files can be served", lambda _cluster: iter(findings))
+    return CheckResult(check, findings)
 
 
 CHECKS = (
-    Check(id="ca-bundle", title="Every entry has a caBundle that can be read", reads=READS, run=_present),
-    Check(
-        id="certificate",
-        title="The caBundle vouches for what is served, by name and for long enough",
-        reads=READS,
-        run=_served,
+    DoctorCheck("ca-bundle", "Every webhook has a readable caBundle", _present, READS),
+    DoctorCheck(
+        "certificate", "The caBundle verifies what is served, by name and for long enough", _served, READS
+    ),
+    DoctorCheck(
+        "certificate-secret",
+        "The Secret can be served and renewed, and the caBundle is its authority",
+        _kept,
+        READS,
     ),
 )

@@ -1,21 +1,22 @@
-"""The two webhook configurations: there, pointing at our Service, and with the rules of this version."""
+"""The two webhook configurations: they exist, call our Service, and have the rules of this version."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.serving.canary_trace import VERSION
-from webhook.tools.doctor.check import Check, Finding, NotChecked, Severity, Told
-from webhook.tools.doctor.cluster import ADMISSION, CONFIGURATION, Cluster
-from webhook.tools.doctor.expected import wanted
-from webhook.tools.doctor.rights import Right
+from webhook.tools.doctor.check import DoctorCheck, DoctorFinding, NotChecked, Observation, failure, warning
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
+from webhook.tools.doctor.expected import expected_objects
 
 KINDS = {
     "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
     "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
 }
 GROUP = "admissionregistration.k8s.io"
-READS = tuple(Right("get", kind, GROUP, name=CONFIGURATION) for kind in KINDS)
+READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
 APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static"
+CERT_MANAGER = "cert-manager.io/inject-ca-from"
 PORT = 443
 
 DEFAULTS: dict[str, Any] = {
@@ -28,68 +29,61 @@ DEFAULTS: dict[str, Any] = {
     "rules": [],
     "sideEffects": None,
 }
-"""What the API server makes of a field that is left out."""
+"""What the API server makes of a field that is omitted."""
 LONGEST_TIMEOUT = 10
 """Seconds. All webhooks of one request have 34 together, and a person waits."""
 
 
 def place(kind: str, entry: str = "") -> str:
-    return f"{KINDS[kind]}/{CONFIGURATION}" + (f" webhooks[{entry}]" if entry else "")
+    return f"{KINDS[kind]}/{WEBHOOK_CONFIGURATION}" + (f" webhooks[{entry}]" if entry else "")
 
 
-def _are_there(cluster: Cluster) -> Iterator[Told]:
-    for kind, entries in wanted(cluster.names.namespace).configurations.items():
-        if cluster.get(f"{ADMISSION}/{kind}/{CONFIGURATION}") is None:
-            yield Finding(
-                id="configuration-missing",
-                object=place(kind),
-                message="is not there, so the API server never calls the webhook",
-                remedy=APPLY,
+def has_cert_manager(cluster: InstalledCluster) -> bool:
+    """Whether cert-manager issues the certificate and publishes its authority; the controller then may not."""
+    documents = (cluster.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}") or {} for kind in KINDS)
+    return any(CERT_MANAGER in (each.get("metadata", {}).get("annotations") or ()) for each in documents)
+
+
+def _exist(cluster: InstalledCluster) -> Iterator[Observation]:
+    for kind, expected in expected_objects(cluster.names.namespace).configurations.items():
+        if cluster.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}") is None:
+            yield failure(
+                "configuration-missing",
+                place(kind),
+                "does not exist: the API server never calls the webhook",
+                APPLY,
             )
             continue
         installed = {entry["name"]: entry for entry in cluster.entries(kind)}
-        for name, entry in entries.items():
+        for name, entry in expected.items():
             if name not in installed:
-                must = entry.get("failurePolicy") == "Fail"
-                yield Finding(
-                    id="entry-missing",
-                    severity=Severity.ERROR if must else Severity.WARNING,
-                    object=place(kind, name),
-                    message="is not there, so nothing of that kind is looked at",
-                    remedy=APPLY,
+                report = failure if entry.get("failurePolicy") == "Fail" else warning
+                yield report(
+                    "entry-missing", place(kind, name), "does not exist: nothing of it is reviewed", APPLY
                 )
-        for name in installed.keys() - entries.keys():
-            yield Finding(
-                id="entry-unknown",
-                severity=Severity.WARNING,
-                object=place(kind, name),
-                message=f"is no entry of version {VERSION}",
-                remedy=APPLY,
+        for name in installed.keys() - expected.keys():
+            yield warning(
+                "entry-unknown", place(kind, name), f"is unknown to version {VERSION}: remove it", APPLY
             )
 
 
-def _point_at_us(cluster: Cluster) -> Iterator[Told]:
+def _call_our_service(cluster: InstalledCluster) -> Iterator[Observation]:
     names = cluster.names
-    for kind, entries in wanted(names.namespace).configurations.items():
+    for kind, expected in expected_objects(names.namespace).configurations.items():
         for entry in cluster.entries(kind):
-            want = entries.get(entry["name"])
-            if want is None:
+            if entry["name"] not in expected:
                 continue
             client = entry.get("clientConfig") or {}
             service = client.get("service") or {}
-            told = _address(service) if service else client.get("url", "nothing")
-            meant = {
-                "namespace": names.namespace,
-                "name": names.service,
-                "port": PORT,
-                "path": want["path"],
-            }
-            if told != _address(meant):
-                yield Finding(
-                    id="wrong-service",
-                    object=place(kind, entry["name"]),
-                    message=f"calls {told}, not {_address(meant)}",
-                    remedy=f"{APPLY}; an installation of another name: --namespace, --service",
+            called = _address(service) if service else client.get("url", "nothing")
+            path = expected[entry["name"]]["path"]
+            ours = _address({"namespace": names.namespace, "name": names.service, "path": path})
+            if called != ours:
+                yield failure(
+                    "wrong-service",
+                    place(kind, entry["name"]),
+                    f"must call {ours}, and calls {called}",
+                    f"{APPLY}; for an installation of other names use --namespace, --service",
                 )
 
 
@@ -98,138 +92,117 @@ def _address(service: Mapping[str, Any]) -> str:
     return f"{service.get('namespace')}/{service.get('name')}:{port}{service.get('path', '')}"
 
 
-def _service(cluster: Cluster) -> Iterator[Told]:
+def _service(cluster: InstalledCluster) -> Iterator[Observation]:
     names = cluster.names
     where = f"Service/{names.service} in {names.namespace}"
     service = cluster.get(f"/api/v1/namespaces/{names.namespace}/services/{names.service}")
     if service is None:
-        yield Finding(
-            id="service-missing",
-            object=where,
-            message="is not there, so the API server cannot find the webhook",
-            remedy=APPLY,
+        yield failure(
+            "service-missing", where, "does not exist: the API server cannot find the webhook", APPLY
         )
         return
     if PORT not in [port.get("port") for port in service["spec"].get("ports") or ()]:
-        yield Finding(id="service-port", object=where, message=f"has no port {PORT}", remedy=APPLY)
-    slices = [
-        each
-        for each in cluster.items(
-            f"/apis/discovery.k8s.io/v1/namespaces/{names.namespace}/endpointslices",
-        )
-        if (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == names.service
-    ]
-    ready = [
+        yield failure("service-port", where, f"must have port {PORT}", APPLY)
+    slices = cluster.items(f"/apis/discovery.k8s.io/v1/namespaces/{names.namespace}/endpointslices")
+    endpoints = (
         endpoint
         for each in slices
+        if (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == names.service
         for endpoint in each.get("endpoints") or ()
-        # "Nil should be interpreted as true" (k8s.io/api discovery/v1 EndpointConditions).
-        if (endpoint.get("conditions") or {}).get("ready") is not False
-    ]
-    if not ready:
-        yield Finding(
-            id="no-endpoints",
-            object=where,
-            message="has no ready endpoint: no replica of the webhook is ready",
-            remedy=f"kubectl -n {names.namespace} get pods; kubectl -n {names.namespace} logs deployment/gpu-admission-webhook",
+    )
+    # "Nil should be interpreted as true" (k8s.io/api discovery/v1 EndpointConditions).
+    if all((endpoint.get("conditions") or {}).get("ready") is False for endpoint in endpoints):
+        yield failure(
+            "no-endpoints",
+            where,
+            "has no ready endpoint: no replica of the webhook is ready",
+            f"kubectl -n {names.namespace} get pods; kubectl -n {names.namespace} logs deployment/{WEBHOOK}",
         )
 
 
-def _as_wanted(cluster: Cluster) -> Iterator[Told]:
-    for kind, entries in wanted(cluster.names.namespace).configurations.items():
+def _as_expected(cluster: InstalledCluster) -> Iterator[Observation]:
+    for kind, expected in expected_objects(cluster.names.namespace).configurations.items():
         for entry in cluster.entries(kind):
-            want = entries.get(entry["name"])
-            if want is not None:
-                yield from _differences(cluster, place(kind, entry["name"]), entry, want)
+            if entry["name"] in expected:
+                yield from _differences(cluster, place(kind, entry["name"]), entry, expected[entry["name"]])
     if not any(cluster.entries(kind) for kind in KINDS):
-        yield NotChecked("there is no configuration of ours")
+        yield NotChecked(f"there is no configuration {WEBHOOK_CONFIGURATION}")
 
 
 def _differences(
-    cluster: Cluster, where: str, entry: Mapping[str, Any], want: Mapping[str, Any]
-) -> Iterator[Finding]:
-    got = {field: entry.get(field) or default for field, default in DEFAULTS.items()}
-    meant = {field: want.get(field) or default for field, default in DEFAULTS.items()}
-    if got["objectSelector"]:
-        yield Finding(
-            id="object-selector",
-            object=where,
-            message="has an objectSelector: whoever creates a pod can label it past the webhook",
-            remedy=APPLY,
+    cluster: InstalledCluster, where: str, entry: Mapping[str, Any], expected: Mapping[str, Any]
+) -> Iterator[DoctorFinding]:
+    actual = {field: entry.get(field) or default for field, default in DEFAULTS.items()}
+    meant = {field: expected.get(field) or default for field, default in DEFAULTS.items()}
+    if actual["objectSelector"]:
+        yield failure(
+            "object-selector",
+            where,
+            "must have no objectSelector: by a label anybody could bypass the webhook",
+            APPLY,
         )
-    if got["failurePolicy"] != meant["failurePolicy"]:
-        yield _failure_policy(where, got["failurePolicy"])
-    if got["timeoutSeconds"] > LONGEST_TIMEOUT:
-        yield Finding(
-            id="long-timeout",
-            severity=Severity.WARNING,
-            object=where,
-            message=f"waits {got['timeoutSeconds']} s for an answer: while the webhook hangs, so does whoever creates a pod",
-            remedy=f"set timeoutSeconds: {meant['timeoutSeconds']}",
+    if actual["failurePolicy"] != meant["failurePolicy"]:
+        yield _failure_policy(where, actual["failurePolicy"])
+    if actual["timeoutSeconds"] > LONGEST_TIMEOUT:
+        yield warning(
+            "long-timeout",
+            where,
+            f"waits {actual['timeoutSeconds']} s for an answer, and whoever creates a pod waits with it",
+            f"set timeoutSeconds: {meant['timeoutSeconds']}",
         )
-    yield from _selector_differences(cluster, where, entry, want)
+    yield from _selector_differences(cluster, where, entry, expected)
     for field in ("matchPolicy", "reinvocationPolicy", "sideEffects", "rules", "matchConditions"):
-        if _comparable(field, got[field]) != _comparable(field, meant[field]):
-            yield Finding(
-                id="entry-differs",
-                object=where,
-                message=f"{field} is not that of version {VERSION}",
-                remedy=APPLY,
-            )
+        if _comparable(field, actual[field]) != _comparable(field, meant[field]):
+            yield failure("entry-differs", where, f"{field} must be that of version {VERSION}", APPLY)
 
 
-def _failure_policy(where: str, got: str) -> Finding:
-    if got == "Ignore":
-        return Finding(
-            id="fails-open",
-            severity=Severity.WARNING,
-            object=where,
-            message="has failurePolicy Ignore: while the webhook is away, GPU pods come through unseen",
-            remedy="after the first days set failurePolicy: Fail (webhooks.failurePolicy of the chart)",
+def _failure_policy(where: str, actual: str) -> DoctorFinding:
+    if actual == "Ignore":
+        return warning(
+            "fails-open",
+            where,
+            "has failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked",
+            "after the first days set failurePolicy: Fail (webhooks.failurePolicy of the chart)",
         )
-    return Finding(
-        id="fails-closed",
-        severity=Severity.WARNING,
-        object=where,
-        message="has failurePolicy Fail: while the webhook is away, nobody can apply a workload",
-        remedy="set failurePolicy: Ignore for it",
+    return warning(
+        "fails-closed",
+        where,
+        "has failurePolicy Fail: while the webhook is away, nobody can apply a workload",
+        "set failurePolicy: Ignore for it",
     )
 
 
 def _selector_differences(
-    cluster: Cluster, where: str, entry: Mapping[str, Any], want: Mapping[str, Any]
-) -> Iterator[Finding]:
-    got, meant = entry.get("namespaceSelector") or {}, want.get("namespaceSelector") or {}
-    excluded = excluded_by_name(got)
-    expected = excluded_by_name(meant) or frozenset()
+    cluster: InstalledCluster, where: str, entry: Mapping[str, Any], expected: Mapping[str, Any]
+) -> Iterator[DoctorFinding]:
+    excluded = excluded_by_name(entry.get("namespaceSelector") or {})
+    meant = excluded_by_name(expected.get("namespaceSelector") or {}) or frozenset()
     own = cluster.names.namespace
     if excluded is None:
-        yield Finding(
-            id="selector-differs",
-            severity=Severity.WARNING,
-            object=where,
-            message="namespaceSelector selects by more than the names of namespaces, which this version does not",
-            remedy=APPLY,
+        yield warning(
+            "selector-differs",
+            where,
+            "namespaceSelector must exclude namespaces by name, and by nothing else",
+            APPLY,
         )
-    elif own in expected and own not in excluded:
-        yield Finding(
-            id="own-namespace",
-            object=where,
-            message=f"namespaceSelector does not exclude {own}: the webhook's own pods could not start while it is away",
-            remedy=f"add {own} to the values of its namespaceSelector",
+    elif own in meant and own not in excluded:
+        yield failure(
+            "own-namespace",
+            where,
+            f"namespaceSelector must exclude {own}: the webhook's own pods could not start while it is away",
+            f"add {own} to the values of its namespaceSelector",
         )
-    elif missing := sorted(name for name in expected - excluded if name.startswith("kube-")):
-        yield Finding(
-            id="kube-namespace",
-            severity=Severity.WARNING,
-            object=where,
-            message=f"namespaceSelector does not exclude {', '.join(missing)}",
-            remedy=f"add {', '.join(missing)} to the values of its namespaceSelector",
+    elif missing := ", ".join(sorted(name for name in meant - excluded if name.startswith("kube-"))):
+        yield warning(
+            "kube-namespace",
+            where,
+            f"namespaceSelector must exclude {missing}",
+            f"add {missing} to the values of its namespaceSelector",
         )
 
 
 def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the namespaces that the selector leaves out by their names, None if it selects by anything else."""
+    """Return the namespaces that the selector excludes by their names, None if it selects by anything else."""
     expressions = selector.get("matchExpressions") or []
     if selector.get("matchLabels") or len(expressions) > 1:
         return None
@@ -244,14 +217,9 @@ def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str] | None:
 def _comparable(field: str, value: Any) -> Any:
     """Return what does not depend on the order of sets, on white space, or on what the API server fills in."""
     if field == "rules":
+        keys = ("apiGroups", "apiVersions", "resources", "operations")
         return sorted(
-            (
-                *(
-                    ",".join(sorted(rule.get(key) or ()))
-                    for key in ("apiGroups", "apiVersions", "resources", "operations")
-                ),
-                rule.get("scope") or "*",
-            )
+            (*(",".join(sorted(rule.get(key) or ())) for key in keys), rule.get("scope") or "*")
             for rule in value
         )
     if field == "matchConditions":
@@ -260,19 +228,8 @@ def _comparable(field: str, value: Any) -> Any:
 
 
 CHECKS = (
-    Check(id="configurations", title="Both webhook configurations are there", reads=READS, run=_are_there),
-    Check(
-        id="service-reference", title="Every entry of them calls our Service", reads=READS, run=_point_at_us
-    ),
-    Check(
-        id="service",
-        title="The Service is there and has a ready endpoint",
-        run=_service,
-    ),
-    Check(
-        id="entries",
-        title="Rules, selectors and conditions are those of this version",
-        reads=READS,
-        run=_as_wanted,
-    ),
+    DoctorCheck("configurations", "Both webhook configurations exist", _exist, READS),
+    DoctorCheck("service-reference", "Every webhook calls our Service", _call_our_service, READS),
+    DoctorCheck("service", "The Service exists and has a ready endpoint", _service),
+    DoctorCheck("entries", "Rules, selectors and conditions are those of this version", _as_expected, READS),
 )

@@ -1,18 +1,16 @@
-"""What the two ServiceAccounts must be allowed to do, asked of the API server by SubjectAccessReview."""
+"""The rights of both ServiceAccounts, asked of the API server by SubjectAccessReview."""
 
 from collections.abc import Iterator
 
+from webhook.cluster.objects import CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
-from webhook.tools.doctor.check import Check, Finding, Told
-from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS
-from webhook.tools.doctor.cluster import ADMISSION, CONFIGURATION, Cluster, Names
-from webhook.tools.doctor.expected import wanted
-from webhook.tools.doctor.rights import Right
+from webhook.tools.doctor.check import DoctorCheck, Observation, failure
+from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
+from webhook.tools.doctor.cluster import InstalledCluster, Names, Right
+from webhook.tools.doctor.expected import expected_objects
 
 OURS = "gpu-admission.dev"
 READING = ("get", "list", "watch")
-CERT_MANAGER = "cert-manager.io/inject-ca-from"
-WEBHOOK, CONTROLLER = "gpu-admission-webhook", "gpu-admission-controller"
 
 
 def _rights(
@@ -25,30 +23,26 @@ def needed(
     names: Names, kinds: frozenset[str], *, karpenter: bool, cert_manager: bool
 ) -> dict[str, list[Right]]:
     """Return what each ServiceAccount needs, where these kinds of ours are installed."""
-    documents = [
-        right for plural in PLURALS.values() if plural in kinds for right in _rights(READING, plural, OURS)
-    ]
-    statuses = [
-        right
-        for plural in PLURALS.values()
-        if plural in kinds
-        for right in _rights(("patch",), f"{plural}/status", OURS)
-    ]
-    rows = _rights(("update",), "gpuquotas/status", OURS)
+    ours = [plural for plural in PLURALS.values() if plural in kinds]
+    documents = [right for plural in ours for right in _rights(READING, plural, OURS)]
+    statuses = [right for plural in ours for right in _rights(("patch",), f"{plural}/status", OURS)]
+    ledgers = _rights(("update",), "gpuquotas/status", OURS)
     own = names.namespace
-    configurations = [right for kind in KINDS for right in _rights(READING, kind, GROUP, name=CONFIGURATION)]
+    configurations = [
+        right for kind in KINDS for right in _rights(READING, kind, GROUP, name=WEBHOOK_CONFIGURATION)
+    ]
     pools = _rights(("list",), "nodepools", "karpenter.sh") if karpenter else []
     secret = [] if cert_manager else _rights(READING, "secrets", namespace=own, name=names.secret)
     certificates = [
         *_rights(("create",), "secrets", namespace=own),
         *_rights(("patch",), "secrets", namespace=own, name=names.secret),
         *configurations,
-        *(right for kind in KINDS for right in _rights(("patch",), kind, GROUP, name=CONFIGURATION)),
+        *(right for kind in KINDS for right in _rights(("patch",), kind, GROUP, name=WEBHOOK_CONFIGURATION)),
     ]
     return {
         WEBHOOK: [
             *_rights(("get",), "gpuquotas", OURS),
-            *rows,
+            *ledgers,
             *documents,
             *_rights(READING, "namespaces"),
             *_rights(READING, "nodes"),
@@ -58,7 +52,7 @@ def needed(
         ],
         CONTROLLER: [
             *_rights(READING, "gpuquotas", OURS),
-            *rows,
+            *ledgers,
             *documents,
             *statuses,
             *_rights(READING, "pods"),
@@ -73,17 +67,11 @@ def needed(
     }
 
 
-def _has_cert_manager(cluster: Cluster) -> bool:
-    """Whether cert-manager makes the certificate and publishes its authority; the controller then has no right to."""
-    documents = (cluster.get(f"{ADMISSION}/{kind}/{CONFIGURATION}") or {} for kind in KINDS)
-    return any(CERT_MANAGER in (each.get("metadata", {}).get("annotations") or ()) for each in documents)
-
-
-def _permissions(cluster: Cluster) -> Iterator[Told]:
+def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
     names = cluster.names
-    kinds = frozenset(name.partition(".")[0] for name in wanted().custom_resources)
+    kinds = frozenset(name.partition(".")[0] for name in expected_objects().custom_resources)
     karpenter = cluster.get("/apis/karpenter.sh") is not None
-    rights_of = needed(names, kinds, karpenter=karpenter, cert_manager=_has_cert_manager(cluster))
+    rights_of = needed(names, kinds, karpenter=karpenter, cert_manager=has_cert_manager(cluster))
     for account, rights in rights_of.items():
         missing = [
             right
@@ -91,19 +79,19 @@ def _permissions(cluster: Cluster) -> Iterator[Told]:
             if not cluster.rights.of_service_account(names.namespace, account, right)
         ]
         if missing:
-            yield Finding(
-                id="right-missing",
-                object=f"ServiceAccount/{account} in {names.namespace}",
-                message=f"may not {'; '.join(right.words for right in missing)}",
-                remedy=f"{APPLY}, which has its ClusterRole and Role",
+            yield failure(
+                "right-missing",
+                f"ServiceAccount/{account} in {names.namespace}",
+                f"must be allowed to {'; '.join(right.words for right in missing)}",
+                f"{APPLY}, which has its ClusterRole and Role",
             )
 
 
 CHECKS = (
-    Check(
-        id="service-accounts",
-        title="The ServiceAccounts may do what webhook and controller need",
-        reads=(Right("create", "subjectaccessreviews", "authorization.k8s.io"),),
-        run=_permissions,
+    DoctorCheck(
+        "service-accounts",
+        "The ServiceAccounts may do what webhook and controller need",
+        _permissions,
+        (Right("create", "subjectaccessreviews", "authorization.k8s.io"),),
     ),
 )

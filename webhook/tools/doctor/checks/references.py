@@ -1,4 +1,4 @@
-"""What GPU workloads need to be there by name: RuntimeClasses, claims that keep models, Secrets with credentials."""
+"""The objects that GPU workloads refer to by name: RuntimeClasses, claims with models, Secrets with credentials."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -10,9 +10,9 @@ from policies.pods.pod import Pod
 from policies.rules import model_warming
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA
-from webhook.tools.doctor.check import Check, Finding, Told
-from webhook.tools.doctor.cluster import Cluster
-from webhook.tools.doctor.rights import Right
+from webhook.cluster.objects import PartialObject
+from webhook.tools.doctor.check import DoctorCheck, DoctorFinding, Observation, failure
+from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.workloads.places import workload_pods
 
 KINDS = {
@@ -38,11 +38,6 @@ class Workload(msgspec.Struct, frozen=True):
         return f"{self.kind}/{self.name} in {self.namespace}"
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str
-
-
 class _Condition(msgspec.Struct):
     type: str = ""
     status: str = ""
@@ -52,24 +47,23 @@ class _Status(msgspec.Struct):
     conditions: list[_Condition] | None = None
 
 
-class _Object(msgspec.Struct):
-    metadata: _Metadata
+class _Stored(PartialObject, frozen=True):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-_OBJECT = msgspec.json.Decoder(_Object)
+_STORED = msgspec.json.Decoder(_Stored)
 
 
-def _workloads(cluster: Cluster) -> Iterator[Workload]:
+def _workloads(cluster: InstalledCluster) -> Iterator[Workload]:
     for kind, (group, plural) in KINDS.items():
         yield from cluster.listed(f"/apis/{group}/v1/{plural}", _reader(cluster, group, kind))
 
 
-def _reader(cluster: Cluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
+def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
     resource_mapping = cluster.resource_mapping
 
     def read(raw: msgspec.Raw) -> Workload | None:
-        stored = _OBJECT.decode(raw)
+        stored = _STORED.decode(raw)
         if any(
             each.type in {"Complete", "Failed"} and each.status == "True"
             for each in stored.status.conditions or ()
@@ -83,59 +77,58 @@ def _reader(cluster: Cluster, group: str, kind: str) -> Callable[[msgspec.Raw], 
     return read
 
 
-def _references(cluster: Cluster) -> Iterator[Told]:
+def _references(cluster: InstalledCluster) -> Iterator[Observation]:
     found = list(_workloads(cluster))
     yield from _runtime_classes(cluster, found)
     yield from _claims(cluster, found)
     yield from _credentials(cluster, found)
 
 
-def _runtime_classes(cluster: Cluster, found: list[Workload]) -> Iterator[Finding]:
+def _runtime_classes(cluster: InstalledCluster, found: list[Workload]) -> Iterator[DoctorFinding]:
     named: dict[str, list[Workload]] = defaultdict(list)
     for workload in found:
         if workload.pod.body.runtime_class_name:
             named[workload.pod.body.runtime_class_name].append(workload)
     for name, users in sorted(named.items()):
         if cluster.get(f"/apis/node.k8s.io/v1/runtimeclasses/{name}") is None:
-            yield Finding(
-                id="runtime-class-missing",
-                object=users[0].object + (f" and {len(users) - 1} more" if len(users) > 1 else ""),
-                message=f"names RuntimeClass {name}, which is not there: the API server refuses its pods",
-                remedy=f"install what brings RuntimeClass {name} (the GPU operator brings nvidia), or take runtimeClassName out",
+            yield failure(
+                "runtime-class-missing",
+                users[0].object + (f" and {len(users) - 1} more" if len(users) > 1 else ""),
+                f"names RuntimeClass {name}, which does not exist: the API server rejects its pods",
+                f"create RuntimeClass {name} (the GPU operator brings nvidia), or remove runtimeClassName",
             )
 
 
-def _claims(cluster: Cluster, found: list[Workload]) -> Iterator[Finding]:
+def _claims(cluster: InstalledCluster, found: list[Workload]) -> Iterator[DoctorFinding]:
     for workload in found:
         claim = workload.pod.annotations.get(MODEL_CACHE_CLAIM)
         if claim is None or MODEL_URI not in workload.pod.annotations:
             continue
         if not _exists(cluster, f"/api/v1/namespaces/{workload.namespace}/persistentvolumeclaims/{claim}"):
-            yield Finding(
-                id="cache-claim-missing",
-                object=workload.object,
-                message=f"wants its model in claim {claim}, which is not there: its pods would wait",
-                remedy=f"create PersistentVolumeClaim {claim} in {workload.namespace}, or take {MODEL_CACHE_CLAIM} out",
+            yield failure(
+                "cache-claim-missing",
+                workload.object,
+                f"keeps its model in claim {claim}, which does not exist: its pods cannot start",
+                f"create PersistentVolumeClaim {claim} in {workload.namespace}, or remove {MODEL_CACHE_CLAIM}",
             )
 
 
-def _credentials(cluster: Cluster, found: list[Workload]) -> Iterator[Finding]:
+def _credentials(cluster: InstalledCluster, found: list[Workload]) -> Iterator[DoctorFinding]:
     missing: dict[tuple[str, str], list[Workload]] = defaultdict(list)
     for workload in found:
         secret = _secret(cluster, workload)
         if secret and not _exists(cluster, f"/api/v1/namespaces/{workload.namespace}/secrets/{secret}"):
             missing[workload.namespace, secret].append(workload)
     for (namespace, secret), users in sorted(missing.items()):
-        yield Finding(
-            id="credentials-missing",
-            object=users[0].object,
-            message=f"fetches its model with the credentials in Secret {secret}, which is not in {namespace}: its pods "
-            "would not start",
-            remedy=f"kubectl -n {namespace} create secret generic {secret} --from-literal=…, as docs/model-warming.md says",
+        yield failure(
+            "credentials-missing",
+            users[0].object,
+            f"fetches its model with Secret {secret}, which does not exist in {namespace}: its pods cannot start",
+            f"kubectl -n {namespace} create secret generic {secret} --from-literal=…, see docs/model-warming.md",
         )
 
 
-def _secret(cluster: Cluster, workload: Workload) -> str | None:
+def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
     """Return the Secret that the policy of the workload's namespace has for the source of its model."""
     if MODEL_URI not in workload.pod.annotations:
         return None
@@ -148,8 +141,8 @@ def _secret(cluster: Cluster, workload: Workload) -> str | None:
     return options.sources.of(request.uri.scheme).secret_for(request.uri)
 
 
-def _exists(cluster: Cluster, path: str) -> bool:
-    """Whether the object is there; of a Secret no more than its metadata is read."""
+def _exists(cluster: InstalledCluster, path: str) -> bool:
+    """Whether the object exists; only metadata is read, also of a Secret."""
     try:
         cluster.api.get(path, accept=METADATA)
     except errors.NotFound:
@@ -158,10 +151,10 @@ def _exists(cluster: Cluster, path: str) -> bool:
 
 
 CHECKS = (
-    Check(
-        id="references",
-        title="RuntimeClasses, claims and Secrets that GPU workloads need are there",
-        reads=READS,
-        run=_references,
+    DoctorCheck(
+        "references",
+        "RuntimeClasses, claims and Secrets that GPU workloads refer to exist",
+        _references,
+        READS,
     ),
 )
