@@ -16,7 +16,7 @@ from policies.quota.charge import Charge
 from policies.quota.charge_request import ChargeRequest
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.serving.engine import Decision, Engine, EngineInForce, Outcome, Subject
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
