@@ -149,6 +149,7 @@ class DirectorySource:
         self._changed = changed
         self._signature = self._signature_now()
         self._stopping = threading.Event()
+        self.state: ConfigurationState
         self._load()
 
     def start(self) -> None:
