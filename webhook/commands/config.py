@@ -1,10 +1,9 @@
 """`gpu-admission config`: validation of documents, and the policy of each namespace; `pause` and `resume`."""
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -27,8 +26,8 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import decode_metadata, timestamp
-from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, cluster_options
-from webhook.commands.output import Screen, counted, print_errors, print_json
+from webhook.commands.cluster_options import ClusterChoice, cluster_options
+from webhook.commands.output import Screen, end_with, print_json
 from webhook.commands.parameters import now_option, output_option
 from webhook.commands.pause import pause, resume
 from webhook.commands.rules import as_yaml
@@ -91,22 +90,16 @@ def show(
             paths = {name: f"/api/v1/namespaces/{quote(name, safe='')}" for name in namespaces}
             labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
     except ConfigurationError as error:
-        _end_with(error.problems, "the configuration is not valid")
+        end_with(error.problems, "; the configuration is not valid")
     except (AccessError, errors.ApiError) as error:
-        _end_with([str(error)], "nothing is shown")
+        end_with([str(error)], "; nothing is shown")
     content = document(configuration, labels, now, problems)
     if output == "json":
         print_json(content)
     else:
         _print(Screen(), content)
     if problems:
-        _end_with(problems, "the stored documents are not in force; the last valid ones are shown")
-
-
-def _end_with(problems: Sequence[LocatedProblem | str], consequence: str) -> NoReturn:
-    print_errors(problems)
-    click.echo(f"{counted(len(problems), 'problem')}; {consequence}", err=True)
-    sys.exit(BAD_INPUT)
+        end_with(problems, "; the stored documents are not in force; the last valid ones are shown")
 
 
 # ---- plain data, from which the text is printed

@@ -133,10 +133,9 @@ def type_name(kind: Any) -> str:
         return " or ".join(type_name(argument) for argument in arguments)
     if origin is Annotated:
         return type_name(arguments[0])
-    if origin is tuple:
-        return f"list of {type_name(arguments[0])}"
-    if origin in {dict, Mapping}:
-        return f"map of {type_name(arguments[1])}"
+    if origin in {tuple, dict, Mapping}:
+        word, item = ("list", arguments[0]) if origin is tuple else ("map", arguments[1])
+        return f"{word} of {type_name(item)}"
     if issubclass(kind, Enum):
         return "|".join(str(member.value) for member in kind)
     if issubclass(kind, msgspec.Struct):
