@@ -301,7 +301,7 @@ def test_a_pause_lets_in_warns_is_audited_and_ends_by_itself(served: Served) -> 
     record = next(each for each in reversed(served.webhook.audit()) if each["verdict"] == "warned")
     assert record["policy"]["name"] == "default"
     assert datetime.fromisoformat(record["policy"]["pausedUntil"]) == until
-    assert {finding["outcome"] for finding in record["findings"]} == {"logged"}
+    assert {finding["outcome"] for finding in record["findings"]} == {"audited"}
     assert "gpu_admission_policies_paused 0.0" in served.webhook.metrics()
 
 

@@ -1,7 +1,7 @@
 """Review of our own documents at `kubectl apply`: the set that would be in force is checked as a whole, with the candidate.
 
-What is wrong with the candidate, or would be wrong with others because of it, is rejected. What is wrong with others anyway is
-a warning: else two bad documents could never be corrected one by one. Nothing stops a pause.
+A problem of the candidate, or of another document because of it, rejects the candidate. A problem that another document has
+anyway is a warning: else two bad documents could never be corrected one by one. A pause is always accepted.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -31,7 +31,7 @@ class Outcome(Enum):
 
     DENIED = "denied"
     WARNED = "warned"
-    AUDITED = "logged"
+    AUDITED = "audited"
 
 
 class EvaluatedFinding(msgspec.Struct, frozen=True):

@@ -82,7 +82,7 @@ def told(decision: Decision, outcome: Outcome) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "patched", "warned", "logged"),
+    ("mode", "patched", "warned", "audited"),
     [
         pytest.param(Mode.ENFORCE, True, [], [], id="enforce-patches"),
         pytest.param(Mode.WARN, False, ["would add toleration team"], [], id="warn-tells-what-it-would-do"),
@@ -102,7 +102,7 @@ def test_modes_of_a_rule_that_mutates(
 
 @pytest.mark.parametrize("phase", ["mutate", "validate", "check_template"])
 @pytest.mark.parametrize(
-    ("mode", "denied", "warned", "logged"),
+    ("mode", "denied", "warned", "audited"),
     [
         pytest.param(Mode.ENFORCE, ["is refused"], ["is odd"], [], id="enforce-refuses"),
         pytest.param(Mode.WARN, [], ["is refused", "is odd"], [], id="warn-warns"),
