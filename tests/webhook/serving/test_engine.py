@@ -91,12 +91,12 @@ def told(decision: Decision, outcome: Outcome) -> list[str]:
     ],
 )
 def test_modes_of_a_rule_that_mutates(
-    mode: Mode, patched: bool, warned: list[str], logged: list[str]
+    mode: Mode, patched: bool, warned: list[str], audited: list[str]
 ) -> None:
     decision = ENGINE.mutate(subject(policy((TOLERATE, mode))), NOW)
 
     assert bool(decision.operations) is patched
-    assert (told(decision, Outcome.WARNED), told(decision, Outcome.AUDITED)) == (warned, logged)
+    assert (told(decision, Outcome.WARNED), told(decision, Outcome.AUDITED)) == (warned, audited)
     assert decision.allowed
 
 
@@ -111,7 +111,7 @@ def test_modes_of_a_rule_that_mutates(
     ],
 )
 def test_modes_of_a_rule_that_denies(
-    phase: str, mode: Mode, denied: list[str], warned: list[str], logged: list[str]
+    phase: str, mode: Mode, denied: list[str], warned: list[str], audited: list[str]
 ) -> None:
     decision: Decision = getattr(ENGINE, phase)(subject(policy((DENY, mode))), NOW)
 
