@@ -117,7 +117,7 @@ def test_modes_of_a_rule_that_denies(
 
     assert told(decision, Outcome.DENIED) == denied
     assert told(decision, Outcome.WARNED) == warned
-    assert told(decision, Outcome.AUDITED) == logged
+    assert told(decision, Outcome.AUDITED) == audited
     assert decision.allowed is not bool(denied)
 
 
