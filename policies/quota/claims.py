@@ -166,11 +166,7 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
     if request.allocation_mode == "All":
         count = MOST_DEVICES
     elif request.allocation_mode not in {"", "ExactCount"}:
-        denial = _denial(
-            f"{path}.allocationMode",
-            "must be ExactCount or All",
-            request.allocation_mode,
-        )
+        denial = _denial(f"{path}.allocationMode", "must be ExactCount or All", request.allocation_mode)
         return Charge({}, denials=(denial,))
     elif count < 1:
         return Charge({}, denials=(_denial(f"{path}.count", "must be at least 1", str(count)),))

@@ -201,9 +201,7 @@ def build(
         return namespaces is not None and source.configuration.policies.has_selectors
 
     return Site(
-        answer=app,
-        at_once=lambda path: endpoint_of(path) in computing and not waits(),
-        probes=PROBES,
+        answer=app, at_once=lambda path: endpoint_of(path) in computing and not waits(), probes=PROBES
     )
 
 

@@ -9,11 +9,7 @@ import msgspec
 from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.policy import EffectivePolicy, Labels, TemplateMode
-from policies.quota.charge_request import (
-    NamespaceQuota,
-    charge_request_for_claim,
-    charge_request_for_pod,
-)
+from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
 from policies.quota.claims import decode_claim
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP

@@ -30,10 +30,7 @@ class Metrics:
             registry=self.registry,
         )
         self.injections = Counter(
-            "gpu_admission_injections",
-            "Pods that a rule changed.",
-            ["rule"],
-            registry=self.registry,
+            "gpu_admission_injections", "Pods that a rule changed.", ["rule"], registry=self.registry
         )
         self.duration = Histogram(
             "gpu_admission_request_duration_seconds",

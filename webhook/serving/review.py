@@ -171,10 +171,7 @@ def invalid_document(
     details = Details(kind.group, kind.kind, name, causes[:MESSAGE_FINDINGS])
     message = denial_message(lines, f"{kind.kind} {name}")
     return AdmissionResponse(
-        uid=uid,
-        allowed=False,
-        status=Status(INVALID, "Invalid", message, details),
-        warnings=warnings or None,
+        uid=uid, allowed=False, status=Status(INVALID, "Invalid", message, details), warnings=warnings or None
     )
 
 
