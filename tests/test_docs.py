@@ -37,7 +37,7 @@ from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import EdgeMetrics
 from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
-from webhook.serving.deadline import deadline_of
+from webhook.serving.endpoints import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, decode_request

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 from prometheus_client import REGISTRY, disable_created_metrics
@@ -32,10 +33,9 @@ from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
 from webhook.server.tls import CertificateState, ServingCertificate
 from webhook.serving.admission import Admission, ClusterState
-from webhook.serving.app import create_app
 from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.document_reviews import DocumentReviews
-from webhook.serving.endpoints import endpoint_of
+from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.engine import EngineInForce
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
@@ -107,15 +107,9 @@ def serve(
     self_signed: Path | None,
     certificate_secret: str | None,
     names: tuple[str, ...],
-    host: str,
-    port: int,
-    metrics_host: str,
-    metrics_port: int,
-    threads: int,
-    max_concurrent: int,
-    drain_seconds: float,
     audit_log: str,
     fetcher_image: str,
+    **server: Any,
 ) -> None:
     """Serve the webhook over TLS until SIGTERM.
 
@@ -129,17 +123,7 @@ def serve(
         (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
     )
     try:
-        settings = ServerSettings(
-            certificate=certificate,
-            key=key,
-            host=host,
-            port=port,
-            metrics_host=metrics_host,
-            metrics_port=metrics_port,
-            threads=threads,
-            max_concurrent=max_concurrent,
-            drain_seconds=drain_seconds,
-        )
+        settings = ServerSettings(certificate=certificate, key=key, **server)
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
     run(

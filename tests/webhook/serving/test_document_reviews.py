@@ -14,8 +14,8 @@ from webhook.configuration.source import ConfigurationSource, Source, State
 from webhook.serving import review
 from webhook.serving.admission import Admission, ClusterState
 from webhook.serving.audit import Recorder
-from webhook.serving.deadline import deadline_of
 from webhook.serving.document_reviews import DocumentReviews
+from webhook.serving.endpoints import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
