@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,21 +127,15 @@ def serve(
         settings = ServerSettings(certificate=certificate, key=key, **server)
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    run(
-        lambda serving, draining: build(
-            config, audit_log, cluster, secret, fetcher_image, serving=serving, draining=draining
-        ),
-        settings,
-    )
+    run(partial(build, config, audit_log, cluster, secret, fetcher_image), settings)
 
 
 def build(
     config: Path | None,
     audit_target: str,
-    cluster: ClusterChoice | None = None,
-    secret: SecretCertificate | None = None,
-    fetcher_image: str = FETCHER_IMAGE,
-    *,
+    cluster: ClusterChoice | None,
+    secret: SecretCertificate | None,
+    fetcher_image: str,
     serving: ServingCertificate,
     draining: Callable[[], bool],
 ) -> Site:
@@ -181,12 +176,11 @@ def build(
     # over the network, and labels of namespaces if policies ask for them.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
-    def waits() -> bool:
-        return namespaces is not None and source.configuration.policies.has_selectors
+    def at_once(path: str) -> bool:
+        waits = namespaces is not None and source.configuration.policies.has_selectors
+        return endpoint_of(path) in computing and not waits
 
-    return Site(
-        answer=app, at_once=lambda path: endpoint_of(path) in computing and not waits(), probes=PROBES
-    )
+    return Site(app, at_once, PROBES)
 
 
 def _api(cluster: ClusterChoice) -> ApiClient:
@@ -264,11 +258,11 @@ def _secret(
 def _certificate(
     tls_cert: Path | None, tls_key: Path | None, self_signed: Path | None, names: tuple[str, ...]
 ) -> tuple[Path, Path]:
-    if self_signed is not None and (tls_cert or tls_key):
-        raise click.UsageError(
-            "--self-signed makes the certificate itself: leave --tls-cert and --tls-key out"
-        )
     if self_signed is not None:
+        if tls_cert or tls_key:
+            raise click.UsageError(
+                "--self-signed makes the certificate itself: leave --tls-cert and --tls-key out"
+            )
         paths = ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
         return paths.certificate, paths.key
     if tls_cert is None or tls_key is None:
