@@ -6,11 +6,9 @@ what is answered: webhook/README, Errors.
 """
 
 import logging
-import re
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from time import monotonic
 from traceback import extract_tb
 from urllib.parse import parse_qs
 from wsgiref.types import WSGIApplication
@@ -21,19 +19,11 @@ import msgspec
 from webhook.server.http import JSON, Request, Response, call_wsgi, text
 from webhook.serving import review
 from webhook.serving.admission import Admission
+from webhook.serving.deadline import deadline_of
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import BadReviewError
 
 MEDIA_TYPE = "application/json"
-
-DEFAULT_SECONDS = 10.0
-"""What `timeoutSeconds` of a webhook is where it is left out; for callers that say nothing."""
-LONGEST_SECONDS = 30.0
-"""The most that `timeoutSeconds` may be."""
-
-_DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{0,9})?(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
-_PART = re.compile(r"([\d.]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 Readiness = Callable[[], tuple[bool, dict[str, object]]]
 """Returns whether this process should get traffic, and details for people."""
@@ -104,23 +94,6 @@ def endpoint_of(path: str) -> str:
 def _timeout(query: str) -> str | None:
     values = parse_qs(query).get("timeout")
     return values[0] if values else None
-
-
-def deadline_of(timeout: str | None) -> float:
-    """Return the moment (`monotonic`) by which to answer a request that came in now, of which the API server says `?timeout=`.
-
-    A tenth of the time, at least 0.1 s, is left for the way there and back, and for what is written last.
-    """
-    seconds = min(seconds_of(timeout), LONGEST_SECONDS)
-    return monotonic() + max(seconds - max(seconds / 10, 0.1), seconds / 2)
-
-
-@lru_cache(maxsize=64)  # the same few of all API servers
-def seconds_of(duration: str | None) -> float:
-    """Read a duration as Go writes it, such as `5s`, `1m0s` or `1.5s`; what is none is the default."""
-    if not duration or not _DURATION.fullmatch(duration):
-        return DEFAULT_SECONDS
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(duration)) or DEFAULT_SECONDS
 
 
 def _objection(request: Request) -> tuple[int, str] | None:

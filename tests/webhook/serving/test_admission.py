@@ -13,7 +13,7 @@ from webhook.configuration.loader import load_directory
 from webhook.serving import review
 from webhook.serving.admission import Admission, is_mirror_pod, made_by_daemonset
 from webhook.serving.audit import AuditLog, Recorder
-from webhook.serving.endpoints import deadline_of
+from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse

@@ -13,7 +13,7 @@ from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.canary_trace import MUTATE, PREFIX, VALIDATE, CanaryTrace, read_canary_traces
-from webhook.serving.endpoints import deadline_of
+from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import WARNING_LIMIT

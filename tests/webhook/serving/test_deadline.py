@@ -4,7 +4,7 @@ from time import monotonic
 
 import pytest
 
-from webhook.serving.endpoints import DEFAULT_SECONDS, deadline_of, seconds_of
+from webhook.serving.deadline import DEFAULT_SECONDS, deadline_of, seconds_of
 
 
 @pytest.mark.parametrize(
