@@ -128,8 +128,7 @@ class Recorder:
             "verdict": verdict,
             "durationMs": round(seconds * 1000, 3),
         }
-        findings = [_finding(judged) for decision in decisions for judged in decision.judged]
-        if findings:
+        if findings := [_finding(judged) for decision in decisions for judged in decision.judged]:
             record["findings"] = findings
         if decisions:
             record |= _decision(decisions[0], is_patched=verdict == "patched")
@@ -146,10 +145,9 @@ def verdict_of(response: AdmissionResponse) -> str:
 
 
 def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
-    policy: dict[str, Any] = {"name": decision.policy.name, "version": decision.policy.version}
+    fields: dict[str, Any] = {"policy": {"name": decision.policy.name, "version": decision.policy.version}}
     if decision.paused_until is not None:
-        policy["pausedUntil"] = decision.paused_until
-    fields: dict[str, Any] = {"policy": policy}
+        fields["policy"]["pausedUntil"] = decision.paused_until
     if decision.exemption is not None:
         fields["exemption"] = {"reason": decision.exemption.reason}
     if decision.changes and is_patched:
