@@ -16,7 +16,7 @@ from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
-from webhook.serving.advice import ADVISED
+from webhook.serving.engine import ADVISED
 from webhook.workloads.kinds import has_pods, is_pod
 from webhook.workloads.places import PodPlace, pod_places, whole_pod
 
