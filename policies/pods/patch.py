@@ -24,13 +24,13 @@ from policies.pods.pod import (
     NodeSelectorTerm,
     Pod,
     Probe,
-    QuantityText,
     Resources,
     Toleration,
     View,
     Volume,
     VolumeMount,
 )
+from policies.pods.quantity import QuantityText
 from policies.pods.tolerations import describe_toleration
 
 ResourceMap = Literal["limits", "requests"]

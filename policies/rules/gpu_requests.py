@@ -23,8 +23,8 @@ from policies.gpus.resource_mapping import GPUResource, Measure, gpu_requests
 from policies.placement.availability import Availability
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch, ResourceMap
-from policies.pods.pod import ContainerPlace, Pod, QuantityText
-from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, parse_quantity
+from policies.pods.pod import ContainerPlace, Pod
+from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, QuantityText, readable
 from policies.rule import Context, Phase, Rule, RuleOptions
 
 ID = "gpu-requests"
@@ -93,11 +93,7 @@ class Amount(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def quantity(self) -> Quantity | None:
-        """The parsed amount; None if Kubernetes could not parse it either."""
-        try:
-            return parse_quantity(self.raw)
-        except QuantityError:
-            return None
+        return readable(self.raw)
 
     def same_as(self, other: "Amount") -> bool:
         """Whether both say the same, as after defaulting has copied the limit into the requests."""
@@ -141,9 +137,7 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
 
 def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
     """Return the limit and the request that the container writes for the resource."""
-    resources = place.container.resources
-    limits, requests = (resources.limits or {}, resources.requests or {}) if resources else ({}, {})
-    name = resource.name
+    limits, requests, name = place.container.limits, place.container.requests, resource.name
     return (
         Amount(place, resource, "limits", limits[name]) if name in limits else None,
         Amount(place, resource, "requests", requests[name]) if name in requests else None,
