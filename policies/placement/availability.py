@@ -6,8 +6,7 @@ Only what the class catalogue knows is judged: slices of a vendor none of whose 
 import difflib
 from collections import Counter
 from fractions import Fraction
-
-import msgspec
+from typing import NamedTuple
 
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
@@ -19,7 +18,7 @@ _LONGEST_PROFILE = 63
 """Of a resource's name; more of it is not compared with anything."""
 
 
-class Complaint(msgspec.Struct, frozen=True):
+class Complaint(NamedTuple):
     """Why the pod would never run, and what its author can do."""
 
     message: str
