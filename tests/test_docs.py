@@ -379,7 +379,7 @@ MODULES = re.compile(r"(?<=<!-- modules -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 """The table that UPDATE_DOCS=1 writes from the modules' docstrings."""
 
 
-@pytest.mark.parametrize("room", [pytest.param("policies", id="policies")])
+@pytest.mark.parametrize("room", ["policies", "webhook"])
 def test_the_page_of_a_room_names_each_module(room: str) -> None:
     page = ROOT / room / "README.md"
     text = page.read_text()

@@ -9,7 +9,7 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
-from policies.models.estimate import Estimate, EstimateError, ModelShape, Phase, Placement, Precision
+from policies.models.estimate import Estimate, EstimateError, ModelPhase, ModelShape, Placement, Precision
 from webhook.commands.output import print_json
 from webhook.commands.parameters import output_option
 from webhook.configuration.loader import load_directory
@@ -48,9 +48,9 @@ def _count(what: str) -> _Parsed[int]:
 )
 @click.option(
     "--phase",
-    default=Phase.SERVING.value,
+    default=ModelPhase.SERVING.value,
     show_default=True,
-    type=_Parsed("|".join(phase.value for phase in Phase), estimates.parse_phase),
+    type=_Parsed("|".join(phase.value for phase in ModelPhase), estimates.parse_phase),
     help="Training keeps activations.",
 )
 @click.option(
@@ -89,7 +89,7 @@ def _report(
 def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[str]:
     yield f"{shape.params:,} parameters in {shape.precision.value}, {shape.phase.value}"
     for name, size in msgspec.structs.asdict(needed).items():
-        if name != "activations" or shape.phase is Phase.TRAINING:
+        if name != "activations" or shape.phase is ModelPhase.TRAINING:
             yield f"  {name.replace('kv_', 'KV '):12}{estimates.gib(size):>16}"
     if found.gpus > 1:
         yield f"  {'per GPU':12}{estimates.gib(found.per_gpu):>16}   on {found.gpus} GPUs"

@@ -17,7 +17,7 @@ from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import SUFFIXES, LocatedProblem, documents_in, reading
 from webhook.configuration.yaml_documents import YamlDocument
-from webhook.serving.advice import ADVISED
+from webhook.serving.engine import ADVISED
 from webhook.workloads.kinds import has_pods
 from webhook.workloads.places import PodPlace, pod_places
 

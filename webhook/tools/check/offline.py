@@ -18,8 +18,16 @@ from policies.pods.pod import decode_pod
 from policies.policy import EffectivePolicy, Exemption, Labels
 from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
 from policies.quota.spec import QuotaSpec
-from webhook.serving.advice import ADVISED, advise
-from webhook.serving.engine import Decision, Engine, EvaluatedFinding, Outcome, RuleChange, Subject
+from webhook.serving.engine import (
+    ADVISED,
+    Decision,
+    Engine,
+    EvaluatedFinding,
+    Outcome,
+    RuleChange,
+    Subject,
+    advise,
+)
 from webhook.serving.review import plain_operations
 from webhook.tools.check.manifests import Manifest, ManifestPod
 from webhook.workloads.places import PodPlace
