@@ -1,5 +1,4 @@
-"""
-The reconciler of the Secret and the caBundles with `rotation`. Any number of reconcilers may run at once.
+"""The reconciler of the Secret and the caBundles with `rotation`. Any number of reconcilers may run at once.
 
 Every write names the version that it replaces, so that one of several reconcilers wins and the others read again. The
 configurations are read before the Secret and written after it. So a caBundle that has not changed since it was read never
@@ -10,6 +9,7 @@ After any such event, authorities whose leaves may still be served (the publishe
 bundle until they retire in order.
 """
 
+import contextlib
 import dataclasses
 import datetime as dt
 import logging
@@ -25,9 +25,6 @@ log = logging.getLogger("gpu_admission.certificates")
 
 ATTEMPTS = 8
 """After as many lost races in a row, the caller tries again later."""
-
-
-Clock = Callable[[], dt.datetime]
 
 
 class RacedError(Exception):
@@ -79,7 +76,11 @@ class CertificateReconciler:
     """One of any number for the same Secret."""
 
     def __init__(
-        self, secret: SecretStore, configurations: WebhookConfigurations, terms: Terms, clock: Clock
+        self,
+        secret: SecretStore,
+        configurations: WebhookConfigurations,
+        terms: Terms,
+        clock: Callable[[], dt.datetime],
     ) -> None:
         self._secret = secret
         self._configurations = configurations
@@ -90,10 +91,8 @@ class CertificateReconciler:
     def reconcile(self) -> ReconcileResult:
         """Do at most one step; call again until nothing was written. RacedError: others were faster every time."""
         for _ in range(ATTEMPTS - 1):
-            try:
+            with contextlib.suppress(RacedError):
                 return self._reconcile_once()
-            except RacedError:
-                continue
         return self._reconcile_once()
 
     def _reconcile_once(self) -> ReconcileResult:
