@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cryptography import x509
@@ -59,7 +59,7 @@ class SecretStore(Protocol):
 class WebhookConfigurations(Protocol):
     """Our webhook configurations, no others. `publish` gives every webhook the bundle; it raises RacedError."""
 
-    def read(self) -> list[WebhookConfiguration]: ...
+    def read(self) -> Sequence[WebhookConfiguration]: ...
     def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None: ...
 
 
@@ -114,7 +114,7 @@ class CertificateReconciler:
         self.last_state = state
         return ReconcileResult(state, written, tuple(self._publish(configurations, state.bundle())))
 
-    def _publish(self, configurations: list[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
+    def _publish(self, configurations: Sequence[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
         raced = None
         for each in configurations:
             if all(present == bundle for present in each.bundles):
@@ -130,7 +130,7 @@ class CertificateReconciler:
             raise raced
 
     def _present(
-        self, stored: StoredSecret | None, configurations: list[WebhookConfiguration], now: dt.datetime
+        self, stored: StoredSecret | None, configurations: Sequence[WebhookConfiguration], now: dt.datetime
     ) -> RotationState:
         """Return the state to advance; authorities whose leaves may still be served stay in the bundle."""
         problem, readable = "is missing", tuple[x509.Certificate, ...]()

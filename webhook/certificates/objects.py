@@ -4,8 +4,9 @@ Writes change nothing else in these objects, and only the version that was read:
 caBundles. No other configuration is read.
 """
 
+import dataclasses
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -89,10 +90,10 @@ class Target(NamedTuple):
     port: int = 443
 
 
-class ConfigurationSeen(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigurationSeen(WebhookConfiguration):
     """A configuration as it was read, and the targets of its webhooks."""
 
-    configuration: WebhookConfiguration
     targets: tuple[Target, ...]
 
 
@@ -139,21 +140,15 @@ class ClusterSecret:
             raise RacedError(str(error)) from None
 
     def replace(self, stored: StoredSecret, content: SecretContent) -> None:
-        data = {key: content.data.get(key) for key in DATA_KEYS}
-        self._merge(
-            stored.version, {"data": data}, {key: content.annotations.get(key) for key in ANNOTATIONS}
-        )
+        annotations = {key: content.annotations.get(key) for key in ANNOTATIONS}
+        self.annotate(stored, annotations, data={key: content.data.get(key) for key in DATA_KEYS})
 
-    def annotate(self, stored: StoredSecret, annotations: dict[str, str]) -> None:
-        """Change these annotations only."""
-        self._merge(stored.version, {}, annotations)
-
-    def _merge(self, version: str, change: dict[str, Any], annotations: dict[str, Any]) -> None:
-        body = {**change, "metadata": {"resourceVersion": version, "annotations": annotations}}
+    def annotate(self, stored: StoredSecret, annotations: Mapping[str, str | None], **change: Any) -> None:
+        """Change these annotations, and the fields in `change`."""
+        metadata = {"resourceVersion": stored.version, "annotations": annotations}
+        body = msgspec.json.encode({"metadata": metadata, **change})
         try:
-            self._api.patch(
-                self.name.path, msgspec.json.encode(body), content_type=MERGE_PATCH, timeout=_SECONDS
-            )
+            self._api.patch(self.name.path, body, content_type=MERGE_PATCH, timeout=_SECONDS)
         except (errors.Conflict, errors.NotFound) as error:
             raise RacedError(str(error)) from None
 
@@ -164,14 +159,11 @@ class ClusterConfigurations:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    def read(self) -> list[WebhookConfiguration]:
-        return [seen.configuration for seen in self.seen()]
-
-    def seen(self) -> list[ConfigurationSeen]:
+    def read(self) -> list[ConfigurationSeen]:
         """Return those that exist."""
-        return [found for kind in KINDS if (found := self._seen(kind)) is not None]
+        return [found for kind in KINDS if (found := self._read(kind)) is not None]
 
-    def _seen(self, kind: str) -> ConfigurationSeen | None:
+    def _read(self, kind: str) -> ConfigurationSeen | None:
         try:
             read = _CONFIGURATION.decode(self._api.get(_path(kind), timeout=_SECONDS))
         except errors.NotFound:
@@ -181,34 +173,21 @@ class ClusterConfigurations:
         clients = [webhook.client_config for webhook in read.webhooks or ()]
         bundles = tuple(client.ca_bundle for client in clients)
         targets = tuple(dict.fromkeys(_target(client) for client in clients))
-        return ConfigurationSeen(WebhookConfiguration(kind, read.metadata.resource_version, bundles), targets)
+        return ConfigurationSeen(kind, read.metadata.resource_version, bundles, targets)
 
     def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
         # The version in the patch makes a change in between a conflict, so that the indices are right.
-        operations: list[dict[str, Any]] = [
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.version}
-        ]
-        operations += [
+        version = {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.version}
+        changes = [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
             for index, present in enumerate(configuration.bundles)
             if present != bundle
         ]
-        body = msgspec.json.encode(operations)
+        body = msgspec.json.encode([version, *changes])
         try:
             self._api.patch(_path(configuration.kind), body, content_type=JSON_PATCH, timeout=_SECONDS)
         except (errors.Conflict, errors.NotFound) as error:
             raise RacedError(str(error)) from None
-
-
-class _ObjectVersion(msgspec.Struct, frozen=True):
-    uid: str
-    namespace: str
-    resource_version: str
-
-
-def _object_version(raw: msgspec.Raw) -> _ObjectVersion:
-    metadata = decode_metadata(raw)
-    return _ObjectVersion(metadata.uid, metadata.namespace, metadata.resource_version)
 
 
 class ChangeSignal:
@@ -216,15 +195,12 @@ class ChangeSignal:
 
     def __init__(self, api: ApiClient, secret: SecretName) -> None:
         self._changed = threading.Event()
-        resources = [
-            secret.resource,
-            *(Resource(_ADMISSION, plural, field_selector=_SELECTOR) for plural in KINDS.values()),
-        ]
+        kinds = [Resource(_ADMISSION, plural, field_selector=_SELECTOR) for plural in KINDS.values()]
         self._informers = [
             Informer(
-                api, each, _object_version, lambda _before, _after: self._changed.set(), timings=_TIMINGS
+                api, each, decode_metadata, lambda _before, _after: self._changed.set(), timings=_TIMINGS
             )
-            for each in resources
+            for each in (secret.resource, *kinds)
         ]
 
     def start(self, stopping: threading.Event) -> None:

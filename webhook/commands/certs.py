@@ -66,7 +66,7 @@ def certs() -> None:
 def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
     """Show authority, certificate, the phase of a rotation, and which configurations carry the authority."""
     with cluster.client() as api:
-        stored, seen = ClusterSecret(api, secret_name).read(), ClusterConfigurations(api).seen()
+        stored, seen = ClusterSecret(api, secret_name).read(), ClusterConfigurations(api).read()
     try:
         state = _state(secret_name, stored)
     except DamagedError as error:
@@ -193,7 +193,7 @@ def document(
 ) -> dict[str, Any]:
     """Return what `show -o json` prints; no key is in it."""
     leaf = state.leaf.certificate if state.leaf else None
-    carried = {each.configuration.kind: each.configuration.bundles for each in seen}
+    carried = {each.kind: each.bundles for each in seen}
     return {
         "secret": str(name),
         "rotation": {
