@@ -86,9 +86,8 @@ class LeaderElector:
     def try_once(self) -> None:
         """Read the Lease, and take or renew it where that is allowed. Raises `errors.ApiError`."""
         begun = monotonic()
-        timeout = self._timings.renew / 2
         try:
-            lease = _LEASE.decode(self._api.get(self._path, timeout=timeout))
+            lease = _LEASE.decode(self._api.get(self._path, timeout=self._timings.renew / 2))
         except errors.NotFound:
             self._write(begun, None)
             return
