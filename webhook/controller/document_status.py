@@ -67,29 +67,26 @@ def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Rec
     in_force = {document.key: document for document in evaluated.chosen.documents}
     for record in evaluated.records:
         held = in_force.get(record.document.key)
-        condition = _condition(record, held, evaluated)
+        status, reason, message = _verdict(record.document, held, evaluated)
+        message = message[:LONGEST_MESSAGE]
+        condition = Condition(IN_FORCE, status, reason, message, "", record.generation)
         before = next((each for each in record.status.conditions if each.type == IN_FORCE), None)
-        yield (
-            record,
-            Status(
-                observed_generation=record.generation,
-                accepted=None if held is None else held.spec,
-                conditions=(with_transition_time(condition, before, now),),
-            ),
-        )
+        conditions = (with_transition_time(condition, before, now),)
+        accepted = None if held is None else held.spec
+        yield record, Status(observed_generation=record.generation, accepted=accepted, conditions=conditions)
 
 
-def _condition(record: Record, held: Document | None, evaluated: EvaluatedDocuments) -> Condition:
-    generation, document = record.generation, record.document
+def _verdict(
+    document: Document, held: Document | None, evaluated: EvaluatedDocuments
+) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition; `held` is the version in force."""
     own = [problem for problem in evaluated.chosen.problems if problem.document == document.title]
     if own:
         stays = "the previous version stays in force" if held is not None else "it is not in force"
         lines = [f"{problem.path}: {problem.message}" for problem in own]
-        message = "\n".join([f"{stays}; {len(own)} problems:" if len(own) > 1 else f"{stays}:", *lines])
-        return Condition(IN_FORCE, FALSE, "Invalid", message[:LONGEST_MESSAGE], "", generation)
+        heading = f"{stays}; {len(own)} problems:" if len(own) > 1 else f"{stays}:"
+        return FALSE, "Invalid", "\n".join([heading, *lines])
     if held is not None and held.spec == document.spec:
-        message = "admission decides by it"
-        return Condition(IN_FORCE, TRUE, "Accepted", message, "", generation)
+        return TRUE, "Accepted", "admission decides by it"
     others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.chosen.problems))
-    message = f"valid, but the documents take effect together: correct {others}"
-    return Condition(IN_FORCE, FALSE, "HeldBack", message[:LONGEST_MESSAGE], "", generation)
+    return FALSE, "HeldBack", f"valid, but the documents take effect together: correct {others}"
