@@ -1,6 +1,7 @@
 """Prometheus metrics of the certificates in the Secret."""
 
-from cryptography import x509
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from certs.reconciler import ReconcileResult
@@ -18,44 +19,36 @@ def not_after_gauge(registry: CollectorRegistry) -> Gauge:
     )
 
 
-def not_after(certificate: x509.Certificate | None) -> float:
-    return certificate.not_valid_after_utc.timestamp() if certificate else 0.0
-
-
 class CertificateReconcilerMetrics:
     """Results of the certificate loop of the controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self._not_after = not_after_gauge(registry)
-        self._phase = Gauge(
+        self._phase = gauge(
             "gpu_admission_certificate_rotation_phase",
             "Phase of the rotation of the authority: 0 none, 1 publishing, 2 propagating, 3 retiring.",
-            registry=registry,
         )
-        self._published = Counter(
+        self._published = counter(
             "gpu_admission_certificate_bundles_published",
             "Writes of caBundles that were missing or wrong.",
             ["kind"],
-            registry=registry,
         )
-        self._writes = Counter(
-            "gpu_admission_certificate_secret_writes", "Writes of the Secret.", registry=registry
-        )
-        self.failures = Counter(
+        self._writes = counter("gpu_admission_certificate_secret_writes", "Writes of the Secret.")
+        self.failures = counter(
             "gpu_admission_certificate_failures",
             "Failed reconciliations of Secret and caBundles; the log has the reason.",
-            registry=registry,
         )
-        self.reconciled = Gauge(
+        self.reconciled = gauge(
             "gpu_admission_certificate_reconciled",
             "1 if the last reconciliation of Secret and caBundles succeeded, else 0.",
-            registry=registry,
         )
 
     def record(self, result: ReconcileResult) -> None:
         state = result.state
-        self._not_after.labels(LEAF).set(not_after(state.leaf.certificate if state.leaf else None))
-        self._not_after.labels(CA).set(not_after(state.authority.certificate))
+        for label, pair in ((LEAF, state.leaf), (CA, state.authority)):
+            at = pair.certificate.not_valid_after_utc.timestamp() if pair else 0.0
+            self._not_after.labels(label).set(at)
         self._phase.set(state.phase)
         if result.written:
             self._writes.inc()

@@ -76,9 +76,7 @@ class QuotaReconciler:
                 log.info("%s: %s; listing again", namespace, result.value)
                 self._metrics.refused.labels(result.name.lower()).inc()
                 self.counting.refresh(namespace, since=started, nodes_since=started)
-                counted = self.counting.count(
-                    namespace, versioned.ledger, generation=versioned.ledger.generation
-                )
+                counted = self.counting.count(namespace, versioned.ledger)
                 continue
             try:
                 self._write(namespace, versioned, result)
@@ -94,7 +92,7 @@ class QuotaReconciler:
     def _forget(self, namespace: str) -> None:
         self._ages.forget(namespace)
         if self._recounts.pop(namespace, None) is not None:
-            self._metrics.forget(namespace)
+            self._metrics.recount_time.remove(namespace)
 
     def _is_counted(self, ledger: QuotaLedger) -> bool:
         is_full = ledger.used is not None and not ledger.uncounted
@@ -110,10 +108,10 @@ class QuotaReconciler:
             # namespaces for half a period.
             since = now if namespace in self._recounts else 0.0
             self.counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
-        counted = self.counting.count(namespace, ledger, generation=ledger.generation)
+        counted = self.counting.count(namespace, ledger)
         if self._may_expire_more(namespace, ledger, counted, now):
             self.counting.refresh(namespace, since=now, nodes_since=0.0)
-            counted = self.counting.count(namespace, ledger, generation=ledger.generation)
+            counted = self.counting.count(namespace, ledger)
         return counted
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
@@ -146,7 +144,7 @@ class QuotaReconciler:
         first = self._is_counted(ledger) and not self._is_counted(versioned.ledger)
         if first or self._recount_in(namespace, ledger) <= 0:
             self._recounts[namespace] = (ledger.quota_uid, monotonic())
-            self._metrics.recounted(namespace, now)
+            self._metrics.recount_time.labels(namespace).set(now.timestamp())
         if first:
             log.info("%s: counted; quota %s is in force", namespace, ledger.quota_uid)
         self._metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
