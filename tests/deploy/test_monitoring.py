@@ -16,8 +16,10 @@ RULES = CHART / "files" / "alerts.yaml"
 DASHBOARD = CHART / "files" / "dashboard.json"
 SUFFIXES = {
     "Counter": ("_total",),
+    "counter": ("_total",),
     "CounterMetricFamily": ("_total",),
     "Gauge": ("",),
+    "gauge": ("",),
     "GaugeMetricFamily": ("",),
     "Histogram": ("_bucket", "_sum", "_count"),
 }

@@ -193,7 +193,7 @@ def document(
 ) -> dict[str, Any]:
     """Return what `show -o json` prints; no key is in it."""
     leaf = state.leaf.certificate if state.leaf else None
-    carried = {each.kind: each.bundles for each in seen}
+    carried = {each.kind: set(each.bundles) for each in seen}
     return {
         "secret": str(name),
         "rotation": {
@@ -207,7 +207,7 @@ def document(
             {
                 "kind": kind,
                 "exists": kind in carried,
-                "carriesBundle": kind in carried and set(carried[kind]) == {state.bundle()},
+                "carriesBundle": carried.get(kind) == {state.bundle()},
                 "verifies": leaf is not None
                 and kind in carried
                 and all(issued_by(pem([leaf]), bundle, now) for bundle in carried[kind]),
@@ -220,21 +220,17 @@ def document(
 def print_state(screen: Screen, shown: dict[str, Any]) -> None:
     screen.line(f"Secret {shown['secret']}")
     rotation = shown["rotation"]
-    screen.table(
-        [
-            ("rotation", PHASES[RotationPhase[rotation["phase"].upper()]]),
-            *([("since", rotation["since"])] if rotation["since"] else []),
-            *([("asked for", rotation["requested"])] if rotation["requested"] else []),
-        ],
-        indent=2,
-    )
-    for certificate in [shown["certificate"], *shown["authorities"]]:
-        if certificate is not None:
-            _print_certificate(screen, certificate)
+    rows = [
+        ("rotation", PHASES[RotationPhase[rotation["phase"].upper()]]),
+        ("since", rotation["since"]),
+        ("asked for", rotation["requested"]),
+    ]
+    screen.table([row for row in rows if row[1]], indent=2)
+    for certificate in filter(None, [shown["certificate"], *shown["authorities"]]):
+        _print_certificate(screen, certificate)
     screen.line()
     for each in shown["configurations"]:
-        mark = _carried(each)
-        screen.line(f"{each['kind']:<30} {WEBHOOK_CONFIGURATION}  {mark}")
+        screen.line(f"{each['kind']:<30} {WEBHOOK_CONFIGURATION}  {_carried(each)}")
 
 
 def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> dict[str, Any]:
@@ -265,13 +261,13 @@ def _print_certificate(screen: Screen, certificate: dict[str, Any]) -> None:
     spent = round(certificate["lifeSpent"] * BAR)
     rows = [
         ("subject", certificate["subject"]),
-        *([("issuer", certificate["issuer"])] if role == "leaf" else []),
-        *([("names", ", ".join(certificate["names"]))] if certificate["names"] else []),
+        ("issuer", certificate["issuer"] if role == "leaf" else ""),
+        ("names", ", ".join(certificate["names"])),
         ("valid", f"{certificate['notBefore']} to {certificate['notAfter']}"),
         ("", f"[{'#' * spent}{'.' * (BAR - spent)}] {certificate['daysLeft']:g} days left"),
         ("sha256", certificate["sha256"][:32]),
     ]
-    screen.table(rows, indent=2)
+    screen.table([row for row in rows if row[1]], indent=2)
 
 
 def _carried(configuration: dict[str, Any]) -> str:

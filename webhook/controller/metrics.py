@@ -46,21 +46,6 @@ class ControllerMetrics:
         self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
 
-_OF_INFORMERS: tuple[tuple[str, str, Callable[[Informer[Any]], float]], ...] = (
-    (
-        "gpu_admission_watch_age_seconds",
-        "Seconds since the last message of the watch; up to a minute is normal.",
-        lambda informer: informer.age,
-    ),
-    (
-        "gpu_admission_watch_objects",
-        "Objects in the informer's cache.",
-        lambda informer: len(informer.all()),
-    ),
-    ("gpu_admission_watch_failures", "Failed watches since the start.", lambda informer: informer.failures),
-)
-
-
 class WatchCollector(Collector):
     """The informers by the plural of their resource, read at every scrape."""
 
@@ -68,9 +53,19 @@ class WatchCollector(Collector):
         self._informers = informers
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        informers = self._informers().items()
-        for name, text, value in _OF_INFORMERS:
-            family = GaugeMetricFamily(name, text, labels=["resource"])
-            for resource, informer in informers:
-                family.add_metric([resource], value(informer))
-            yield family
+        age = GaugeMetricFamily(
+            "gpu_admission_watch_age_seconds",
+            "Seconds since the last message of the watch; up to a minute is normal.",
+            labels=["resource"],
+        )
+        objects = GaugeMetricFamily(
+            "gpu_admission_watch_objects", "Objects in the informer's cache.", labels=["resource"]
+        )
+        failures = GaugeMetricFamily(
+            "gpu_admission_watch_failures", "Failed watches since the start.", labels=["resource"]
+        )
+        for name, informer in self._informers().items():
+            age.add_metric([name], informer.age)
+            objects.add_metric([name], len(informer.all()))
+            failures.add_metric([name], informer.failures)
+        yield from (age, objects, failures)

@@ -123,17 +123,16 @@ class PodReader(_Reader):
 
     def charge(self, record: PodRecord, unpinned: Unpinned, labels: Labels | None) -> Charge:
         """Return what the pod costs; `labels` are those of its node, None if it has none or an unknown one."""
-        key = (unpinned, labels)
-        charge = record.blueprint.charges.get(key)
-        if charge is None:
-            charge = record.blueprint.charges[key] = charge_pod(
+        charges = record.blueprint.charges
+        if (unpinned, labels) not in charges:
+            charges[unpinned, labels] = charge_pod(
                 decode_pod(record.blueprint.document),
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unpinned=unpinned,
                 node_labels=None if labels is None else dict(labels),
             )
-        return charge
+        return charges[unpinned, labels]
 
     def _reduced(self, pod: Pod) -> Pod:
         body = pod.body
@@ -183,16 +182,15 @@ class ClaimReader(_Reader):
             pods = frozenset(uid for uid, pod in charged.items() if pod.extended_claim == record.name)
             if is_charged_with_its_pod(special, by_scheduler=True, charged_pods=pods):
                 return {}
-        key, blueprint = (unpinned, None), record.blueprint
-        charge = blueprint.charges.get(key)
-        if charge is None:
-            charge = blueprint.charges[key] = charge_claim(
-                decode_claim(blueprint.document),
+        charges = record.blueprint.charges
+        if (unpinned, None) not in charges:
+            charges[unpinned, None] = charge_claim(
+                decode_claim(record.blueprint.document),
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unpinned=unpinned,
             )
-        return charge.vector
+        return charges[unpinned, None].vector
 
 
 def claims_resource(api: ApiClient) -> Resource | None:
