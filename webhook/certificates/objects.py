@@ -115,27 +115,17 @@ class ClusterSecret:
             return None
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the Secret {self.name} cannot be read: {error}") from None
-        data = {key: value for key, value in (secret.data or {}).items() if key in DATA_KEYS}
-        annotations = {
-            key: text for key, text in (secret.metadata.annotations or {}).items() if key in ANNOTATIONS
-        }
+        stored, noted = secret.data or {}, secret.metadata.annotations or {}
+        data = {key: stored[key] for key in DATA_KEYS if key in stored}
+        annotations = {key: noted[key] for key in ANNOTATIONS if key in noted}
         return StoredSecret(secret.metadata.resource_version, SecretContent(data, annotations))
 
     def create(self, content: SecretContent) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "kubernetes.io/tls",
-            "metadata": {
-                "name": self.name.name,
-                "namespace": self.name.namespace,
-                "labels": LABELS,
-                "annotations": dict(content.annotations),
-            },
-            "data": dict(content.data),
-        }
+        metadata = {**self.name._asdict(), "labels": LABELS, "annotations": dict(content.annotations)}
+        secret = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
+        body = msgspec.json.encode({**secret, "data": dict(content.data)})
         try:
-            self._api.post(self.name.resource.path(), msgspec.json.encode(body), timeout=_SECONDS)
+            self._api.post(self.name.resource.path(), body, timeout=_SECONDS)
         except errors.AlreadyExists as error:
             raise RacedError(str(error)) from None
 

@@ -78,12 +78,12 @@ def load_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
             else:
                 config.load_kube_config(kubeconfig, context, configuration)
         except (config.ConfigException, OSError) as error:
-            looked_for = (
+            named = (
                 f"kubeconfig {kubeconfig}"
                 if kubeconfig
                 else "no pod's service account, and kubectl's kubeconfig"
             )
-            raise AccessError(f"{looked_for}: {error}") from None
+            raise AccessError(f"{named}: {error}") from None
         return configuration
 
     return Access(load)

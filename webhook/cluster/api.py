@@ -36,6 +36,7 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 """Accept header for metadata alone, without spec and status."""
 
 T = TypeVar("T")
+Query = Mapping[str, str] | None
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
@@ -56,7 +57,7 @@ class Attempt(msgspec.Struct, frozen=True):
 class _Call(NamedTuple):
     method: str
     path: str
-    query: Mapping[str, str] | None = None
+    query: Query = None
     body: bytes | None = None
     content_type: str = JSON
     accept: str = JSON
@@ -96,12 +97,7 @@ class ApiClient:
         self._pool.clear()
 
     def get(
-        self,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        accept: str = JSON,
+        self, path: str, *, query: Query = None, timeout: float | None = None, accept: str = JSON
     ) -> bytes:
         call = _Call("GET", path, query, accept=accept)
         try:
@@ -148,7 +144,7 @@ class ApiClient:
         path: str,
         project: Callable[[msgspec.Raw], T | None],
         *,
-        query: Mapping[str, str] | None = None,
+        query: Query = None,
         page: int = PAGE,
         accept: str = JSON,
     ) -> Listed[T]:

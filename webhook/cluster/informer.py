@@ -28,7 +28,6 @@ log = logging.getLogger("gpu_admission.cluster")
 CLUSTER = ""
 """The namespace under which objects without one are kept."""
 
-
 DELETED_SECONDS = 120.0
 """How long a deletion is remembered: longer than anything waits for the deleted object."""
 
@@ -217,7 +216,7 @@ class Informer(Generic[K]):
             pause = min(pause * 2, self._timings.pause_most)
 
     def start(self, stopping: threading.Event) -> None:
-        """Run in a thread of its own."""
+
         name = f"watch {self.resource.plural}"
         threading.Thread(target=self.run, args=(stopping,), name=name, daemon=True).start()
 

@@ -104,8 +104,9 @@ def controller(
     metrics = ControllerMetrics(REGISTRY)
     REGISTRY.register(ConfigurationCollector(source))
     source.start()
-    elector = LeaderElector(api, namespace or own_namespace(), lease, f"{socket.gethostname()}_{uuid4()}")
-    if (loop := certificates.loop(api, namespace or own_namespace(), REGISTRY)) is not None:
+    namespace = namespace or own_namespace()
+    elector = LeaderElector(api, namespace, lease, f"{socket.gethostname()}_{uuid4()}")
+    if (loop := certificates.loop(api, namespace, REGISTRY)) is not None:
         _start("certificates", loop.run, stopping)
     if isinstance(source, ClusterSource):
         source.wait()
@@ -118,8 +119,7 @@ def controller(
     try:
         listener = listen(host, port)
     except StartupError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(FAILED)
+        fail(error, FAILED)
     start_monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
     _start("reconfigure", _follow, source, reloaded, running, stopping)
     if canary_namespace:

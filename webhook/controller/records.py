@@ -166,7 +166,7 @@ class ClaimReader(_Reader):
     """Makes records of claims, and computes what they cost."""
 
     def record(self, raw: msgspec.Raw) -> ClaimRecord:
-        """Return the record of a claim in JSON."""
+
         claim = decode_claim(raw)
         metadata = claim.metadata or Metadata()
         return ClaimRecord(
