@@ -60,10 +60,8 @@ def objections(
     faults = problems(offered.certificate, offered.key, offered.authorities, names, now)
     if faults or held is None or published is None or not published.bundles:
         return faults
-    held_is_good = published.verifies(held.certificate, now) and not problems(
-        held.certificate, held.key, held.authorities, names, now
-    )
-    if not held_is_good:
+    held_faults = problems(held.certificate, held.key, held.authorities, names, now)
+    if held_faults or not published.verifies(held.certificate, now):
         return []
     if not published.verifies(offered.certificate, now):
         return ["certificate: the published caBundle does not verify it yet"]

@@ -11,8 +11,14 @@ from collections.abc import Iterable
 from typing import Self
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # Clocks differ: a certificate must be valid at once for an API server whose clock is behind.
@@ -33,7 +39,7 @@ class KeyPair:
     def of(cls, certificates: Iterable[x509.Certificate], key_pem: bytes) -> Self | None:
         """Pair the key in PEM with the certificate that is its own; None if there is none, or the key cannot be used."""
         try:
-            key = serialization.load_pem_private_key(key_pem, password=None)
+            key = load_pem_private_key(key_pem, password=None)
         except (ValueError, TypeError):  # TypeError: it is encrypted
             return None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -42,13 +48,11 @@ class KeyPair:
         return next((cls(each, key) for each in certificates if each.public_key() == public), None)
 
     def certificate_pem(self) -> bytes:
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
+        return self.certificate.public_bytes(Encoding.PEM)
 
     def key_pem(self) -> bytes:
         """Unencrypted PKCS #8; who stores it must restrict its permissions."""
-        return self.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def issue_authority(*, common_name: str, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:

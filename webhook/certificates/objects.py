@@ -48,9 +48,8 @@ class SecretName(NamedTuple):
 
     @property
     def resource(self) -> Resource:
-        return Resource(
-            f"/api/v1/namespaces/{self.namespace}", "secrets", field_selector=f"metadata.name={self.name}"
-        )
+        selector = f"metadata.name={self.name}"
+        return Resource(f"/api/v1/namespaces/{self.namespace}", "secrets", field_selector=selector)
 
     @property
     def path(self) -> str:

@@ -167,9 +167,8 @@ class SecretCertificate:
             problem = f"the Secret {self.name}: {'; '.join(found)}"
             if problem != self._problem:
                 self._failures += 1
-                log.error(
-                    "%s: %s", "keeping the previous certificate" if held else "no certificate yet", problem
-                )
+                kept = "keeping the previous certificate" if held else "no certificate yet"
+                log.error("%s: %s", kept, problem)
             return problem
         if held is None or (pair.certificate, pair.key) != (held.certificate, held.key):
             self._directory.write(pair.certificate, pair.key)
@@ -191,9 +190,8 @@ def untrusted_configurations(pair: PEMPair, seen: Sequence[ConfigurationSeen], n
 
 def _temporary(now: dt.datetime) -> tuple[bytes, bytes]:
     lifetime = dt.timedelta(days=1)
-    authority = issue_authority(
-        common_name="gpu-admission, waiting for its Secret", now=now, lifetime=lifetime
-    )
+    name = "gpu-admission, waiting for its Secret"
+    authority = issue_authority(common_name=name, now=now, lifetime=lifetime)
     pair = issue_server(authority, names=["waiting.invalid"], now=now, lifetime=lifetime)
     return pair.certificate_pem(), pair.key_pem()
 

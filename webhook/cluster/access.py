@@ -78,11 +78,8 @@ def load_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
             else:
                 config.load_kube_config(kubeconfig, context, configuration)
         except (config.ConfigException, OSError) as error:
-            named = (
-                f"kubeconfig {kubeconfig}"
-                if kubeconfig
-                else "no pod's service account, and kubectl's kubeconfig"
-            )
+            default = "no pod's service account, and kubectl's kubeconfig"
+            named = f"kubeconfig {kubeconfig}" if kubeconfig else default
             raise AccessError(f"{named}: {error}") from None
         return configuration
 

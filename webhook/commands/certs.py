@@ -1,5 +1,6 @@
 """`gpu-admission certs`: show, check and rotate the certificates of the webhook."""
 
+import contextlib
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -138,10 +139,8 @@ def rotate(
         except (DamagedError, RacedError) as error:
             fail(f"the Secret {secret_name}: {error}", FAILED)
     if not done:
-        fail(
-            f"not done within {timeout_seconds:g} s; is a controller running with --certificate-secret?",
-            FAILED,
-        )
+        why = f"not done within {timeout_seconds:g} s; is a controller running with --certificate-secret?"
+        fail(why, FAILED)
 
 
 def _state(name: SecretName, stored: StoredSecret | None) -> RotationState:
@@ -157,11 +156,9 @@ def _request(secret: ClusterSecret, rotation: Rotation) -> RotationState:
         state = _state(secret.name, stored)
         if stored is None or state.requested is rotation:
             return state
-        try:
+        with contextlib.suppress(RacedError):
             secret.annotate(stored, {ROTATE: rotation.value})
-        except RacedError:
-            continue
-        return state
+            return state
     raise RacedError("it is being changed all the time")
 
 
@@ -175,10 +172,7 @@ def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seco
             click.echo(phase)
         printed = phase
         renewed = state.leaf != before.leaf and state.requested is None
-        replaced = (
-            state.authority.certificate != before.authority.certificate
-            and state.phase is RotationPhase.STEADY
-        )
+        replaced = state.authority != before.authority and state.phase is RotationPhase.STEADY
         if renewed and (replaced or rotation is Rotation.LEAF):
             return True
         time.sleep(0.5)

@@ -172,9 +172,8 @@ class _Canary:
             raise _Failed("not-called", f"a GPU pod was admitted without a call of {MUTATING}")
         self.proved.append(f"{MUTATING} is called")
         if DENIED in str(attempt.error):
-            self.open.append(
-                f"that {VALIDATING} is called, and patches applied: the policy rejects the canary before"
-            )
+            unproved = f"that {VALIDATING} is called, and patches applied"
+            self.open.append(f"{unproved}: the policy rejects the canary before")
             return traces
         if VALIDATE not in phases:
             self._explain(attempt)

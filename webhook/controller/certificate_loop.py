@@ -34,9 +34,8 @@ class CertificateLoop:
     """The reconciliation of one Secret; `run` is the body of a thread."""
 
     def __init__(self, api: ApiClient, secret: SecretName, terms: Terms, registry: CollectorRegistry) -> None:
-        self._reconciler = CertificateReconciler(
-            ClusterSecret(api, secret), ClusterConfigurations(api), terms, _now
-        )
+        stores = ClusterSecret(api, secret), ClusterConfigurations(api)
+        self._reconciler = CertificateReconciler(*stores, terms, _now)
         self._terms = terms
         self._changes = ChangeSignal(api, secret)
         self._metrics = CertificateReconcilerMetrics(registry)

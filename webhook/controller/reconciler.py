@@ -40,7 +40,6 @@ class QuotaReconciler:
         counting: Counting,
         ages: ReservationAges,
         metrics: ControllerMetrics,
-        *,
         recount_seconds: float,
     ) -> None:
         self.counting = counting
@@ -127,20 +126,17 @@ class QuotaReconciler:
         expired = self._ages.expired(namespace, counted.list_started)
         if self._is_counted(ledger):
             return reconcile(ledger, counted.listing, expired)
-        return initialise(
-            ledger, counted.listing, expired, waited=self._ages.initialization_wait(namespace) <= 0
-        )
+        waited = self._ages.initialization_wait(namespace) <= 0
+        return initialise(ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, reconciled: Reconciled) -> None:
         now = datetime.now(UTC)
-        ledger = msgspec.structs.replace(
-            reconciled.ledger, conditions=conditions(reconciled.ledger, stale=self._staleness(), now=now)
-        )
+        found = conditions(reconciled.ledger, stale=self._staleness(), now=now)
+        ledger = msgspec.structs.replace(reconciled.ledger, conditions=found)
         # Newer revisions alone are not written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
-            self._ages.observe(
-                namespace, self._store.compare_and_swap(namespace, versioned, ledger, CALL_SECONDS).ledger
-            )
+            written = self._store.compare_and_swap(namespace, versioned, ledger, CALL_SECONDS)
+            self._ages.observe(namespace, written.ledger)
         first = self._is_counted(ledger) and not self._is_counted(versioned.ledger)
         if first or self._recount_in(namespace, ledger) <= 0:
             self._recounts[namespace] = (ledger.quota_uid, monotonic())

@@ -169,10 +169,8 @@ class ClaimReader(_Reader):
 
         claim = decode_claim(raw)
         metadata = claim.metadata or Metadata()
-        return ClaimRecord(
-            **self._common(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec)),
-            made_by_scheduler=_identity(metadata),
-        )
+        common = self._common(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec))
+        return ClaimRecord(**common, made_by_scheduler=_identity(metadata))
 
     def charge(self, record: ClaimRecord, unpinned: Unpinned, charged: Mapping[str, PodRecord]) -> Vector:
         """Return what the claim costs; `charged` are the live pods, by uid, that are charged for what they request."""
