@@ -49,12 +49,11 @@ def encode(state: RotationState) -> SecretContent:
         data[NEXT_CA_KEY] = state.upcoming.key_pem()
     if state.leaf:
         data |= {CERTIFICATE: state.leaf.certificate_pem(), KEY: state.leaf.key_pem()}
-    annotations = {}
-    if state.requested:
-        annotations[ROTATE] = state.requested.value
-    if state.since:
-        annotations[SINCE] = state.since.isoformat()
-    return SecretContent(data, annotations)
+    annotations = {
+        ROTATE: state.requested and state.requested.value,
+        SINCE: state.since and state.since.isoformat(),
+    }
+    return SecretContent(data, {key: text for key, text in annotations.items() if text})
 
 
 def decode(content: SecretContent) -> RotationState:

@@ -6,7 +6,7 @@ caBundles. No other configuration is read.
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -63,7 +63,6 @@ class _Secret(PartialObject, frozen=True):
 class _Service(msgspec.Struct):
     namespace: str
     name: str
-    port: int | None = None
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
@@ -80,20 +79,11 @@ class _Configuration(PartialObject, frozen=True):
     webhooks: list[_Webhook] | None = None
 
 
-class Target(NamedTuple):
-    """The host name that API servers call, and the Service behind it, if there is one."""
-
-    host: str
-    service: str = ""
-    namespace: str = ""
-    port: int = 443
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConfigurationSeen(WebhookConfiguration):
-    """A configuration as it was read, and the targets of its webhooks."""
+    """A configuration as it was read, and the host names that API servers call for its webhooks."""
 
-    targets: tuple[Target, ...]
+    hosts: tuple[str, ...]
 
 
 _SECRET = msgspec.json.Decoder(_Secret)
@@ -161,8 +151,8 @@ class ClusterConfigurations:
             raise errors.ApiError(f"the {kind} {WEBHOOK_CONFIGURATION} cannot be read: {error}") from None
         clients = [webhook.client_config for webhook in read.webhooks or ()]
         bundles = tuple(client.ca_bundle for client in clients)
-        targets = tuple(dict.fromkeys(_target(client) for client in clients))
-        return ConfigurationSeen(kind, read.metadata.resource_version, bundles, targets)
+        hosts = tuple(dict.fromkeys(_host(client) for client in clients))
+        return ConfigurationSeen(kind, read.metadata.resource_version, bundles, hosts)
 
     def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
         # The version in the patch makes a change in between a conflict, so that the indices are right.
@@ -206,19 +196,10 @@ class ChangeSignal:
         self._changed.set()
 
 
-def hosts(seen: Iterable[ConfigurationSeen]) -> tuple[str, ...]:
-    """Return the host names that API servers call."""
-    return tuple(dict.fromkeys(target.host for each in seen for target in each.targets))
-
-
 def _path(kind: str) -> str:
     return f"{_ADMISSION}/{KINDS[kind]}/{WEBHOOK_CONFIGURATION}"
 
 
-def _target(client: _ClientConfig) -> Target:
+def _host(client: _ClientConfig) -> str:
     service = client.service
-    if service is not None:
-        host = f"{service.name}.{service.namespace}.svc"
-        return Target(host, service.name, service.namespace, service.port or 443)
-    url = urlsplit(client.url or "")
-    return Target(url.hostname or "", port=url.port or 443)
+    return f"{service.name}.{service.namespace}.svc" if service else urlsplit(client.url or "").hostname or ""

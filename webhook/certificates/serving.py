@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
+from prometheus_client import CollectorRegistry, Gauge
 
 from certs.acceptance import PEMPair, PublishedBundles, objections, observe
 from certs.check import expires_at, issued_by
@@ -36,7 +37,6 @@ from webhook.certificates.objects import (
     ClusterSecret,
     ConfigurationSeen,
     SecretName,
-    hosts,
 )
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -51,6 +51,18 @@ RETRY = 2.0
 """Seconds between reads while something is wrong; the watches usually are faster."""
 UNTRUSTED_GRACE = dt.timedelta(seconds=30)
 """How long a published caBundle may not verify our certificate before the server is unready: the controller is faster."""
+
+LEAF_LABEL, AUTHORITY_LABEL = "leaf", "ca"
+
+
+def not_after_gauge(registry: CollectorRegistry) -> Gauge:
+    """Return the gauge that serve and controller share."""
+    return Gauge(
+        "gpu_admission_certificate_not_after_timestamp_seconds",
+        "Expiry of the certificate: the leaf that is served, and the authority that issued it; 0 if there is none.",
+        ["certificate"],
+        registry=registry,
+    )
 
 
 class ClusterView(NamedTuple):
@@ -126,7 +138,8 @@ class SecretCertificate:
         """Take the configurations and the Secret, read in this order; return whether nothing is wrong."""
         before, now = self._view, self._clock()
         bundles = frozenset(bundle for each in seen for bundle in each.bundles)
-        published = observe(before.published if before else None, bundles, hosts(seen), now)
+        hosts = tuple(dict.fromkeys(host for each in seen for host in each.hosts))
+        published = observe(before.published if before else None, bundles, hosts, now)
         if stored is None:
             self._problem = f"waiting for the Secret {self.name}" if self._held is None else ""
         else:

@@ -35,9 +35,7 @@ class Access:
 
     def reload(self) -> None:
         """Read everything again: a kubeconfig's token file, an exec plugin's certificate."""
-        configuration = self._load()
-        with self._lock:
-            self._configuration = configuration
+        self._configuration = self._load()
 
     def pool(self, size: int) -> urllib3.PoolManager:
         """Return a pool of connections with the client certificate, of which `size` are kept alive."""

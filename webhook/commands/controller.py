@@ -111,7 +111,11 @@ def controller(
     if isinstance(source, ClusterSource):
         source.wait()
         _start("document status", DocumentStatusWriter(api, source, lambda: elector.is_leader).run, stopping)
-    running = _made(api, source, elector, metrics, recount_seconds, stopping)
+
+    def made() -> Controller:
+        return Controller(api, source.configuration, elector, metrics, recount_seconds=recount_seconds)
+
+    running = _reached(made, stopping)
     if running is None:
         return
     REGISTRY.register(LedgerCollector(running.ledgers))
@@ -135,18 +139,11 @@ def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
     threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
 
 
-def _made(
-    api: ApiClient,
-    source: Source,
-    elector: LeaderElector,
-    metrics: ControllerMetrics,
-    recount_seconds: float,
-    stopping: threading.Event,
-) -> Controller | None:
+def _reached(make: Callable[[], Controller], stopping: threading.Event) -> Controller | None:
     """Return the controller as soon as the API server answers; None if `stopping` comes first."""
     while not stopping.is_set():
         try:
-            return Controller(api, source.configuration, elector, metrics, recount_seconds=recount_seconds)
+            return make()
         except errors.ApiError as error:
             log.warning("waiting for the API server: %s", error)
             stopping.wait(START_SECONDS)

@@ -5,7 +5,7 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from webhook.certificates.metrics import CA, LEAF, not_after_gauge
+from webhook.certificates.serving import AUTHORITY_LABEL, LEAF_LABEL, not_after_gauge
 from webhook.server.tls import CertificateState
 from webhook.serving.engine import Decision
 
@@ -73,9 +73,9 @@ class Metrics:
         self, state: Callable[[], CertificateState | None], authority: Callable[[], float] | None = None
     ) -> None:
         """Read the certificate's state at every scrape, and when its authority expires where that is known."""
-        self.certificate_not_after.labels(LEAF).set_function(lambda: _expiry(state()))
+        self.certificate_not_after.labels(LEAF_LABEL).set_function(lambda: _expiry(state()))
         if authority is not None:
-            self.certificate_not_after.labels(CA).set_function(authority)
+            self.certificate_not_after.labels(AUTHORITY_LABEL).set_function(authority)
         self.certificate_valid.set_function(lambda: _valid(state()))
 
     def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:

@@ -11,7 +11,7 @@ from certs.issue import issue_authority, issue_server
 from certs.reconciler import StoredSecret
 from certs.rotation import Terms, new_state
 from certs.secret import CERTIFICATE, SecretContent, encode
-from webhook.certificates.objects import KINDS, ConfigurationSeen, SecretName, Target
+from webhook.certificates.objects import KINDS, ConfigurationSeen, SecretName
 from webhook.certificates.serving import PrivateDirectory, SecretCertificate
 from webhook.server.tls import ServingCertificate
 
@@ -38,8 +38,7 @@ class Cluster:
 
     def seen(self) -> list[ConfigurationSeen]:
         return [
-            ConfigurationSeen(kind, "1", (bundle, bundle), (Target(HOST),))
-            for kind, bundle in self.bundles.items()
+            ConfigurationSeen(kind, "1", (bundle, bundle), (HOST,)) for kind, bundle in self.bundles.items()
         ]
 
     def publish(self, bundle: bytes) -> None:
