@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.issue import general_name
@@ -89,12 +88,8 @@ def _key_problems(pem: bytes, leaf: x509.Certificate | None) -> Iterator[str]:
     except (ValueError, TypeError):  # TypeError: it is encrypted
         yield "key: must be an unencrypted private key in PEM"
         return
-    if leaf and _encoded(public_key) != _encoded(leaf.public_key()):
+    if leaf and public_key != leaf.public_key():
         yield "key: must be the key of the certificate"
-
-
-def _encoded(public_key: PublicKeyTypes) -> bytes:
-    return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _validity_problems(certificate: x509.Certificate, what: str, now: dt.datetime) -> Iterator[str]:

@@ -86,10 +86,6 @@ class ConfigurationSeen(WebhookConfiguration):
     hosts: tuple[str, ...]
 
 
-_SECRET = msgspec.json.Decoder(_Secret)
-_CONFIGURATION = msgspec.json.Decoder(_Configuration)
-
-
 class ClusterSecret:
     """The Secret. Raises `errors.ApiError` for everything but a race."""
 
@@ -99,7 +95,7 @@ class ClusterSecret:
 
     def read(self) -> StoredSecret | None:
         try:
-            secret = _SECRET.decode(self._api.get(self.name.path, timeout=_SECONDS))
+            secret = msgspec.json.decode(self._api.get(self.name.path, timeout=_SECONDS), type=_Secret)
         except errors.NotFound:
             return None
         except msgspec.MsgspecError as error:
@@ -144,7 +140,7 @@ class ClusterConfigurations:
 
     def _read(self, kind: str) -> ConfigurationSeen | None:
         try:
-            read = _CONFIGURATION.decode(self._api.get(_path(kind), timeout=_SECONDS))
+            read = msgspec.json.decode(self._api.get(_path(kind), timeout=_SECONDS), type=_Configuration)
         except errors.NotFound:
             return None
         except msgspec.MsgspecError as error:

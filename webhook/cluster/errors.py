@@ -65,13 +65,12 @@ _BY_CODE: dict[int, type[ApiError]] = {
     HTTPStatus.CONFLICT: Conflict,
     HTTPStatus.GONE: Gone,
 }
-_STATUS = msgspec.json.Decoder(_Status)
 
 
 def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
     """Return the error for a response of this code; `body` is a Status if the API server made it."""
     try:
-        status = _STATUS.decode(body)
+        status = msgspec.json.decode(body, type=_Status)
     except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text
         status = _Status(message=body[:200].decode(errors="replace").strip())
     message = status.message or f"HTTP {code}"

@@ -26,7 +26,7 @@ from webhook.configuration.source import Source
 from webhook.configuration.sources import source_of
 from webhook.controller.canary import CanaryLoop
 from webhook.controller.controller import Controller
-from webhook.controller.document_status import DocumentStatusWriter
+from webhook.controller.document_status import write_statuses
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
 from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
@@ -110,7 +110,7 @@ def controller(
         _start("certificates", loop.run, stopping)
     if isinstance(source, ClusterSource):
         source.wait()
-        _start("document status", DocumentStatusWriter(api, source, lambda: elector.is_leader).run, stopping)
+        _start("document status", write_statuses, api, source, lambda: elector.is_leader, stopping)
 
     def made() -> Controller:
         return Controller(api, source.configuration, elector, metrics, recount_seconds=recount_seconds)

@@ -24,6 +24,7 @@ PERIOD = 30.0
 """Seconds between reconciliations without a change."""
 RETRY = (0.5, 15.0)
 """First and longest pause after a failure; doubled in between."""
+_now = partial(datetime.now, UTC)
 
 
 class CertificateLoop:
@@ -115,7 +116,3 @@ class CertificateLoop:
         known = self._reconciler.last_state
         rest = remaining_wait(known, self._terms, _now()) if known else None
         return pause if rest is None else min(pause, rest.total_seconds() + 0.05)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

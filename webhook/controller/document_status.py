@@ -28,38 +28,32 @@ LONGEST_MESSAGE = 8000
 log = logging.getLogger("gpu_admission.configuration")
 
 
-class DocumentStatusWriter:
-    """Writes each status that differs from what it should be; failed and overwritten writes are repeated."""
+def write_statuses(
+    api: ApiClient, source: ClusterSource, is_leader: Callable[[], bool], stopping: threading.Event
+) -> None:
+    """Write each status that is not up to date until `stopping`; failed and overwritten writes are repeated."""
+    written: EvaluatedDocuments | None = None
+    while not stopping.wait(LOOK_SECONDS):
+        evaluated = source.judged
+        if evaluated is None or evaluated is written or not is_leader():
+            continue
+        try:
+            _write(api, evaluated)
+            written = evaluated
+        except errors.ApiError as error:
+            log.warning("the status of the configuration cannot be written: %s", error)
+            stopping.wait(FAILED_SECONDS)
 
-    def __init__(self, api: ApiClient, source: ClusterSource, is_leader: Callable[[], bool]) -> None:
-        self._api = api
-        self._source = source
-        self._is_leader = is_leader
 
-    def run(self, stopping: threading.Event) -> None:
-        """Write until `stopping`; the body of a thread."""
-        written: EvaluatedDocuments | None = None
-        while not stopping.wait(LOOK_SECONDS):
-            evaluated = self._source.judged
-            if evaluated is None or evaluated is written or not self._is_leader():
-                continue
-            try:
-                self.write(evaluated)
-                written = evaluated
-            except errors.ApiError as error:
-                log.warning("the status of the configuration cannot be written: %s", error)
-                stopping.wait(FAILED_SECONDS)
-
-    def write(self, evaluated: EvaluatedDocuments) -> None:
-        """Write every status that is not up to date. Raises `errors.ApiError`."""
-        for record, status in statuses(evaluated, datetime.now(UTC)):
-            if status == record.status:
-                continue
-            body = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
-            try:
-                self._api.patch(f"{path_of(record.document)}/status", body, content_type=JSON_PATCH)
-            except errors.NotFound:
-                log.info("%s was deleted", record.document.title)
+def _write(api: ApiClient, evaluated: EvaluatedDocuments) -> None:
+    for record, status in statuses(evaluated, datetime.now(UTC)):
+        if status == record.status:
+            continue
+        body = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
+        try:
+            api.patch(f"{path_of(record.document)}/status", body, content_type=JSON_PATCH)
+        except errors.NotFound:
+            log.info("%s was deleted", record.document.title)
 
 
 def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, Status]]:
