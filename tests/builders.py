@@ -1,5 +1,6 @@
 """One minimal valid object of each kind, tweaked by keyword: JSON values until `view` makes a Pod of them."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import jsonpatch
@@ -81,9 +82,18 @@ RESOURCE_MAPPING = ResourceMapping(
 )
 
 
+NOW = datetime(2026, 11, 21, 10, 42, tzinfo=UTC)
+
+
 def context(phase: Phase = Phase.VALIDATE, **tweaks: Any) -> Context:
     """Return what a rule may look at besides the pod: a catalogue of four classes and a small resource mapping."""
-    fields = {"namespace": "ml-training", "classes": CLASSES, "resource_mapping": RESOURCE_MAPPING, **tweaks}
+    fields = {
+        "namespace": "ml-training",
+        "now": NOW,
+        "classes": CLASSES,
+        "resource_mapping": RESOURCE_MAPPING,
+        **tweaks,
+    }
     return Context(phase=phase, **fields)
 
 

@@ -462,7 +462,7 @@ inline print_row() {
 
 mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_ROW };
 
-/* policies/quota/ledger/decide.py: _Batch._without_reserving, _Batch._shortfalls.
+/* policies/quota/ledger/decide.py: _Batch._verdict, _Batch._shortfalls.
    Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED. */
 inline decide(q, g) {
   verdict = RESERVED;
@@ -599,7 +599,7 @@ end:
 
 /* ---- controller */
 
-/* webhook/controller/reservation_ages.py: ReservationAges.see */
+/* webhook/controller/reservation_ages.py: ReservationAges.observe */
 inline see(c) {
   fresh[SERVES + c] = true;
   tried[c] = false;
@@ -672,7 +672,7 @@ inline list_collection(c, k) {
 #define TELLABLE(c, o) (GONE_IS_TOLD && deleted_at[o] && list[c].revision[COLLECTION(o)] >= deleted_at[o] && RESERVED_FOR(o) \
                         && !IS_GONE(c, o))
 
-/* webhook/cluster/informer.py: Informer._take, Informer._remember_gone, Informer.view */
+/* webhook/cluster/informer.py: Informer._apply, Informer._remember_deleted, Informer.snapshot */
 /* webhook/controller/counting.py: Counting._objects */
 inline is_told(c, o) {
   list[c].gone = list[c].gone | (1 << o);
@@ -859,7 +859,7 @@ end:
   :: d_step { TELLABLE(c, 0) -> is_told(c, 0) }
   :: d_step { TELLABLE(c, 1) -> is_told(c, 1) }
 #endif
-     /* webhook/controller/reservation_ages.py: ReservationAges.waits. Who remembers "no quota" read it before this quota was there. */
+     /* webhook/controller/reservation_ages.py: ReservationAges.initialization_wait. Who remembers "no quota" read it before this quota was there. */
   :: d_step { uid && seen_uid[c] == uid && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false }
   :: d_step { uid && seen_uid[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }

@@ -14,6 +14,7 @@ from rich.status import Status
 
 from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.output import Screen, counted
+from webhook.commands.parameters import config_option, output_option
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, DoctorFinding, DoctorSeverity, run_check
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.cluster import InstalledCluster, Names
@@ -40,12 +41,8 @@ INDENT = 9
 @click.option(
     "--certificate-secret", default=DEFAULTS.secret, show_default=True, help="The Secret of the certificate."
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of documents, where `serve` has one; left out: the documents in the cluster.",
-)
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@config_option("the cluster's documents")
+@output_option("text", "json")
 def doctor(
     cluster: ClusterChoice,
     namespace: str,

@@ -1,8 +1,11 @@
-"""What the commands share in showing things to people: width, wrapping, colour on terminals only."""
+"""Output of the commands: text of a readable width, in colour on terminals only; JSON; errors."""
 
 from collections.abc import Iterable
 from textwrap import wrap
+from typing import Any
 
+import click
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -21,8 +24,7 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line as it is, however long."""
-        shown = Text(printable(text), style=style)
-        self._console.print(shown, soft_wrap=True, crop=False, overflow="ignore")
+        self._console.print(Text(printable(text), style=style), soft_wrap=True, crop=False, overflow="ignore")
 
     def paragraph(self, text: str, *, indent: int = 0, hanging: int = 2, style: str = "") -> None:
         """Print `text` wrapped; every line is indented, all but the first by `hanging` more."""
@@ -38,6 +40,15 @@ class Screen:
             if is_long:
                 self.line(" " * indent + name)
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
+
+
+def print_json(value: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def print_errors(errors: Iterable[object]) -> None:
+    for error in errors:
+        click.echo(f"error: {error}", err=True)
 
 
 def wrapped(text: str, width: int, indent: int, hanging: int) -> list[str]:
@@ -57,7 +68,7 @@ def wrapped(text: str, width: int, indent: int, hanging: int) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Return the text without what could steer a terminal: names in manifests are anyone's."""
+    """Return the text without control characters: a name in a manifest must not control the terminal."""
     return "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
     )

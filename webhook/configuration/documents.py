@@ -1,12 +1,13 @@
-"""What one document says: from plain data to policy, class, resource mapping or quota, and everything that is wrong with it.
+"""Documents: plain data to policy, class, resource mapping or quota, and every problem of one.
 
-`read_document` fills a `Collected`. What documents say about one another is checked by `check_references`, once all of them
-are read.
+`read_document` fills a `DocumentSet`; `check_references` checks what documents say about one another, once all have been read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from hashlib import sha256
+from typing import Any, Self
 
 import msgspec
 
@@ -16,22 +17,27 @@ from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.pods.field_paths import Parts, path_parts
 from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label, is_dns_subdomain
-from policies.policy import Exemption, Match, Policy, PolicySpec, TemplateMode
+from policies.policy import Exemption, Match, Policy, PolicySpec
 from policies.quota import spec as quota
 from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
-from webhook.configuration.decoding import Problem, decode, nearest
-from webhook.configuration.snapshot import digest
-from webhook.configuration.yaml_documents import YamlDocument
+from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
+from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
-SELECTOR = "namespaceSelector"
+SELECTOR, PAUSE = "namespaceSelector", "pausedUntil"
 KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
-T = TypeVar("T")
+SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec]] = {
+    CLASS: GPUClassSpec,
+    RESOURCE_MAPPING: ResourceMappingSpec,
+    QUOTA: QuotaSpec,
+}
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+"""Files that are read in a directory, by kubectl, too."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -44,7 +50,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what there is one of: (kind, name), of a GPUQuota its namespace."""
+        """Return what identifies it: (kind, name), for a GPUQuota (kind, namespace)."""
         return self.kind, self.namespace or self.name
 
     @property
@@ -58,9 +64,9 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class LocatedProblem(msgspec.Struct, frozen=True, order=True):
-    """Something wrong with the configuration, and where: `policy.yaml:12: GPUPolicy/default spec.rules.…: …`.
+    """A problem of the configuration and its location: `policy.yaml:12: GPUPolicy/default spec.rules.…: …`.
 
-    What was not read from a file has none.
+    `file` is empty and `line` 0 for objects of a cluster.
     """
 
     file: str
@@ -69,14 +75,18 @@ class LocatedProblem(msgspec.Struct, frozen=True, order=True):
     path: str
     message: str
 
+    @classmethod
+    def of_file(cls, file: str, message: str, line: int = 0) -> Self:
+        return cls(file, line, "", "", message)
+
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         subject = " ".join(part for part in (self.document, self.path) if part)
         return ": ".join(part for part in (place, subject, self.message) if part)
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a document stands: in a file, or (without `node`) in the cluster."""
+class DocumentLocation(msgspec.Struct, frozen=True):
+    """A document and its location: in a file, or (without `node`) in the cluster."""
 
     file: str
     data: Any
@@ -91,39 +101,20 @@ class Place(msgspec.Struct, frozen=True):
         return LocatedProblem(self.file, line, _title(self.data), problem.path, problem.message)
 
 
-class Reference(msgspec.Struct, frozen=True):
-    """Options of a rule that may name classes, and where they stand."""
+class DocumentSet(msgspec.Struct):
+    """Everything read so far. `references` include those of documents that have problems."""
 
-    place: Place
-    at: Parts
-    options: RuleOptions
-
-
-class Collected:
-    """What has been read so far. `references` are there also of documents that have problems."""
-
-    def __init__(self) -> None:
-        self.places: dict[tuple[str, str], Place] = {}
-        self.documents: list[Document] = []
-        self.problems: list[LocatedProblem] = []
-        self.policies: dict[str, Policy] = {}
-        self.classes: dict[str, GPUClass] = {}
-        self.resource_mappings: dict[str, ResourceMappingSpec] = {}
-        self.quotas: dict[str, QuotaSpec] = {}
-        self.references: list[Reference] = []
-        self.unreadable: set[str] = set()
-        """Kinds of which a document could not be read: nothing can be said about what others name of them."""
-
-
-class _PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Spec of a GPUPolicy before its rules' options have found their types."""
-
-    priority: int = 0
-    match: Match = Match()
-    paused_until: datetime | None = None
-    exemptions: tuple[Exemption, ...] = ()
-    templates: TemplateMode = TemplateMode.WARN
-    rules: dict[str, Any] = {}
+    places: dict[tuple[str, str], DocumentLocation] = {}
+    documents: list[Document] = []
+    problems: list[LocatedProblem] = []
+    policies: dict[str, Policy] = {}
+    classes: dict[str, GPUClass] = {}
+    resource_mappings: dict[str, ResourceMappingSpec] = {}
+    quotas: dict[str, QuotaSpec] = {}
+    references: list[tuple[DocumentLocation, Parts, RuleOptions]] = []
+    """Options of rules, which may name classes, and their location."""
+    unreadable: set[str] = set()
+    """Kinds of which a document is not valid: references to them cannot be checked."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -140,23 +131,41 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
     spec: dict[str, Any]
 
 
-def read_document(place: Place, collected: Collected) -> None:
-    """Read the document at `place`."""
+@contextmanager
+def reading(file: str, problems: list[LocatedProblem]) -> Iterator[None]:
+    """Append to `problems` why the file cannot be read."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        problems.append(LocatedProblem.of_file(file, "must be UTF-8 text"))
+    except OSError as error:
+        problems.append(LocatedProblem.of_file(file, error.strerror or "cannot be read"))
+
+
+def documents_in(file: str, text: str, problems: list[LocatedProblem]) -> Iterator[YamlDocument]:
+    """Yield the documents in the text, and append to `problems` why others are not valid YAML."""
+    for document in load_documents(text):
+        if isinstance(document, YamlError):
+            problems.append(LocatedProblem.of_file(file, str(document), document.line))
+        else:
+            yield document
+
+
+def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
+    """Read the document at `place` into `collected`."""
     problems: list[Problem] = []
     envelope = _envelope(place.data, problems)
     if envelope is not None:
-        _refuse_second(envelope, place, collected, problems)
-        metadata = envelope.metadata
-        collected.documents.append(
-            Document(envelope.kind, metadata.name, envelope.spec, metadata.namespace or "")
-        )
-        readers = {
-            POLICY: _read_policy,
-            CLASS: _read_class,
-            RESOURCE_MAPPING: _read_resource_mapping,
-            QUOTA: _read_quota,
-        }
-        readers[envelope.kind](envelope, place, collected, problems)
+        name, namespace = envelope.metadata.name, envelope.metadata.namespace or ""
+        document = Document(envelope.kind, name, envelope.spec, namespace)
+        first = collected.places.setdefault(document.key, place)
+        if first is not place:
+            at, value = ("namespace", namespace) if namespace else ("name", name)
+            message = f'Duplicate value: "{value}", also in {first.start}'
+            problems.append(Problem(("metadata", at), message))
+        collected.documents.append(document)
+        read = _read_policy if document.kind == POLICY else _read_spec
+        read(document, place, collected, problems)
     if problems and isinstance(place.data, dict):
         collected.unreadable.add(str(place.data.get("kind")))
     collected.problems.extend(place.problem(problem) for problem in problems)
@@ -171,172 +180,133 @@ def _title(data: Any) -> str:
 
 
 def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
-    if isinstance(data, dict) and data.get("apiVersion") != API_VERSION:
-        problems.append(Problem(("apiVersion",), f'must be {API_VERSION}, not "{data.get("apiVersion")}"'))
-        return None
-    if isinstance(data, dict) and data.get("kind") not in KINDS:
-        kind = str(data.get("kind"))
-        problems.append(Problem(("kind",), f'"{kind}" is no kind of this API{nearest(kind, list(KINDS))}'))
-        return None
+    for field, supported in (("apiVersion", [API_VERSION]), ("kind", list(KINDS))):
+        if isinstance(data, dict) and data.get(field) not in supported:
+            problems.append(Problem((field,), unsupported(str(data.get(field)), supported)))
+            return None
     envelope = decode(_Document, data, (), problems)
-    if envelope is not None and not is_dns_subdomain(envelope.metadata.name):
-        problems.append(Problem(("metadata", "name"), "must be lower case letters, digits, - and ."))
-        return None
-    if envelope is not None and not _is_well_placed(envelope, problems):
-        return None
-    return envelope
+    if envelope is not None:
+        problems.extend(_metadata_problems(envelope.kind, envelope.metadata))
+    return None if problems else envelope
 
 
-def _is_well_placed(envelope: _Document, problems: list[Problem]) -> bool:
-    """Check namespace and name by kind: a namespace has one quota, and nothing else has a namespace."""
-    kind, metadata, before = envelope.kind, envelope.metadata, len(problems)
-    if kind != QUOTA:
+def _metadata_problems(kind: str, metadata: _Metadata) -> Iterator[Problem]:
+    """Check name and namespace by kind: a namespace has one quota, and nothing else has a namespace."""
+    at_name, at_namespace = ("metadata", "name"), ("metadata", "namespace")
+    if not is_dns_subdomain(metadata.name):
+        yield Problem(at_name, "must consist of lower case letters, digits, - and .")
+    elif kind != QUOTA:
         if metadata.namespace is not None:
-            problems.append(Problem(("metadata", "namespace"), f"a {kind} has none; leave it out"))
+            yield Problem(at_namespace, f"must be omitted: a {kind} is cluster-scoped")
     else:
         if metadata.namespace is None:
-            problems.append(Problem(("metadata", "namespace"), "is required"))
+            yield Problem(at_namespace, REQUIRED)
         elif not is_dns_label(metadata.namespace):
-            problems.append(
-                Problem(("metadata", "namespace"), "must be lower case letters, digits and -, at most 63")
-            )
+            yield Problem(at_namespace, "must consist of at most 63 lower case letters, digits and -")
         if metadata.name != quota.NAME:
-            problems.append(
-                Problem(("metadata", "name"), f"must be {quota.NAME}: a namespace has one GPUQuota")
-            )
-    return len(problems) == before
+            yield Problem(at_name, f"must be {quota.NAME}: a namespace has at most one GPUQuota")
 
 
-def _refuse_second(envelope: _Document, place: Place, collected: Collected, problems: list[Problem]) -> None:
-    namespace, name = envelope.metadata.namespace, envelope.metadata.name
-    first = collected.places.setdefault((envelope.kind, namespace or name), place)
-    if first is not place:
-        at, what = ("namespace", "for this namespace") if namespace else ("name", "of this name")
-        problems.append(Problem(("metadata", at), f"there is another one {what} in {first.start}"))
-
-
-def _read_class(document: _Document, _place: Place, collected: Collected, problems: list[Problem]) -> None:
-    spec = decode(GPUClassSpec, document.spec, ("spec",), problems)
-    if spec is None:
-        return
-    name = document.metadata.name
-    problems.extend(Problem(path_parts(path), text) for path, text in classes.problems(name, spec))
-    collected.classes[name] = GPUClass.of(name, spec)
-
-
-def _read_resource_mapping(
-    document: _Document, _place: Place, collected: Collected, problems: list[Problem]
+def _read_policy(
+    document: Document, place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
 ) -> None:
-    spec = decode(ResourceMappingSpec, document.spec, ("spec",), problems)
-    if spec is None:
-        return
-    problems.extend(Problem(("spec", *path_parts(path)), text) for path, text in spec.problems())
-    collected.resource_mappings[document.metadata.name] = spec
-
-
-def _read_quota(document: _Document, _place: Place, collected: Collected, problems: list[Problem]) -> None:
-    spec = decode(QuotaSpec, document.spec, ("spec",), problems)
-    if spec is None:
-        return
-    problems.extend(Problem(("spec", *path_parts(path)), text) for path, text in spec.problems())
-    collected.quotas[document.metadata.namespace or ""] = spec
-
-
-def _read_policy(document: _Document, place: Place, collected: Collected, problems: list[Problem]) -> None:
     before = len(problems)
-    spec = decode(_PolicyDocument, document.spec, ("spec",), problems)
-    raw_rules = document.spec.get("rules")
-    rules = _read_rules(raw_rules, problems) if isinstance(raw_rules, dict) else {}
-    collected.references.extend(
-        Reference(place, ("spec", "rules", rule_id), options) for rule_id, options in rules.items()
-    )
-    _check_policy(document.spec, problems)
-    if spec is None or len(problems) > before:
-        return
-    name = document.metadata.name
-    collected.policies[name] = Policy(
-        name=name,
-        version=digest(msgspec.json.encode(document.spec, order="sorted").decode()),
-        spec=PolicySpec(
-            priority=spec.priority,
-            match=spec.match,
-            paused_until=spec.paused_until,
-            exemptions=spec.exemptions,
-            templates=spec.templates,
-            rules=rules,
-        ),
-    )
+    rest = {field: value for field, value in document.spec.items() if field != "rules"}
+    spec = decode(PolicySpec, rest, ("spec",), problems)
+    rules = _read_rules(document.spec.get("rules", {}), problems)
+    at_rules = ((place, ("spec", "rules", rule_id), options) for rule_id, options in rules.items())
+    collected.references.extend(at_rules)
+    problems.extend(_policy_problems(document.spec))
+    if spec is not None and len(problems) == before:
+        version = digest(msgspec.json.encode(document.spec, order="sorted").decode())
+        spec = msgspec.structs.replace(spec, rules=rules)
+        collected.policies[document.name] = Policy(name=document.name, version=version, spec=spec)
 
 
-def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleOptions]:
-    """Return the options that nothing is wrong with."""
+def _read_spec(
+    document: Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
+) -> None:
+    spec = decode(SPECS[document.kind], document.spec, ("spec",), problems)
+    if isinstance(spec, GPUClassSpec):
+        problems.extend(_below((), classes.problems(document.name, spec)))
+        collected.classes[document.name] = GPUClass.of(document.name, spec)
+    elif spec is not None:
+        problems.extend(_below(("spec",), spec.problems()))
+        if isinstance(spec, QuotaSpec):
+            collected.quotas[document.namespace] = spec
+        else:
+            collected.resource_mappings[document.name] = spec
+
+
+def _below(at: Parts, found: Iterable[tuple[str, str]]) -> Iterator[Problem]:
+    """Yield what was found in a part of the document, by its path there."""
+    return (Problem((*at, *path_parts(path)), message) for path, message in found)
+
+
+def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
+    """Return the options of the rules that are valid."""
     rules: dict[str, RuleOptions] = {}
-    for rule_id, data in raw.items():
+    decode(dict[str, Any], raw, ("spec", "rules"), problems)
+    for rule_id, data in raw.items() if isinstance(raw, dict) else ():
         at: Parts = ("spec", "rules", str(rule_id))
         rule = RULES_BY_ID.get(str(rule_id))
         if rule is None:
-            problems.append(Problem(at, f"is no rule{nearest(str(rule_id), list(RULES_BY_ID))}"))
+            problems.append(Problem(at, unknown_rule(str(rule_id))))
             continue
         options = decode(rule.options, data, at, problems)
         if options is not None:
-            found = [Problem((*at, *path_parts(path)), text) for path, text in options.problems()]
+            found = list(_below(at, options.problems()))
             problems.extend(found)
             if not found:
                 rules[rule_id] = options
     return rules
 
 
-def _check_policy(spec: dict[str, Any], problems: list[Problem]) -> None:
-    """Check what can be read, whatever is wrong with the rest."""
-    match = _part(Match, spec.get("match"), ("spec", "match"))
+def _policy_problems(spec: dict[str, Any]) -> Iterator[Problem]:
+    """Check each part of the spec that can be decoded; that others cannot be is a problem of the whole."""
+    match = decode(Match, spec.get("match"), (), [])
     if match is not None:
         if not match.namespaces:
-            at: Parts = ("spec", "match", "namespaces")
-            problems.append(Problem(at, 'must name at least one; "*" is all of them'))
-        _check_selector(match.namespace_selector, ("spec", "match"), problems)
-    until = _part(datetime, spec.get("pausedUntil"), ("spec", "pausedUntil"))
+            message = 'must name at least one namespace; "*" matches all'
+            yield Problem(("spec", "match", "namespaces"), message)
+        yield from _selector_problems(match.namespace_selector, ("spec", "match"))
+    until = decode(datetime, spec.get(PAUSE), (), [])
     if until is not None and until.tzinfo is None:
-        problems.append(Problem(("spec", "pausedUntil"), "needs a time zone, such as 2027-01-31T18:00:00Z"))
+        yield Problem(("spec", PAUSE), "must have a time zone, such as 2027-01-31T18:00:00Z")
     exemptions = spec.get("exemptions")
     for index, raw in enumerate(exemptions if isinstance(exemptions, list) else ()):
-        exemption = _part(Exemption, raw, ("spec", "exemptions", index))
+        exemption = decode(Exemption, raw, (), [])
         if exemption is not None:
-            _check_exemption(exemption, ("spec", "exemptions", index), problems)
+            yield from _exemption_problems(exemption, ("spec", "exemptions", index))
 
 
-def _part(kind: type[T], data: Any, at: Parts) -> T | None:
-    """Return a part of a document; None where it is left out or cannot be read, which is told with the whole."""
-    return None if data is None else decode(kind, data, at, [])
-
-
-def _check_exemption(exemption: Exemption, at: Parts, problems: list[Problem]) -> None:
+def _exemption_problems(exemption: Exemption, at: Parts) -> Iterator[Problem]:
     if not exemption.namespaces:
-        problems.append(Problem((*at, "namespaces"), "must name at least one"))
+        yield Problem((*at, "namespaces"), "must name at least one namespace")
     if not exemption.reason.strip():
-        problems.append(Problem((*at, "reason"), "must say why, for whoever finds this exemption next year"))
-    _check_selector(exemption.namespace_selector, at, problems)
+        yield Problem((*at, "reason"), "must say why the exemption exists")
+    yield from _selector_problems(exemption.namespace_selector, at)
     for position, rule_id in enumerate(exemption.rules or ()):
         if rule_id not in RULES_BY_ID:
-            message = f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}'
-            problems.append(Problem((*at, "rules", position), message))
+            yield Problem((*at, "rules", position), unknown_rule(rule_id))
 
 
-def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Problem]) -> None:
-    if selector is not None:
-        where = (*at, SELECTOR)
-        problems.extend(Problem((*where, *path_parts(path)), text) for path, text in selector.problems())
+def _selector_problems(selector: LabelSelector | None, at: Parts) -> Iterator[Problem]:
+    return _below((*at, SELECTOR), selector.problems() if selector is not None else ())
+
+
+def unknown_rule(rule_id: str) -> str:
+    return f'unknown rule "{rule_id}"{suggestion(rule_id, list(RULES_BY_ID))}'
 
 
 def check_references(
-    collected: Collected, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
+    collected: DocumentSet, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> None:
-    """Check what the documents say about classes and resources, now that all of those are known."""
+    """Check the classes and resources that documents refer to."""
     if CLASS not in collected.unreadable:
-        for place, at, options in map(msgspec.structs.astuple, collected.references):
-            collected.problems.extend(
-                place.problem(Problem((*at, *path_parts(path)), message))
-                for path, message in options.class_problems(catalogue)
-            )
+        for place, at, options in collected.references:
+            found = _below(at, options.class_problems(catalogue))
+            collected.problems.extend(place.problem(problem) for problem in found)
     for namespace, spec in collected.quotas.items():
         place = collected.places[QUOTA, namespace]
         collected.problems.extend(
@@ -349,13 +319,30 @@ def check_references(
 def quota_problems(
     spec: QuotaSpec, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> Iterator[tuple[Problem, str]]:
-    """Yield what a quota limits that nothing is ever counted for, and the kind of document in which it would stand."""
+    """Yield the limits to which nothing would ever be charged, and the kind of document that would define them."""
     for name in spec.hard.classes:
         if not catalogue.resolve(name):
             near = catalogue.nearest(name)
-            message = "is neither a class nor a family" + (f"; did you mean {near}?" if near else "")
+            message = "must be a GPU class or family" + (f"; did you mean {near}?" if near else "")
             yield Problem(("spec", "hard", "classes", name), message), CLASS
     for name in spec.hard.resources:
         if resource_mapping.resource(name) is None:
-            message = "is no resource that asks for a GPU, so nothing would ever be counted for it"
+            message = "must be a GPU resource: nothing else is charged to a quota"
             yield Problem(("spec", "hard", "resources", name), message), RESOURCE_MAPPING
+
+
+def is_pause(value: Any) -> bool:
+    """Whether `value` is valid for `pausedUntil`; None is."""
+    moment = decode(datetime, value, (), [])
+    return value is None or (moment is not None and moment.tzinfo is not None)
+
+
+def with_pause(spec: dict[str, Any], until: str | None) -> dict[str, Any]:
+    """Return the spec paused until then, or not paused."""
+    rest = {key: value for key, value in spec.items() if key != PAUSE}
+    return rest if until is None else {**rest, PAUSE: until}
+
+
+def digest(*texts: str) -> str:
+    """Return the first 12 hex digits of the SHA-256 of the texts: enough to distinguish versions in a log."""
+    return sha256("\x00".join(texts).encode()).hexdigest()[:12]

@@ -19,7 +19,7 @@ from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedge
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.controller.records import (
     NODES,
     PODS,
@@ -107,7 +107,7 @@ class Counting:
         )
         labels = {node.name: node.labels for node in nodes.items}
         objects, holders = self._objects(pods, claims, labels, ledger.unpinned)
-        listing = Listing.of(
+        listing = Listing(
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             quota_uid=ledger.quota_uid,

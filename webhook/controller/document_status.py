@@ -14,9 +14,14 @@ import msgspec
 from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
-from webhook.configuration.cluster_source import ClusterSource, EvaluatedDocuments
+from webhook.configuration.cluster_source import (
+    ClusterSource,
+    DocumentStatus,
+    EvaluatedDocuments,
+    Record,
+    path_of,
+)
 from webhook.configuration.documents import Document
-from webhook.configuration.records import Record, Status, path_of
 from webhook.controller.conditions import FALSE, TRUE, with_transition_time
 
 LOOK_SECONDS = 0.5
@@ -34,7 +39,7 @@ def write_statuses(
     """Write each status that is not up to date until `stopping`; failed and overwritten writes are repeated."""
     written: EvaluatedDocuments | None = None
     while not stopping.wait(LOOK_SECONDS):
-        evaluated = source.judged
+        evaluated = source.evaluated
         if evaluated is None or evaluated is written or not is_leader():
             continue
         try:
@@ -56,9 +61,9 @@ def _write(api: ApiClient, evaluated: EvaluatedDocuments) -> None:
             log.info("%s was deleted", record.document.title)
 
 
-def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, Status]]:
+def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
     """Yield every document with its up-to-date status."""
-    in_force = {document.key: document for document in evaluated.chosen.documents}
+    in_force = {document.key: document for document in evaluated.documents}
     for record in evaluated.records:
         held = in_force.get(record.document.key)
         status, reason, message = _verdict(record.document, held, evaluated)
@@ -67,14 +72,17 @@ def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Rec
         before = next((each for each in record.status.conditions if each.type == IN_FORCE), None)
         conditions = (with_transition_time(condition, before, now),)
         accepted = None if held is None else held.spec
-        yield record, Status(observed_generation=record.generation, accepted=accepted, conditions=conditions)
+        yield (
+            record,
+            DocumentStatus(observed_generation=record.generation, accepted=accepted, conditions=conditions),
+        )
 
 
 def _verdict(
     document: Document, held: Document | None, evaluated: EvaluatedDocuments
 ) -> tuple[str, str, str]:
     """Return status, reason and message of the condition; `held` is the version in force."""
-    own = [problem for problem in evaluated.chosen.problems if problem.document == document.title]
+    own = [problem for problem in evaluated.problems if problem.document == document.title]
     if own:
         stays = "the previous version stays in force" if held is not None else "it is not in force"
         lines = [f"{problem.path}: {problem.message}" for problem in own]
@@ -82,5 +90,5 @@ def _verdict(
         return FALSE, "Invalid", "\n".join([heading, *lines])
     if held is not None and held.spec == document.spec:
         return TRUE, "Accepted", "admission decides by it"
-    others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.chosen.problems))
+    others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.problems))
     return FALSE, "HeldBack", f"valid, but the documents take effect together: correct {others}"

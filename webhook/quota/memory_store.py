@@ -12,7 +12,7 @@ import msgspec
 from policies.quota.amounts import NOTHING
 from policies.quota.charge import catalogue_digest, counted_by
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 RESERVATIONS_LIMIT = 8 * 1024 * 1024
@@ -52,10 +52,7 @@ class MemoryStore:
         """Give back what an object holds, and its changes: it is being deleted."""
         with self._lock:
             held = self._ledgers.get(namespace)
-            if held is None:
-                return
-            ids = held.ledger.reservations.of_object(uid)
-            if ids:
+            if held and (ids := held.ledger.reservations.of_object(uid)):
                 reservations = held.ledger.reservations.without(ids)
                 self._replace(namespace, msgspec.structs.replace(held.ledger, reservations=reservations))
 
@@ -83,18 +80,16 @@ class MemoryStore:
             ledger = held.ledger
             if (ledger.hard, ledger.unpinned, ledger.class_catalogue) == (hard, spec.unpinned, catalogue):
                 return held
-        return self._replace(
-            namespace,
-            msgspec.structs.replace(
-                ledger,
-                generation=ledger.generation + 1,
-                observed_generation=ledger.generation + 1,
-                hard=hard,
-                unpinned=spec.unpinned,
-                used={**dict.fromkeys(hard, NOTHING), **(ledger.used or {})},
-                class_catalogue=catalogue,
-            ),
+        changed = msgspec.structs.replace(
+            ledger,
+            generation=ledger.generation + 1,
+            observed_generation=ledger.generation + 1,
+            hard=hard,
+            unpinned=spec.unpinned,
+            used={**dict.fromkeys(hard, NOTHING), **(ledger.used or {})},
+            class_catalogue=catalogue,
         )
+        return self._replace(namespace, changed)
 
     def _replace(self, namespace: str, ledger: QuotaLedger) -> VersionedLedger:
         held = self._ledgers.get(namespace)

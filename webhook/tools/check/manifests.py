@@ -1,8 +1,7 @@
-"""Read manifests from files, directories and stdin as `kubectl apply -f` would, and find the pods in them.
+"""Manifests from files, directories and stdin, read as by `kubectl apply -f`, and the pods in them.
 
-What the API server does to an object before a mutating webhook sees it is done here as far as a verdict depends on it:
-nulls are dropped, and a Pod's limits become its requests where it has none. Whatever cannot be read becomes a problem
-with file, line and path, and the rest is read all the same.
+The defaults of the API server that a verdict depends on are applied: nulls are dropped, and a Pod's limits become its requests
+where it has none. Anything that cannot be read becomes a problem with file, line and path; the rest is read.
 """
 
 import sys
@@ -15,56 +14,34 @@ import msgspec
 
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
-from webhook.configuration.decoding import Problem, decode
-from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
-from webhook.serving.advice import ADVISED
-from webhook.workloads.kinds import has_pods, is_pod
-from webhook.workloads.places import PodPlace, pod_places, whole_pod
-
-SUFFIXES = frozenset({".json", ".yaml", ".yml"})
-"""What kubectl reads in a directory; a file that is named may be called anything."""
+from webhook.configuration.decoding import REQUIRED, Problem, decode
+from webhook.configuration.documents import SUFFIXES, LocatedProblem, documents_in, reading
+from webhook.configuration.yaml_documents import YamlDocument
+from webhook.serving.engine import ADVISED
+from webhook.workloads.kinds import has_pods
+from webhook.workloads.places import PodPlace, pod_places
 
 STDIN = "-"
 DEFAULT_NAMESPACE = "default"
 
-_QUANTITIES = frozenset({"limits", "requests", "overhead"})
-"""Maps in which null is a value: the API server reads it as the quantity 0."""
-
-_TEXTS = frozenset({"annotations", "args", "command", "labels", "matchLabels", "nodeSelector", "values"})
-"""Maps and lists of plain text, in which Go decodes null as the empty text."""
-
-
-class ManifestProblem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that cannot be read; line 0 stands for the file as a whole."""
-
-    file: str
-    line: int
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
+_NULLS = {
+    **dict.fromkeys(("limits", "requests", "overhead"), 0),
+    **dict.fromkeys(
+        ("annotations", "args", "command", "labels", "matchLabels", "nodeSelector", "values"), ""
+    ),
+}
+"""What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
 
 
 class ManifestPod(msgspec.Struct, frozen=True):
-    """A pod, or what will be one inside a workload: its view, its JSON data, and where it stands in the object."""
+    """A pod, or a future pod of a workload: decoded, and its place in the object."""
 
     pod: Pod
     place: PodPlace
 
-    @property
-    def data(self) -> dict[str, Any]:
-        return self.place.data
-
-    @property
-    def path(self) -> str:
-        """Where it is in the object: `spec.template` for a Deployment, nothing for a Pod."""
-        return field_path(self.place.at)
-
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One object: what it is, where it stands (`at` is its place inside a List), and the pods in it."""
+    """One object, its location (`at` is the path inside a List), and the pods in it."""
 
     file: str
     document: YamlDocument
@@ -78,15 +55,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        return group_of(self.api_version)
+        return self.api_version.rpartition("/")[0]
 
     @property
     def is_pod(self) -> bool:
-        return is_pod(self.group, self.kind)
+        return (self.group, self.kind) == ("", "Pod")
 
     @property
     def is_known(self) -> bool:
-        """Whether we know where this kind has its pods, or what else to look at in it."""
+        """Whether objects of this kind are checked: they have pods, or something else that is."""
         return self.is_pod or has_pods(self.group, self.kind) or (self.group, self.kind) in ADVISED
 
     def line_of(self, parts: Parts = ()) -> int:
@@ -94,10 +71,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifests(msgspec.Struct):
-    """Everything that was read, in the order of the sources, and everything that could not be."""
+    """The objects that were read, in the order of the sources, and the problems."""
 
-    manifests: list[Manifest] = msgspec.field(default_factory=list)
-    problems: list[ManifestProblem] = msgspec.field(default_factory=list)
+    manifests: list[Manifest] = []
+    problems: list[LocatedProblem] = []
 
 
 class _ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -115,57 +92,45 @@ class _Object(msgspec.Struct, frozen=True, rename="camel"):
 def read_manifests(
     sources: Sequence[str], *, recursive: bool = False, namespace: str | None = None
 ) -> Manifests:
-    """Return the objects in `sources` (files, directories, "-"); those that name no namespace get `namespace`."""
+    """Return the objects in `sources` (files, directories, "-"); the default namespace is `namespace`."""
     found = Manifests()
     for source in sources:
         for file, text in _texts(source, recursive, found.problems):
-            for document in load_documents(text):
-                if isinstance(document, YamlError):
-                    found.problems.append(ManifestProblem(file, document.line, "", str(document)))
-                else:
-                    _Reader(file, document, namespace or DEFAULT_NAMESPACE, found).read()
+            for document in documents_in(file, text, found.problems):
+                _Reader(file, document, namespace or DEFAULT_NAMESPACE, found).read()
     if not found.manifests and not found.problems:
-        found.problems.append(ManifestProblem(", ".join(sources), 0, "", "there is no object in it"))
+        found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found
 
 
-def group_of(api_version: str) -> str:
-    return api_version.rpartition("/")[0]
-
-
-def _texts(source: str, recursive: bool, problems: list[ManifestProblem]) -> Iterator[tuple[str, str]]:
+def _texts(source: str, recursive: bool, problems: list[LocatedProblem]) -> Iterator[tuple[str, str]]:
     if source.startswith(("http://", "https://")):
-        message = "is a URL; fetch it yourself: curl -sSL URL | gpu-admission check -f -"
-        problems.append(ManifestProblem(source, 0, "", message))
+        message = "URLs are not supported: curl -sSL URL | gpu-admission check -f -"
+        problems.append(LocatedProblem.of_file(source, message))
         return
     for file in _files(source, recursive, problems):
-        try:
+        with reading(file, problems):
             content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
             yield "stdin" if file == STDIN else file, content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            problems.append(ManifestProblem(file, 0, "", "is not UTF-8 text"))
-        except OSError as error:
-            problems.append(ManifestProblem(file, 0, "", error.strerror or "cannot be read"))
 
 
-def _files(source: str, recursive: bool, problems: list[ManifestProblem]) -> list[str]:
+def _files(source: str, recursive: bool, problems: list[LocatedProblem]) -> list[str]:
     path = Path(source)
     if source == STDIN or not path.is_dir():
         return [source]
-    try:
+    files = []
+    with reading(source, problems):
         entries = path.rglob("*") if recursive else path.iterdir()
         files = sorted(str(entry) for entry in entries if entry.suffix in SUFFIXES and not entry.is_dir())
-    except OSError as error:
-        problems.append(ManifestProblem(source, 0, "", error.strerror or "cannot be read"))
-        return []
-    if not files:
-        hint = "" if recursive else "; with -R also the directories below are read"
-        problems.append(ManifestProblem(source, 0, "", f"has no .yaml, .yml or .json file{hint}"))
+        if not files:
+            hint = "" if recursive else " (-R reads the directories below, too)"
+            message = f"must contain a .yaml, .yml or .json file{hint}"
+            problems.append(LocatedProblem.of_file(source, message))
     return files
 
 
 class _Reader:
-    """Reads one document, which may be a List of many objects."""
+    """Reads one document, which may be a List."""
 
     def __init__(self, file: str, document: YamlDocument, namespace: str, found: Manifests) -> None:
         self._file = file
@@ -181,7 +146,7 @@ class _Reader:
 
     def _read(self, data: Any, at: Parts, inherited: dict[str, str]) -> None:
         if not isinstance(data, dict):
-            self._problem(at, (), "is no object: an object is a map with apiVersion and kind")
+            self._problem(at, (), "must be an object: a map with apiVersion and kind")
             return
         data = {**inherited, **data}
         problems: list[Problem] = []
@@ -190,10 +155,9 @@ class _Reader:
             self._problem(at, problem.parts, problem.message)
         if envelope is None:
             return
-        for field, value in (("apiVersion", envelope.api_version), ("kind", envelope.kind)):
-            if not value:
-                self._problem(at, (field,), "is empty")
-                return
+        if not (envelope.api_version and envelope.kind):
+            self._problem(at, ("kind" if envelope.api_version else "apiVersion",), REQUIRED)
+            return
         if envelope.kind.endswith("List") and ("items" in data or envelope.kind == "List"):
             self._read_items(data.get("items", []), envelope, at)
             return
@@ -216,17 +180,16 @@ class _Reader:
         if not isinstance(items, list):
             self._problem(at, ("items",), "must be a list")
             return
-        # The items of a PodList, as the API server sends it, leave out what they are.
+        # The items of a PodList, as the API server sends it, omit apiVersion and kind.
         item_kind = envelope.kind.removesuffix("List")
         inherited = {"apiVersion": envelope.api_version, "kind": item_kind} if item_kind else {}
         for index, item in enumerate(items):
             self._read(item, (*at, "items", index), inherited)
 
     def _pods(self, manifest: Manifest) -> tuple[ManifestPod, ...] | None:
-        """Return the pods in the object, None where one of them cannot be read."""
-        if manifest.is_pod:
-            places: list[PodPlace | Problem] = [whole_pod(manifest.data)]
-        else:
+        """Return the pods in the object, or None if one cannot be read."""
+        places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
+        if not manifest.is_pod:
             places = pod_places(manifest.group, manifest.kind, manifest.data)
         pods = []
         before = len(self._found.problems)
@@ -234,9 +197,8 @@ class _Reader:
             if isinstance(place, Problem):
                 self._problem(manifest.at, place.parts, place.message)
             else:
-                pod = self._pod(manifest, place)
-                pods += [pod] if pod else []
-        return tuple(pods) if len(self._found.problems) == before else None
+                pods.append(self._pod(manifest, place))
+        return tuple(filter(None, pods)) if len(self._found.problems) == before else None
 
     def _pod(self, manifest: Manifest, place: PodPlace) -> ManifestPod | None:
         try:
@@ -248,39 +210,31 @@ class _Reader:
                 self._problem(manifest.at, place.parts(problem.parts), problem.message)
             return None
         if manifest.is_pod:
-            place = whole_pod(with_requests(place.data))
+            place = msgspec.structs.replace(place, data=with_requests(place.data))
             pod = decode_pod(msgspec.json.encode(place.data))
         return ManifestPod(pod, place)
 
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
         whole = (*at, *parts)
         line = self._document.line_of(whole)
-        self._found.problems.append(ManifestProblem(self._file, line, field_path(whole), message))
+        self._found.problems.append(LocatedProblem(self._file, line, "", field_path(whole), message))
 
 
 def as_stored(value: Any, field: str = "") -> Any:
-    """Return plain data as the API server has it once decoded: text for keys, and no nulls."""
+    """Return plain data as the API server decodes it: text for keys, and no nulls."""
     if isinstance(value, dict):
         stored: dict[str, Any] = {}
         for key, member in value.items():
-            name = _key_text(key)
-            if member is None and field in _QUANTITIES:
-                stored[name] = 0
-            elif member is None and field in _TEXTS:
-                stored[name] = ""
-            elif member is not None:
+            name = str(key).lower() if isinstance(key, bool) else str(key)
+            if member is not None:
                 stored[name] = as_stored(member, name)
+            elif field in _NULLS:
+                stored[name] = _NULLS[field]
         return stored
     if isinstance(value, list):
-        empty: Any = "" if field in _TEXTS else {}
+        empty: Any = "" if _NULLS.get(field) == "" else {}
         return [empty if item is None else as_stored(item) for item in value]
     return value
-
-
-def _key_text(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return str(key)
 
 
 def with_requests(pod: dict[str, Any]) -> dict[str, Any]:

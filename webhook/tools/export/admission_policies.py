@@ -23,7 +23,7 @@ from policies.rules import (
     shared_memory,
 )
 from webhook.cluster.objects import timestamp
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.tools.export import gpu_class as gpu_class_cel
 from webhook.tools.export import gpu_isolation as gpu_isolation_cel
 from webhook.tools.export import gpu_requests as gpu_requests_cel
@@ -150,7 +150,7 @@ def _fragments(
 
 
 def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:
-    """Yield the taints of GPU nodes as `gpu_isolation.gpu_taints` finds them."""
+    """Yield the taints of GPU nodes as `gpu_isolation.tolerated_gpu_taint` finds them."""
     yield gpu_toleration.NVIDIA_GPU
     for binding in governed.bindings:
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
