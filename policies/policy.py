@@ -75,7 +75,7 @@ def end_of(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
 
 
-class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
+class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Spec of a GPUPolicy document; `rules` holds typed options by rule id."""
 
     priority: int = 0

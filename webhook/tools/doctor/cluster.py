@@ -27,7 +27,7 @@ from webhook.cluster.objects import (
 )
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import Document, LocatedProblem
-from webhook.configuration.loader import Configuration, ConfigurationError, load_directory, load_with_origins
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -257,10 +257,10 @@ class InstalledCluster:
 
 def _loaded(directory: Path) -> Documents:
     try:
-        configuration, origins = load_with_origins(directory)
+        configuration = load_directory(directory)
     except ConfigurationError as error:
         return Documents(configuration=None, problems=_texts(error.problems), source=str(directory))
-    return Documents(configuration=configuration, own=origins.documents, source=str(directory))
+    return Documents(configuration=configuration, own=configuration.documents, source=str(directory))
 
 
 def _texts(problems: Iterable[LocatedProblem]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from webhook.tools.doctor.check import (
 from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, has_cert_manager, place
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names
 
-REPAIR = "a running `gpu-admission controller --certificate-secret` repairs it within seconds: see the controller's log"
+REPAIR = "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
 RENEW_FILES = "renew the files: cert-manager does, and `serve --self-signed` at its next start"
 OVERDUE = 0.8
