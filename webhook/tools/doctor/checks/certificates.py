@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,7 +22,7 @@ from certs.check import issued_by, problems
 from certs.reconciler import StoredSecret
 from certs.rotation import pem
 from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, DamagedError, decode
-from webhook.certificates.objects import ClusterSecret, SecretName, Target
+from webhook.certificates.objects import ClusterSecret, SecretName
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.tools.doctor.check import (
     CheckResult,
@@ -48,6 +48,15 @@ NO_HOST_NAME = 62
 """X509_V_ERR_HOSTNAME_MISMATCH of OpenSSL."""
 EXPIRED = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
+
+
+class Target(NamedTuple):
+    """The host name that API servers call, and the Service behind it, if there is one."""
+
+    host: str
+    service: str = ""
+    namespace: str = ""
+    port: int = 443
 
 
 class CABundle(msgspec.Struct, frozen=True):
