@@ -34,7 +34,7 @@ def test_show_check_and_rotate(running: Installation) -> None:
     rotated = certs(running, "rotate", "--ca", "--wait", "--timeout-seconds", "60")
     assert rotated.exit_code == 0, rotated.output
     assert rotated.output.splitlines()[0] == "asked for a new certificate authority"
-    assert {"settling", "retiring", "steady"} <= set(rotated.output.splitlines())
+    assert {"propagating", "retiring", "steady"} <= set(rotated.output.splitlines())
     within(20, running.serve_the_secrets)
     report = msgspec.json.decode(certs(running, "show", "-o", "json").output)
     assert [each["role"] for each in report["authorities"]] == ["issuing"]

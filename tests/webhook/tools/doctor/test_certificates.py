@@ -291,7 +291,7 @@ def test_a_secret_that_is_missing_is_found_where_the_certificate_is_the_controll
     not_checked: list[str],
     tmp_path: Path,
 ) -> None:
-    configuration = entry(bundle and bundle.certificate_pem())
+    configuration = entry(bundle.certificate_pem() if bundle else None)
     configuration["metadata"] = {"annotations": annotations}
     with cluster_of(tmp_path, {MUTATING: configuration}, now=NOW) as found:
         kept, served = run_check(KEPT, found), run_check(SERVED, found)
