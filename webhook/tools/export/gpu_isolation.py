@@ -156,7 +156,7 @@ def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration])
         variables=(
             *pod_asks(resource_mapping),
             ("tolerated", _tolerated(gpu_taints)),
-            ("madeByDaemonSet", _made_by_daemonset()),
+            ("madeByDaemonSet", _MADE_BY_DAEMONSET),
         ),
         findings=" +\n".join((*map(_privileged, LISTS), _tolerating())),
     )
@@ -179,18 +179,12 @@ def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
 
 
 def _taint(toleration: Toleration) -> str:
-    fields = (
-        ("key", toleration.key),
-        ("operator", toleration.operator),
-        ("value", toleration.value),
-        ("effect", toleration.effect),
-    )
-    members = (f"{text(name)}: {text(value or '')}" for name, value in fields)
+    fields = ("key", "operator", "value", "effect")
+    members = (f"{text(name)}: {text(getattr(toleration, name) or '')}" for name in fields)
     return f"{{{', '.join(members)}}}"
 
 
-def _made_by_daemonset() -> str:
-    return f"""\
+_MADE_BY_DAEMONSET = f"""\
 request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 (request.userInfo.username == {text(CONTROLLER_MANAGER)} &&
  {POD}.metadata.?ownerReferences.orValue([]).exists(o,
