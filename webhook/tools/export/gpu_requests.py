@@ -7,16 +7,7 @@ the templates of custom resources (PyTorchJob, RayCluster) nothing has been chec
 from collections.abc import Iterator
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.rules.gpu_requests import (
-    ID,
-    NEGATIVE,
-    NO_LIMIT,
-    NOT_A_QUANTITY,
-    OVER_100_PERCENT,
-    SAME_VALUE,
-    TOO_LARGE,
-    GPURequestsOptions,
-)
+from policies.rules import gpu_requests as rule
 from webhook.tools.export import templates
 from webhook.tools.export.cel import (
     NOT_A_MIRROR_POD,
@@ -41,7 +32,9 @@ _EXTENDED = "!name.contains('kubernetes.io/') && !name.startsWith('requests.')"
 _JOINED = ".filter(finding, finding != '').join('; ')"
 
 
-def fragments(resource_mapping: ResourceMapping, options: GPURequestsOptions) -> Iterator[ValidationFragment]:
+def fragments(
+    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions
+) -> Iterator[ValidationFragment]:
     variables = tuple(_variables(resource_mapping, options))
     found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
     findings = f"{found}.filter(finding, finding != '')"
@@ -64,7 +57,7 @@ def fragments(resource_mapping: ResourceMapping, options: GPURequestsOptions) ->
     )
 
 
-def _variables(resource_mapping: ResourceMapping, options: GPURequestsOptions) -> Iterator[Named]:
+def _variables(resource_mapping: ResourceMapping, options: rule.GPURequestsOptions) -> Iterator[Named]:
     """Yield the variables between `written`, the pods as they stand there, and the findings."""
     lists = ",\n  ".join(
         f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in ("containers", "initContainers")
@@ -95,12 +88,12 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
         yield "totals", _totals(options.max_per_pod)
 
 
-def _amounts(options: GPURequestsOptions) -> str:
+def _amounts(options: rule.GPURequestsOptions) -> str:
     """Return the sentences about amounts by themselves, one text a pod."""
     finding = sentence(
         "p.path + 'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
-        ID,
+        rule.ID,
         container="string(c.?name.orValue(''))",
         value=quoted_value("amount"),
     )
@@ -115,7 +108,7 @@ variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transfo
   ){_JOINED}){_JOINED}){_JOINED}){_JOINED})"""
 
 
-def _problem(options: GPURequestsOptions) -> str:
+def _problem(options: rule.GPURequestsOptions) -> str:
     """Return the expression for what is wrong with an `amount` of container `c`, of that kind and name; '' for nothing."""
     request = "kind == 'requests' &&"
     over = "quantity(amount).isGreaterThan(quantity('{}'))".format
@@ -126,21 +119,21 @@ def _problem(options: GPURequestsOptions) -> str:
             "  isQuantity(limit) && quantity(amount).compareTo(quantity(limit)) == 0)",
             "",
         ),
-        ("!isQuantity(amount)", "; ".join(NOT_A_QUANTITY)),
-        ("quantity(amount).isLessThan(quantity('0'))", "; ".join(NEGATIVE)),
-        (over(MOST), "; ".join(TOO_LARGE)),
+        ("!isQuantity(amount)", "; ".join(rule.NOT_A_QUANTITY)),
+        ("quantity(amount).isLessThan(quantity('0'))", "; ".join(rule.NEGATIVE)),
+        (over(MOST), "; ".join(rule.TOO_LARGE)),
         (
             f"!({_is_whole('amount')})",
             "must be a whole number of GPUs; set 1, or request a slice of a GPU (MIG) or a time-sliced share",
         ),
-        (f"name in variables.percentages && {over(100)}", "; ".join(OVER_100_PERCENT)),
+        (f"name in variables.percentages && {over(100)}", "; ".join(rule.OVER_100_PERCENT)),
         (
             f"{request} {_LIMIT}.hasValue() && {_EXTENDED}",
-            f"must equal the limit: GPUs cannot be overcommitted; {SAME_VALUE}",
+            f"must equal the limit: GPUs cannot be overcommitted; {rule.SAME_VALUE}",
         ),
     ]
     if not options.complete_limits:
-        no_limit = f"{NO_LIMIT}; add it to resources.limits"
+        no_limit = f"{rule.NO_LIMIT}; add it to resources.limits"
         cases.append((f"{request} !{_LIMIT}.hasValue() && {_EXTENDED}", no_limit))
     most = options.max_per_container
     if most is not None:
@@ -161,7 +154,7 @@ def _totals(most: int) -> str:
     finding = sentence(
         "p.path + 'spec'",
         f"'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most {most} per pod by policy'",
-        ID,
+        rule.ID,
         remedy=text(f"request {most} or fewer"),
     )
     return f"""\
