@@ -27,11 +27,11 @@ from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands import main
 from webhook.commands.check import check
-from webhook.commands.rules import default_mode, options, told
+from webhook.commands.rules import as_yaml, default_mode, options
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.configuration.metrics import ConfigurationCollector
+from webhook.configuration.source import ConfigurationCollector
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import EdgeMetrics
@@ -137,7 +137,7 @@ def test_the_page_of_rules_has_each_option_with_its_default(rule: Rule) -> None:
 
 def told_or_below(default: Any) -> str:
     """Return a default as its row has it: of a structure the words stand further below."""
-    return "{…}" if isinstance(default, dict) else str(told(default))
+    return "{…}" if isinstance(default, dict) else str(as_yaml(default))
 
 
 def words_in(default: Any) -> Iterator[str]:
@@ -145,7 +145,7 @@ def words_in(default: Any) -> Iterator[str]:
     for value in default if isinstance(default, list) else ():
         if isinstance(value, dict):
             yield from value
-            yield from (str(told(each)) for each in value.values() if not isinstance(each, dict))
+            yield from (str(as_yaml(each)) for each in value.values() if not isinstance(each, dict))
             yield from words_in(list(value.values()))
 
 
@@ -411,7 +411,7 @@ MODULES = re.compile(r"(?<=<!-- modules -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 """The table that UPDATE_DOCS=1 writes from the modules' docstrings."""
 
 
-@pytest.mark.parametrize("room", [pytest.param("policies", id="policies")])
+@pytest.mark.parametrize("room", ["policies", "webhook"])
 def test_the_page_of_a_room_names_each_module(room: str) -> None:
     page = ROOT / room / "README.md"
     text = page.read_text()

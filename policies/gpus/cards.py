@@ -66,7 +66,7 @@ def card_of(
 def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -> Amounts:
     """Return the positive amounts of GPU resources, in units, rounded as the API server does.
 
-    What cannot be read is left out: whoever decides must find it by `charge.unreadable` first.
+    Unreadable amounts are left out; find them by `charge.unreadable` first.
     """
     found: Amounts = {}
     for name, raw in (resources or {}).items():

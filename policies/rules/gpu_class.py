@@ -133,7 +133,7 @@ class _Case:
 
     @property
     def placed_by(self) -> Placer | None:
-        """Who decides where the pod runs, if that is not the scheduler alone, going by what this rule puts in."""
+        """What places the pod, other than the scheduler by the fields that this rule adds."""
         if self.context.made_by_daemonset:
             return DAEMONSET
         if self.pod.body.node_name:

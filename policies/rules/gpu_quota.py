@@ -38,7 +38,7 @@ class OnLedgerError(Enum):
 
 
 class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
-    """`required` denies GPUs where there is no quota. With `onLedgerError: allow` a quota is no promise; a warning says so."""
+    """`required` denies GPUs where there is no quota. With `onLedgerError: allow` a quota can be exceeded; a warning says so."""
 
     required: bool = False
     on_ledger_error: OnLedgerError = OnLedgerError.DENY

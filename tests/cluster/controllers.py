@@ -19,8 +19,7 @@ from tests.controlplane.plane import ControlPlane
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
 from webhook.cluster.leader import LeaderElector, LeaseTimings
-from webhook.configuration.loader import load_directory
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reservation_ages import ReservationAges

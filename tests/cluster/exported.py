@@ -13,8 +13,7 @@ import yaml
 from policies.policy import Labels
 from tests.builders import JSON, container, gpu_container, pod
 from tests.controlplane import Client, ControlPlane
-from webhook.configuration.loader import load_directory
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.export.admission_policies import SELECTOR, ExportOptions, as_yaml, export_policies
 
 TEAM, RESTRICTED, WARNED, EXEMPTED = (

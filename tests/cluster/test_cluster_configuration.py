@@ -120,9 +120,9 @@ def test_what_is_applied_holds_within_two_seconds(served: Served) -> None:
     served.apply(policy("default", MAX_ONE))
 
     assert eventually(served.refuses_two_gpus, seconds=2)
-    told = served.configuration()
-    assert (told["from"], told["read"], told["refused"]) == ("cluster", True, [])
-    assert told["unconfirmedSeconds"] < 80
+    reported = served.configuration()
+    assert (reported["from"], reported["read"], reported["refused"]) == ("cluster", True, [])
+    assert reported["unconfirmedSeconds"] < 80
 
 
 def test_a_bad_policy_is_refused_at_apply_with_everything_wrong(served: Served) -> None:
@@ -140,12 +140,12 @@ def test_a_bad_policy_is_refused_at_apply_with_everything_wrong(served: Served) 
     assert answer.returncode == 1
     for line in (
         "* spec.match.namespaceSelector.matchLabels.a b: must be a label key",
-        "* spec.pausedUntil: must be a moment with a time zone, such as 2027-01-31T18:00:00Z",
-        "* spec.exemptions[0].reason: must say why, for whoever finds this exemption next year",
-        '* spec.exemptions[0].rules[0]: "gpu-clas" is no rule; did you mean gpu-class?',
+        "* spec.pausedUntil: must be a time with its zone, such as 2027-01-31T18:00:00Z",
+        "* spec.exemptions[0].reason: must say why the exemption exists",
+        '* spec.exemptions[0].rules[0]: unknown rule "gpu-clas"; did you mean gpu-class?',
         '* spec.rules.gpu-class.default: must be a class or a family, not "nvidia-a1000": did you mean '
         '"nvidia-a100"?',
-        '* spec.rules.shared-memory.sizeLimit: "half"',
+        '* spec.rules.shared-memory.sizeLimit: must be a quantity or a percentage such as 50%: "half"',
     ):
         assert line in answer.stderr, answer.stderr
     assert served.refuses_two_gpus()
@@ -167,7 +167,7 @@ def test_a_class_that_policies_name_cannot_lose_its_family(served: Served) -> No
     )
 
 
-def test_what_is_worth_knowing_is_told(served: Served) -> None:
+def test_what_is_worth_knowing_is_reported(served: Served) -> None:
     served.apply(policy("default", MAX_ONE))
     assert eventually(served.refuses_two_gpus)
 
@@ -182,9 +182,9 @@ def test_what_is_worth_knowing_is_told(served: Served) -> None:
     )
 
     for line in (
-        "Warning: spec.exemptions[0].until: has passed: this exemption holds no more [configuration]",
+        "Warning: spec.exemptions[0].until: has passed: this exemption has ended [configuration]",
         "Warning: spec.match: second never governs: default comes first wherever it matches [configuration]",
-        'Warning: spec.match.namespaces[0]: "ml-*" fits no namespace that exists [configuration]',
+        'Warning: spec.match.namespaces[0]: "ml-*" matches no existing namespace [configuration]',
     ):
         assert line in answer.stderr
 
@@ -201,10 +201,10 @@ def test_a_quota_names_what_exists(served: Served) -> None:
 
     assert answer.returncode == 1
     assert (
-        "* spec.hard.classes.nvidia-a10o: is neither a class nor a family; did you mean nvidia-a10?"
+        "* spec.hard.classes.nvidia-a10o: must be a GPU class or family; did you mean nvidia-a10?"
         in answer.stderr
     )
-    assert "* spec.hard.resources[nvidia.com/gpus]: is no resource that asks for a GPU" in answer.stderr
+    assert "* spec.hard.resources[nvidia.com/gpus]: must be a GPU resource" in answer.stderr
     assert "nvidia.com/gpu]" not in answer.stderr
 
 
@@ -243,8 +243,10 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
 
     condition = served.condition
     assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Invalid")
-    told = condition("GPUPolicy", "default")
-    assert told["message"].startswith("the previous version stays in force:\nspec.rules.gpu-class.default: ")
+    reported = condition("GPUPolicy", "default")
+    assert reported["message"].startswith(
+        "the previous version stays in force:\nspec.rules.gpu-class.default: "
+    )
     assert controller.metric("gpu_admission_config_valid") == ["gpu_admission_config_valid 0.0"]
     assert condition("GPUPolicy", "other")["status"] == "True"
     # One that starts only now knows what was in force, too.
@@ -285,13 +287,13 @@ def test_a_pause_lets_in_warns_is_audited_and_ends_by_itself(served: Served) -> 
 
     done = run_pause(served.plane, "default", "--for", "10s", "--reason", "incident 7", "-o", "json")
 
-    [told] = json.loads(done.stdout)
-    until = datetime.fromisoformat(told["pausedUntil"])
+    [reported] = json.loads(done.stdout)
+    until = datetime.fromisoformat(reported["pausedUntil"])
     assert timedelta() < until - datetime.now(UTC) <= timedelta(seconds=10)
-    assert (told["policy"], told["by"], told["reason"]) == ("default", "admin", "incident 7")
+    assert (reported["policy"], reported["by"], reported["reason"]) == ("default", "admin", "incident 7")
     assert eventually(lambda: not served.refuses_two_gpus(), seconds=5)
     assert served.review(TWO_GPUS)["warnings"] == [
-        f"policy default is paused until {told['pausedUntil']}: what it would refuse or change is only logged"
+        f"policy default is paused until {reported['pausedUntil']}: what it would refuse or change is only logged"
     ]
     assert served.webhook.total("gpu_admission_policy_paused_until_timestamp_seconds") == until.timestamp()
     assert eventually(served.refuses_two_gpus)
@@ -299,7 +301,7 @@ def test_a_pause_lets_in_warns_is_audited_and_ends_by_itself(served: Served) -> 
     record = next(each for each in reversed(served.webhook.audit()) if each["verdict"] == "warned")
     assert record["policy"]["name"] == "default"
     assert datetime.fromisoformat(record["policy"]["pausedUntil"]) == until
-    assert {finding["outcome"] for finding in record["findings"]} == {"logged"}
+    assert {finding["outcome"] for finding in record["findings"]} == {"audited"}
     assert "gpu_admission_policies_paused 0.0" in served.webhook.metrics()
 
 
@@ -313,23 +315,23 @@ def test_resume_ends_a_pause(served: Served) -> None:
 
     done = run_pause(served.plane, command="resume")
 
-    assert done.stdout == f"policy default holds again; it was paused until {stored['spec']['pausedUntil']}\n"
+    assert done.stdout == f"policy default resumed; it was paused until {stored['spec']['pausedUntil']}\n"
     assert eventually(served.refuses_two_gpus)
     stored = served.client.get(f"/apis/{API_VERSION}/gpupolicies/default")[1]
     assert "gpu-admission.dev/paused-by" not in stored["metadata"].get("annotations", {})
-    assert run_pause(served.plane, command="resume").stdout == "nothing is paused\n"
+    assert run_pause(served.plane, command="resume").stdout == "no policy is paused\n"
 
 
-def test_everything_wrong_with_a_pause_is_told_at_once(served: Served) -> None:
+def test_everything_wrong_with_a_pause_is_reported_at_once(served: Served) -> None:
     served.apply(policy("default", {}))
 
     done = run_pause(served.plane, "defualt", "--for", "25h", "--reason", " ")
 
     assert done.exit_code == 2
     assert done.stderr.splitlines() == [
-        'error: --for: "25h" is not more than nothing and at most 24h; pause again if it takes longer',
-        "error: --reason is missing: say why, for whoever finds the pause",
-        "error: there is no GPUPolicy defualt; there are default",
+        'error: --for: "25h" must be more than 0 and at most 24h; a pause can be renewed',
+        "error: --reason: Required value: why the policy is paused",
+        'error: GPUPolicy not found: "defualt": must be one of default',
     ]
 
 

@@ -11,7 +11,13 @@ from policies.gpus.resource_mapping import Measure
 from tests.cluster.configuration import KINDS, install_configuration_kinds
 from tests.controlplane.client import Client
 from tests.controlplane.plane import ControlPlane
-from webhook.configuration.documents import API_VERSION, Collected, Document, Place, read_document
+from webhook.configuration.documents import (
+    API_VERSION,
+    Document,
+    DocumentLocation,
+    DocumentSet,
+    read_document,
+)
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 ROOT = Path(__file__).parents[2]
@@ -28,9 +34,9 @@ def client(plane: ControlPlane) -> Client:
     return plane.client()
 
 
-def read(document: JSON) -> Collected:
-    collected = Collected()
-    read_document(Place("", document), collected)
+def read(document: JSON) -> DocumentSet:
+    collected = DocumentSet()
+    read_document(DocumentLocation("", document), collected)
     return collected
 
 

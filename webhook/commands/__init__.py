@@ -37,4 +37,4 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gpu-admission", prog_name="gpu-admission")
 def main() -> None:
-    """Make every GPU pod correct, placed, warmed and paid for, or refuse it with a sentence its author can act on."""
+    """Make every GPU pod correct, placed, warmed and paid for, or deny it with a message that its author can act on."""

@@ -22,11 +22,11 @@ from webhook.certificates.objects import (
     ConfigurationSeen,
     SecretName,
 )
-from webhook.cluster.objects import CERTIFICATE_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION
+from webhook.cluster.objects import CERTIFICATE_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION, timestamp
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.doctor import report, run_checks
 from webhook.commands.output import Screen
-from webhook.commands.parameters import moment, now
+from webhook.commands.parameters import now
 from webhook.tools.doctor.checks import certificates
 from webhook.tools.doctor.checks.configurations import configurations_exist
 from webhook.tools.doctor.cluster import Names
@@ -200,7 +200,7 @@ def document(
         "secret": str(name),
         "rotation": {
             "phase": state.phase.name.lower(),
-            "since": moment(state.since.replace(microsecond=0)) if state.since else None,
+            "since": timestamp(state.since) if state.since else None,
             "requested": state.requested.value if state.requested else None,
         },
         "certificate": _certificate(leaf, now, role="leaf") if leaf else None,
@@ -246,8 +246,8 @@ def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> 
         "subject": certificate.subject.rfc4514_string(),
         "issuer": certificate.issuer.rfc4514_string(),
         "names": carried_names(certificate),
-        "notBefore": moment(begin),
-        "notAfter": moment(end),
+        "notBefore": timestamp(begin),
+        "notAfter": timestamp(end),
         "daysLeft": round((end - now) / timedelta(days=1), 1),
         "lifeSpent": round(min(max((now - begin) / (end - begin), 0.0), 1.0), 3),
         "sha256": certificate.fingerprint(hashes.SHA256()).hex(),

@@ -1,28 +1,47 @@
-"""`gpu-admission check`: the webhook's own engine on manifests, without a cluster."""
+"""`gpu-admission check`: the webhook's own engine on manifests, without a cluster.
 
+Prints text for people, a diff, YAML for kubectl or JSON for programs.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from difflib import unified_diff
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import click
 
-from webhook.commands import reports
-from webhook.commands.output import counted
-from webhook.commands.parameters import Moment
-from webhook.commands.parameters import now as current_time
+from policies.pods.field_paths import path_parts
+from policies.policy import TemplateMode
+from webhook.commands.cluster_options import BAD_INPUT
+from webhook.commands.output import Screen, counted, print_errors, print_json
+from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.serving.engine import Engine
-from webhook.tools.check.manifests import read_manifests
-from webhook.tools.check.offline import Verdict, answer, labels_by_namespace
+from webhook.configuration.yaml_documents import dump_document
+from webhook.serving.engine import Engine, EvaluatedFinding, Outcome
+from webhook.serving.review import plain_operations
+from webhook.tools.check.manifests import Manifest, ManifestProblem, read_manifests
+from webhook.tools.check.offline import (
+    ManifestResult,
+    ManifestVerdict,
+    PodResult,
+    evaluate,
+    labels_by_namespace,
+)
 
 REFUSED = 1
-BAD_INPUT = 2
-
-REPORTS = {
-    "text": reports.print_text,
-    "yaml": reports.print_yaml,
-    "json": reports.print_json,
-    "diff": reports.print_diff,
+STYLES = {
+    ManifestVerdict.REFUSED: "bold red",
+    ManifestVerdict.CHANGED: "bold cyan",
+    ManifestVerdict.ACCEPTED: "green",
+    ManifestVerdict.SKIPPED: "dim",
 }
+OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim"}
+PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: "}
+DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 
 
 @click.command()
@@ -34,15 +53,13 @@ REPORTS = {
     required=True,
     help='File, directory, or "-" for stdin; repeatable.',
 )
-@click.option("-R", "--recursive", is_flag=True, help="Read the directories below a directory, too.")
-@click.option("--config", type=click.Path(path_type=Path), help="Directory of GPUPolicy and other documents.")
+@click.option("-R", "--recursive", is_flag=True, help="Read directories recursively.")
+@config_option("the built-in defaults")
 @click.option(
-    "-n", "--namespace", default="default", show_default=True, help="Where objects belong that name none."
+    "-n", "--namespace", default="default", show_default=True, help="Namespace of objects that name none."
 )
-@click.option("-o", "--output", type=click.Choice(list(REPORTS)), default="text", show_default=True)
-@click.option(
-    "--now", type=Moment(), default=current_time, help="Answer for this time: exemptions end, pauses end."
-)
+@output_option("text", "yaml", "json", "diff")
+@now_option("Answer for this time, when exemptions and pauses may have ended")
 @click.pass_context
 def check(
     context: click.Context,
@@ -54,24 +71,216 @@ def check(
     output: str,
     now: datetime,
 ) -> None:
-    """Say what the webhook would do to manifests: what it would inject, and what it would refuse, where and why.
+    """Show what the webhook would inject into manifests and what it would deny, where and why.
 
-    Exits with 0 if everything would be admitted, 1 if anything would be refused, 2 if anything could not be read.
+    Exit codes: 0 everything would be admitted, 1 something would be denied, 2 something could not be read.
     """
     try:
         engine = Engine(load_directory(config))
     except ConfigurationError as error:
-        for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
-        click.echo(
-            f"{counted(len(error.problems), 'problem')} in the configuration; nothing was checked", err=True
-        )
+        print_errors(error.problems)
+        problems = counted(len(error.problems), "problem")
+        click.echo(f"{problems} in the configuration; nothing was checked", err=True)
         context.exit(BAD_INPUT)
     found = read_manifests(sources, recursive=recursive, namespace=namespace)
     labels = labels_by_namespace(found.manifests)
-    answers = [answer(manifest, engine, now, labels) for manifest in found.manifests]
-    REPORTS[output](answers, found.problems)
+    results = [evaluate(manifest, engine, now, labels) for manifest in found.manifests]
+    PRINTERS[output](results, found.problems)
     if found.problems:
         context.exit(BAD_INPUT)
-    if any(each.verdict is Verdict.REFUSED for each in answers):
+    if any(result.verdict is ManifestVerdict.REFUSED for result in results):
         context.exit(REFUSED)
+
+
+def print_text(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> None:
+    screen = Screen()
+    for result in results:
+        _print_object(screen, result)
+    if results:
+        screen.line()
+    _print_problems(problems)
+    screen.paragraph(_summary(results, problems), hanging=0, style="bold")
+
+
+def _print_object(screen: Screen, result: ManifestResult) -> None:
+    manifest, verdict = result.manifest, result.verdict
+    screen.line(f"{verdict.value:<{COLUMN}}{_place(manifest)}  {_title(manifest)}", STYLES[verdict])
+    for found in result.findings():
+        line = f"{_place(manifest, found)}: {PREFIXES[found.outcome]}{found.finding.sentence()}"
+        screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[found.outcome])
+    if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
+        screen.paragraph(_consequence(result), indent=COLUMN)
+    for pod in result.pods:
+        if pod.exemption is not None:
+            screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
+        if pod.changes and not pod.refused:
+            if not manifest.is_pod:
+                screen.line(" " * COLUMN + f"pods of {pod.source.path} would get:")
+            for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
+                what = "; ".join(change.change.what for change in changes)
+                screen.paragraph(f"{rule}: {what}", indent=COLUMN + 2)
+
+
+def _consequence(result: ManifestResult) -> str:
+    """Return what happens to a workload whose pods would be denied, which depends on the policy."""
+    if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
+        return f"the {result.manifest.kind} itself is denied (policy: templates: enforce)"
+    return f"the {result.manifest.kind} itself is admitted with a warning; its pods are denied"
+
+
+def _summary(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> str:
+    """Return the last line, e.g. `12 objects: 2 refused, 5 would change, 4 ok, 1 skipped (…: Service)`."""
+    number = Counter(result.verdict for result in results)
+    parts = [
+        f"{number[ManifestVerdict.REFUSED]} refused",
+        f"{number[ManifestVerdict.CHANGED]} would change",
+        f"{number[ManifestVerdict.ACCEPTED]} ok",
+    ]
+    if number[ManifestVerdict.SKIPPED]:
+        kinds = ", ".join(
+            f"{kind} ×{count}" if count > 1 else kind for kind, count in _skipped_kinds(results).items()
+        )
+        parts.append(f"{number[ManifestVerdict.SKIPPED]} skipped (not known to have pods: {kinds})")
+    text = f"{counted(len(results), 'object')}: {', '.join(parts)}"
+    return f"{text}; {counted(len(problems), 'problem')} in the input" if problems else text
+
+
+def _skipped_kinds(results: Sequence[ManifestResult]) -> dict[str, int]:
+    """Return the number of objects by kind, as kubectl names kinds (`Job.batch.volcano.sh`)."""
+    skipped = (result.manifest for result in results if result.verdict is ManifestVerdict.SKIPPED)
+    kinds = Counter(".".join(filter(None, (each.kind, each.group))) for each in skipped)
+    return dict(sorted(kinds.items()))
+
+
+def _print_problems(problems: Sequence[ManifestProblem]) -> None:
+    screen = Screen(stderr=True)
+    for problem in problems:
+        screen.paragraph(f"error: {problem}", style="red")
+
+
+def print_diff(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> None:
+    screen = Screen()
+    for result in results:
+        if result.verdict is ManifestVerdict.CHANGED:
+            for line in _diff_lines(result):
+                screen.line(line, DIFF_STYLES.get(line[:1], ""))
+    _print_refused(results)
+    _print_problems(problems)
+
+
+def _diff_lines(result: ManifestResult) -> Iterator[str]:
+    """Yield a unified diff of the object as /mutate sees it and as it (or its pods) would be admitted."""
+    manifest = result.manifest
+    before = dump_document(result.submitted()).splitlines()
+    after = dump_document(result.admitted()).splitlines()
+    remark = "as admitted" if manifest.is_pod else "as its pods would be; the object itself is not changed"
+    name = f"{_place(manifest)} {_title(manifest)}"
+    yield from unified_diff(before, after, name, f"{name} ({remark})", lineterm="")
+
+
+def print_yaml(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> None:
+    for result in results:
+        if result.verdict is ManifestVerdict.REFUSED:
+            continue
+        click.echo("---")
+        if result.verdict is ManifestVerdict.CHANGED and not result.manifest.is_pod:
+            click.echo("# The pod template is shown as its pods would be; the object itself is not changed.")
+        click.echo(dump_document(result.admitted()), nl=False)
+    _print_refused(results)
+    _print_problems(problems)
+
+
+def _print_refused(results: Sequence[ManifestResult]) -> None:
+    screen = Screen(stderr=True)
+    for result in results:
+        if result.verdict is ManifestVerdict.REFUSED:
+            manifest = result.manifest
+            screen.line(f"refused: {_place(manifest)} {_title(manifest)}", "red")
+            for found in result.findings():
+                if found.outcome is Outcome.DENIED:
+                    screen.paragraph(f"{_place(manifest, found)}: {found.finding.sentence()}", indent=2)
+
+
+def document(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> dict[str, Any]:
+    """Return the content of `-o json`, which docs/check.md describes."""
+    number = Counter(result.verdict for result in results)
+    return {
+        "objects": [_object_document(result) for result in results],
+        "problems": list(problems),
+        "summary": {
+            "objects": len(results),
+            **{verdict.value: number[verdict] for verdict in ManifestVerdict},
+            "problems": len(problems),
+            "skippedKinds": _skipped_kinds(results),
+        },
+    }
+
+
+def _object_document(result: ManifestResult) -> dict[str, Any]:
+    manifest = result.manifest
+    return {
+        "file": manifest.file,
+        "line": manifest.line_of(),
+        "apiVersion": manifest.api_version,
+        "kind": manifest.kind,
+        "namespace": manifest.namespace,
+        "name": manifest.name,
+        "verdict": result.verdict.value,
+        "findings": [_finding_document(manifest, warning) for warning in result.warnings],
+        "pods": [_pod_document(manifest, pod) for pod in result.pods],
+    }
+
+
+def _finding_document(manifest: Manifest, found: EvaluatedFinding) -> dict[str, Any]:
+    finding = found.finding
+    return {
+        "outcome": found.outcome.value,
+        "rule": finding.rule,
+        "path": finding.path,
+        "line": manifest.line_of(path_parts(finding.path)),
+        "container": finding.container,
+        "value": finding.value,
+        "message": finding.message,
+        "remedy": finding.remedy,
+    }
+
+
+def _pod_document(manifest: Manifest, pod: PodResult) -> dict[str, Any]:
+    policy = pod.policy
+    return {
+        "path": pod.source.path,
+        "policy": {
+            "name": policy.name,
+            "version": policy.version,
+            "why": policy.why,
+            "templates": policy.templates.value,
+        },
+        "exemption": pod.exemption and {"reason": pod.exemption.reason, "until": pod.exemption.until},
+        "findings": [_finding_document(manifest, found) for found in pod.findings],
+        "changes": [
+            {
+                "rule": change.rule,
+                "what": change.change.what,
+                "operations": plain_operations(list(change.change.operations)),
+            }
+            for change in pod.changes
+        ],
+    }
+
+
+def _place(manifest: Manifest, found: EvaluatedFinding | None = None) -> str:
+    return f"{manifest.file}:{manifest.line_of(path_parts(found.finding.path) if found else ())}"
+
+
+def _title(manifest: Manifest) -> str:
+    name = manifest.name or "(no name)"
+    # Unknown kinds may be cluster-scoped.
+    return f"{manifest.kind} {manifest.namespace}/{name}" if manifest.is_known else f"{manifest.kind} {name}"
+
+
+PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Sequence[ManifestProblem]], None]] = {
+    "text": print_text,
+    "yaml": print_yaml,
+    "json": lambda results, problems: print_json(document(results, problems)),
+    "diff": print_diff,
+}

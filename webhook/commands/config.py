@@ -1,4 +1,4 @@
-"""`gpu-admission config`: what a directory of documents, or those of a cluster, mean for each namespace; break glass."""
+"""`gpu-admission config`: validation of documents, and the policy of each namespace; `pause` and `resume`."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,24 +26,23 @@ from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
-from webhook.commands.cluster_options import ClusterChoice, cluster_options
-from webhook.commands.output import Screen, counted
-from webhook.commands.parameters import Moment, moment
-from webhook.commands.parameters import now as current_time
+from webhook.cluster.objects import timestamp
+from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, cluster_options
+from webhook.commands.output import Screen, counted, print_errors, print_json
+from webhook.commands.parameters import now_option, output_option
 from webhook.commands.pause import pause, resume
-from webhook.commands.rules import told
-from webhook.configuration.documents import LocatedProblem
+from webhook.commands.rules import as_yaml
+from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.documents import CLASS, POLICY, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import (
+    Configuration,
     ConfigurationError,
     Origins,
     load_objects_with_origins,
     load_with_origins,
 )
-from webhook.configuration.reading import read_chosen
-from webhook.configuration.snapshot import Configuration
 from webhook.tools.check.offline import NAME_LABEL
 
-BAD_INPUT = 2
 EVERYTHING = "*"
 
 
@@ -58,7 +57,7 @@ class _ShowByDefault(click.Group):
 
 @click.group(cls=_ShowByDefault, subcommand_metavar="DIR | COMMAND [ARGS]...")
 def config() -> None:
-    """Validate documents and show what holds where, of a directory or of a cluster; pause the policies of a cluster."""
+    """Validate the documents of a directory or a cluster and show the policy of each namespace; pause policies."""
 
 
 config.add_command(pause)
@@ -66,7 +65,7 @@ config.add_command(resume)
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration, the labels of the namespaces that were asked for, and why newer documents are not in force."""
+    """A configuration, labels by requested namespace, and the problems that keep newer documents out of force."""
 
     configuration: Configuration
     origins: Origins
@@ -82,10 +81,10 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     "--namespace",
     "namespaces",
     multiple=True,
-    help="Show what holds in this namespace, which has no labels of its own where there is no cluster; repeatable.",
+    help="Show the modes of all rules in this namespace, which has no labels unless they are read from a cluster; repeatable.",
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--now", type=Moment(), default=current_time, help="Show what holds at this time.")
+@output_option("text", "json")
+@now_option("Show the modes at this time")
 def show(
     *,
     directory: Path | None,
@@ -94,32 +93,30 @@ def show(
     output: str,
     now: datetime,
 ) -> None:
-    """Validate the documents in DIRECTORY, or without it those of a cluster, and show what holds in which namespace, and why.
+    """Validate the documents in DIRECTORY, or those of a cluster, and show which policy governs which namespaces, and why.
 
-    Exits with 2 if anything is wrong with them, and says all of it. Of a cluster it shows what is in force all the same.
+    Exit codes: 0 the documents are valid, 2 they are not, or could not be read. Of a cluster it shows what is in force anyway.
     """
     if directory is not None:
         if cluster.is_named:
-            raise click.UsageError(
-                "DIRECTORY needs no cluster: leave out either it or --kubeconfig and --context"
-            )
+            raise click.UsageError("DIRECTORY must not be combined with --kubeconfig or --context")
         found = _of_directory(directory, namespaces)
     else:
         found = _of_cluster(cluster, namespaces)
-    shown = document(found.configuration, found.origins, found.labels, now, found.problems)
+    content = document(found.configuration, found.origins, found.labels, now, found.problems)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+        print_json(content)
     else:
-        _print(Screen(), shown)
+        _print(Screen(), content)
     if found.problems:
-        _end_with(found.problems, "this is not in force; what is shown was the last that could be used")
+        _end_with(found.problems, "the stored documents are not in force; the last valid ones are shown")
 
 
 def _of_directory(directory: Path, namespaces: Iterable[str]) -> _Shown:
     try:
         configuration, origins = load_with_origins(directory)
     except ConfigurationError as error:
-        _end_with(error.problems, "this configuration would be refused")
+        _end_with(error.problems, "the configuration is not valid")
     labels = {name: ((NAME_LABEL, name),) for name in namespaces}
     return _Shown(configuration=configuration, origins=origins, labels=labels)
 
@@ -141,13 +138,12 @@ def _labels(api: ApiClient, namespace: str) -> Labels:
 
 
 def _end_with(problems: Sequence[LocatedProblem | str], consequence: str) -> NoReturn:
-    for problem in problems:
-        click.echo(f"error: {problem}", err=True)
+    print_errors(problems)
     click.echo(f"{counted(len(problems), 'problem')}; {consequence}", err=True)
     sys.exit(BAD_INPUT)
 
 
-# ---- what is shown, as plain data; the text is made from it
+# ---- plain data, from which the text is printed
 
 
 def document(
@@ -157,27 +153,23 @@ def document(
     now: datetime,
     problems: Iterable[LocatedProblem] = (),
 ) -> dict[str, Any]:
-    """Return what `-o json` prints.
+    """Return the content of `-o json`.
 
-    `policies[]` in the order in which they are asked, the built-in one last where some namespace is left to it;
-    `namespaces[]` for each that was asked for, with the mode of each rule at `now`; `classes[]` and `resource mapping[]`:
-    what documents add or replace; `problems[]`: why newer documents of a cluster are not in force.
+    `policies[]` in the order of precedence, the built-in one last where it governs anything; `namespaces[]` as requested, with
+    the mode of each rule at `now`; `classes[]` and `resourceMappings[]` that documents add or replace; `problems[]` that keep
+    newer documents of a cluster out of force.
     """
     return {
         "version": configuration.version,
         "policies": list(_policies(configuration, origins, now)),
         "namespaces": [_namespace(configuration, name, found, now) for name, found in labels.items()],
         "classes": [
-            {
-                "name": name,
-                "from": place,
-                "replacesBuiltIn": name in origins.replaced_classes,
-            }
+            {"name": name, "from": place, "replacesBuiltIn": name in origins.replaced_classes}
             for (kind, name), place in origins.places.items()
-            if kind == "GPUClass"
+            if kind == CLASS
         ],
         "resourceMappings": [
-            {"name": name, "from": origins.places["GPUResourceMapping", name], **msgspec.to_builtins(spec)}
+            {"name": name, "from": origins.places[RESOURCE_MAPPING, name], **msgspec.to_builtins(spec)}
             for name, spec in origins.resource_mappings.items()
         ],
         "problems": [str(problem) for problem in problems],
@@ -185,13 +177,13 @@ def document(
 
 
 def _policies(configuration: Configuration, origins: Origins, now: datetime) -> Iterator[dict[str, Any]]:
-    hidden_by = None
+    shadowed_by = None
     for policy in configuration.policies.policies:
-        place = origins.places["GPUPolicy", policy.name]
-        yield {**_policy(configuration, policy, now), "from": place, "neverReachedBecauseOf": hidden_by}
+        place = origins.places[POLICY, policy.name]
+        yield {**_policy(configuration, policy, now), "from": place, "neverReachedBecauseOf": shadowed_by}
         if EVERYTHING in policy.spec.match.namespaces and policy.spec.match.namespace_selector is None:
-            hidden_by = hidden_by or policy.name
-    if hidden_by is None:
+            shadowed_by = shadowed_by or policy.name
+    if shadowed_by is None:
         yield {
             **_policy(configuration, BUILT_IN_POLICY, now),
             "from": BUILT_IN,
@@ -261,18 +253,18 @@ def _mode(effective: EffectivePolicy, binding: Binding | None, rule_id: str, now
     if exemption is not None:
         because = f"exempted: {exemption.reason}"
     elif effective.paused_until is not None and now < effective.paused_until:
-        because = f"paused until {moment(effective.paused_until)}"
+        because = f"paused until {timestamp(effective.paused_until)}"
     return {"id": rule_id, "mode": effective.mode(binding, now).value, "because": because}
 
 
 # ---- text
 
 
-def _print(screen: Screen, shown: dict[str, Any]) -> None:
-    for policy in shown["policies"]:
+def _print(screen: Screen, content: dict[str, Any]) -> None:
+    for policy in content["policies"]:
         _print_policy(screen, policy)
         screen.line()
-    for namespace in shown["namespaces"]:
+    for namespace in content["namespaces"]:
         screen.line(f"namespace {namespace['namespace']}", "bold")
         screen.paragraph(f"policy {namespace['policy']}: {namespace['why']}", indent=2)
         screen.table(
@@ -283,20 +275,20 @@ def _print(screen: Screen, shown: dict[str, Any]) -> None:
             indent=2,
         )
         screen.line()
-    for gpu_class in shown["classes"]:
-        what = "replaces the built-in one" if gpu_class["replacesBuiltIn"] else "added"
+    for gpu_class in content["classes"]:
+        what = "replaces the built-in class" if gpu_class["replacesBuiltIn"] else "added"
         screen.paragraph(f"class {gpu_class['name']} ({gpu_class['from']}): {what}")
-    for resource_mapping in shown["resourceMappings"]:
+    for resource_mapping in content["resourceMappings"]:
         names = [f"{r['pattern']} ({r['measure']})" for r in resource_mapping["resources"]]
         names += [f"annotation {a['key']} ({a['measure']})" for a in resource_mapping["fractionAnnotations"]]
         names += [f"device class {d['pattern']}" for d in resource_mapping["deviceClasses"]]
         screen.paragraph(
             f"resource mapping {resource_mapping['name']} ({resource_mapping['from']}) adds {', '.join(names)}"
         )
-    if shown["problems"]:
-        screen.line(f"in force: version {shown['version']}", "yellow")
+    if content["problems"]:
+        screen.line(f"in force: version {content['version']}", "yellow")
     else:
-        screen.line(f"valid, version {shown['version']}", "green")
+        screen.line(f"valid, version {content['version']}", "green")
 
 
 def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
@@ -311,20 +303,20 @@ def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
         f"governs {where}" + ("" if built_in else f" with priority {policy['priority']}"), indent=2
     )
     if policy["pausedUntil"] is not None:
-        pause = f"until {moment(policy['pausedUntil'])}"
-        told_pause = (
-            f"paused {pause}: every rule only audits" if policy["paused"] else f"pause {pause} is over"
-        )
-        screen.paragraph(told_pause, indent=2, style="yellow" if policy["paused"] else "dim")
+        until = timestamp(policy["pausedUntil"])
+        if policy["paused"]:
+            screen.paragraph(f"paused until {until}: every rule only audits", indent=2, style="yellow")
+        else:
+            screen.paragraph(f"pause until {until} has ended", indent=2, style="dim")
     screen.paragraph(f"templates of workloads: {policy['templates']}", indent=2)
     for exemption in policy["exemptions"]:
         screen.paragraph(_exemption_text(exemption), indent=2, style="dim" if exemption["expired"] else "")
     screen.table([(rule["id"], _rule_text(rule)) for rule in policy["rules"]], indent=2)
 
 
-def _where(shown: dict[str, Any]) -> str:
-    labelled = f" labelled {shown['namespaceSelector']}" if shown["namespaceSelector"] is not None else ""
-    return ", ".join(shown["namespaces"]) + labelled
+def _where(match: dict[str, Any]) -> str:
+    labelled = f" labelled {match['namespaceSelector']}" if match["namespaceSelector"] is not None else ""
+    return ", ".join(match["namespaces"]) + labelled
 
 
 def _exemption_text(exemption: dict[str, Any]) -> str:
@@ -337,5 +329,5 @@ def _exemption_text(exemption: dict[str, Any]) -> str:
 def _rule_text(rule: dict[str, Any]) -> str:
     source = "built-in" if rule["from"] == BUILT_IN else f"from {rule['from']}"
     text = f"{rule['mode']}, {source}"
-    changed = [f"{name}: {told(rule['options'][name])}" for name in rule["changed"]]
+    changed = [f"{name}: {as_yaml(rule['options'][name])}" for name in rule["changed"]]
     return f"{text}; {'; '.join(changed)}" if changed else text

@@ -19,11 +19,10 @@ from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER
 from webhook.commands.certificate_options import CertificateOptions, certificate_options
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.configuration.cluster_source import ClusterSource
+from webhook.commands.parameters import config_option
+from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.metrics import ConfigurationCollector
-from webhook.configuration.source import Source
-from webhook.configuration.sources import source_of
+from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
 from webhook.controller.canary import CanaryLoop
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import DocumentStatusWriter
@@ -40,11 +39,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents, the same as for `serve`; left out: the cluster's.",
-)
+@config_option("the cluster's documents")
 @cluster_options
 @click.option("--namespace", help="Namespace of the leader's Lease; left out: that of the pod.")
 @click.option("--lease", default=CONTROLLER, show_default=True, help="Name of the leader's Lease.")
@@ -137,7 +132,7 @@ def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
 
 def _made(
     api: ApiClient,
-    source: Source,
+    source: ConfigurationSource,
     elector: LeaderElector,
     metrics: ControllerMetrics,
     recount_seconds: float,
@@ -154,7 +149,7 @@ def _made(
 
 
 def _follow(
-    source: Source, reloaded: threading.Event, running: Controller, stopping: threading.Event
+    source: ConfigurationSource, reloaded: threading.Event, running: Controller, stopping: threading.Event
 ) -> None:
     """Count under every new configuration that takes effect."""
     while not stopping.is_set():

@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 
 from webhook.commands.cluster_options import ClusterChoice, cluster_options
-from webhook.commands.output import Screen, counted, output_option, print_json
+from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.parameters import config_option, output_option
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, DoctorSeverity, run_check
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.cluster import InstalledCluster, Names
@@ -35,12 +36,8 @@ INDENT = 9
 @click.option(
     "--certificate-secret", "secret", default=DEFAULTS.secret, help="The Secret of the certificate."
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of documents, where `serve` has one; left out: the documents in the cluster.",
-)
-@output_option
+@config_option("the cluster's documents")
+@output_option("text", "json")
 def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: str) -> None:
     """Check an installation from end to end: configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
 

@@ -1,22 +1,23 @@
-"""`gpu-admission estimate`: how much GPU memory a model needs, and which of the built-in classes have it."""
+"""`gpu-admission estimate`: the GPU memory that a model needs, and the built-in classes that have it."""
 
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
 from policies.models.estimate import Estimate, EstimateError, ModelShape, Phase, Placement, Precision
+from webhook.commands.output import print_json
+from webhook.commands.parameters import output_option
 from webhook.configuration.loader import load_directory
 
 T = TypeVar("T")
 
 
 class _Parsed(click.ParamType[T]):
-    """An option that one of the parsers of `policies.models.estimate` reads; its sentence becomes click's."""
+    """An option with a parser of `policies.models.estimate`, whose error becomes click's."""
 
     def __init__(self, name: str, parse: Callable[[str], T]) -> None:
         self.name = name
@@ -59,7 +60,7 @@ def _count(what: str) -> _Parsed[int]:
     "--gpus", default="1", show_default=True, type=_count("number of GPUs"), help="GPUs of the pod."
 )
 @click.option("--checkpointing", is_flag=True, help="Gradient checkpointing while training.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "json")
 def estimate(
     *,
     params: int,
@@ -74,6 +75,8 @@ def estimate(
     """Estimate the GPU memory of a transformer and name the classes that have it.
 
     A rule of thumb. It leaves out optimizer states and gradients: full training needs several times more.
+
+    Exit codes: 0, or 2 if an option is not valid.
     """
     shape = ModelShape(
         params=params,
@@ -87,8 +90,7 @@ def estimate(
     needed = estimates.estimate(shape)
     found = estimates.placement(needed, catalogue, gpus)
     if output == "json":
-        content = {"shape": shape, "bytes": needed, "placement": found, "advice": found.advice}
-        click.echo(msgspec.json.format(msgspec.json.encode(content), indent=2))
+        print_json({"shape": shape, "bytes": needed, "placement": found, "advice": found.advice})
     else:
         click.echo("\n".join(_report(shape, needed, found, catalogue)))
 

@@ -12,12 +12,10 @@ import msgspec
 from policies.registry import RULES_BY_ID
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, optional_cluster_options
-from webhook.commands.output import counted
-from webhook.commands.parameters import Moment
-from webhook.commands.parameters import now as current_time
-from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.configuration.reading import read_chosen
-from webhook.configuration.snapshot import Configuration
+from webhook.commands.output import counted, print_errors
+from webhook.commands.parameters import config_option, now_option, output_option
+from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.export.admission_policies import (
     EXPRESSIBLE,
     AdmissionPolicies,
@@ -66,13 +64,9 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of documents, instead of those in the cluster.",
-)
+@config_option("the cluster's documents")
 @optional_cluster_options
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@output_option("yaml", "json")
 @click.option(
     "--directory", type=click.Path(path_type=Path), help="Write a file per policy into this directory."
 )
@@ -93,12 +87,7 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
     show_default=True,
     help="Exclude this namespace, whatever the policies say; repeatable.",
 )
-@click.option(
-    "--now",
-    type=Moment(),
-    default=current_time,
-    help="Export what holds at this time: exemptions end, pauses end.",
-)
+@now_option("Export for this time, when exemptions and pauses may have ended")
 def export(
     *,
     config: Path | None,
@@ -141,8 +130,7 @@ def _configuration(config: Path | None, cluster: ClusterChoice | None) -> Config
     try:
         return load_directory(config)
     except ConfigurationError as error:
-        for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
+        print_errors(error.problems)
         sys.exit(BAD_INPUT)
 
 

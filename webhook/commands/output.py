@@ -1,4 +1,4 @@
-"""What the commands share in showing things to people: width, wrapping, colour on terminals only."""
+"""Output of the commands: text of a readable width, in colour on terminals only; JSON; errors."""
 
 from collections.abc import Iterable
 from textwrap import wrap
@@ -24,8 +24,7 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line as it is, however long."""
-        shown = Text(printable(text), style=style)
-        self._console.print(shown, soft_wrap=True, crop=False, overflow="ignore")
+        self._console.print(Text(printable(text), style=style), soft_wrap=True, crop=False, overflow="ignore")
 
     def paragraph(self, text: str, *, indent: int = 0, hanging: int = 2, style: str = "") -> None:
         """Print `text` wrapped; every line is indented, all but the first by `hanging` more.
@@ -57,17 +56,17 @@ class Screen:
 
 
 def printable(text: str) -> str:
-    """Return the text without what could steer a terminal: names in manifests are anyone's."""
+    """Return the text without control characters: a name in a manifest must not control the terminal."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
-def print_json(document: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+def print_json(value: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
-output_option = click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+def print_errors(errors: Iterable[object]) -> None:
+    for error in errors:
+        click.echo(f"error: {error}", err=True)
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

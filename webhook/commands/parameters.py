@@ -1,9 +1,39 @@
-"""Option types that several commands take."""
+"""Options that several commands have, with one wording, and the types of options."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_option(left_out: str) -> Callable[[F], F]:
+    """Return `--config`; `left_out` names the documents that are used without it."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="DIRECTORY",
+        help=f"Directory of GPUPolicy, GPUClass and other documents; left out: {left_out}.",
+    )
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """Return `-o`; the first format is the default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="Output format.",
+    )
+
+
+def now_option(purpose: str) -> Callable[[F], F]:
+    return click.option("--now", type=Moment(), default=now, help=f"{purpose}; left out: now.")
 
 
 class Moment(click.ParamType[datetime]):
@@ -17,16 +47,11 @@ class Moment(click.ParamType[datetime]):
         try:
             moment = datetime.fromisoformat(str(value))
         except ValueError:
-            self.fail(f'"{value}" is no time; write it as 2027-01-31T18:00:00Z.', param, ctx)
+            self.fail(f'"{value}" is not a valid time: write it as 2027-01-31T18:00:00Z.', param, ctx)
         if moment.tzinfo is None:
-            self.fail(f'"{value}" has no time zone; write it as 2027-01-31T18:00:00Z.', param, ctx)
+            self.fail(f'"{value}" must have a time zone: write it as 2027-01-31T18:00:00Z.', param, ctx)
         return moment.astimezone(UTC)
 
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-def moment(value: datetime) -> str:
-    """Return a point in time as people write it: 2027-01-31T18:00:00Z."""
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

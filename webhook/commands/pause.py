@@ -1,10 +1,9 @@
 """`gpu-admission config pause` and `resume`: break glass, on the GPUPolicies of a cluster.
 
-Only the API server is needed: it works while our own webhook is down, and whatever is wrong with other documents. A pause ends
-by itself. Who did it, when and why is written on the policy; the API server's audit log is the proof.
+Only the API server is needed, so both work while our own webhook is down, and whether or not other documents are valid. A pause
+ends by itself. Annotations on the policy name who paused it, when and why; the API server's audit log is the proof.
 """
 
-import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,30 +15,25 @@ import msgspec
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
-from webhook.commands.cluster_options import ClusterChoice, cluster_options
-from webhook.commands.output import Screen
-from webhook.commands.parameters import moment
-from webhook.configuration.choice import PAUSE
-from webhook.configuration.documents import GROUP, POLICY
-from webhook.configuration.records import RESOURCES, path_of, reader
+from webhook.cluster.objects import timestamp
+from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, cluster_options
+from webhook.commands.output import Screen, print_errors, print_json
+from webhook.commands.parameters import output_option
+from webhook.configuration.cluster_source import RESOURCES, path_of, record_decoder
+from webhook.configuration.documents import GROUP, PAUSE, POLICY
+from webhook.serving.deadline import parse_duration
 
 LONGEST = timedelta(hours=24)
 PAUSED_BY, PAUSED_AT, PAUSE_REASON = (
     f"{GROUP}/{name}" for name in ("paused-by", "paused-at", "pause-reason")
 )
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-FAILED, BAD_INPUT = 1, 2
+FAILED = 1
 EVERYTHING = "*"
 
-_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
 
-_output = click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A policy as it is stored."""
+class StoredPolicy(msgspec.Struct, frozen=True):
+    """What pausing needs of a stored GPUPolicy."""
 
     uid: str
     name: str
@@ -51,10 +45,10 @@ class Found(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[POLICY]...")
-@click.option("--for", "duration", metavar="DURATION", help="Such as 30m or 1h30m; at most 24h.")
-@click.option("--reason", help="Why, for whoever finds the pause.")
+@click.option("--for", "duration", metavar="DURATION", help="Such as 30m or 1h30m; required, at most 24h.")
+@click.option("--reason", help="Why, for the annotations of the policy; required.")
 @cluster_options
-@_output
+@output_option("text", "json")
 def pause(
     *,
     names: tuple[str, ...],
@@ -63,33 +57,27 @@ def pause(
     cluster: ClusterChoice,
     output: str,
 ) -> None:
-    """Let every rule of GPUPolicies only audit for a while; of all of them, if none is named."""
+    """Pause GPUPolicies, all of them if none is named: their rules only audit for a while.
+
+    Exit codes: 0 all are paused, 1 some could not be, 2 nothing was changed.
+    """
     now = datetime.now(UTC).replace(microsecond=0)
     problems = [*_duration_problems(duration), *_reason_problems(reason)]
     api, found = _policies(cluster, problems)
     chosen = _chosen(found, names, problems)
     if api is not None and not found:
         problems.append(
-            f"there is no {POLICY} in this cluster, so there is nothing to pause: the built-in defaults hold; "
+            f"the cluster has no {POLICY} to pause: the built-in defaults are in force; "
             "apply a policy whose rules audit instead"
         )
     _end_with(problems, BAD_INPUT)
-    until = moment(now + duration_of(duration or ""))
+    until = timestamp(now + pause_duration(duration or ""))
     who = _who(api) if api else ""
-    change = {PAUSED_BY: who, PAUSED_AT: moment(now), PAUSE_REASON: reason}
+    change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
     done = _patch(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
     if output == "json":
-        told = [
-            {
-                "policy": p.name,
-                "pausedUntil": until,
-                "wasPausedUntil": p.paused_until,
-                "by": who,
-                "reason": reason,
-            }
-            for p in done
-        ]
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2))
+        common = {"pausedUntil": until, "by": who, "reason": reason}
+        print_json([{"policy": p.name, "wasPausedUntil": p.paused_until, **common} for p in done])
     else:
         _print_pause(done, found, until, who)
     sys.exit(0 if len(done) == len(chosen) else FAILED)
@@ -98,9 +86,12 @@ def pause(
 @click.command()
 @click.argument("names", nargs=-1, metavar="[POLICY]...")
 @cluster_options
-@_output
+@output_option("text", "json")
 def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
-    """End the pause of GPUPolicies; of all that are paused, if none is named."""
+    """End the pause of GPUPolicies, of all that are paused if none is named.
+
+    Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
+    """
     problems: list[str] = []
     api, found = _policies(cluster, problems)
     chosen = [policy for policy in _chosen(found, names, problems) if policy.paused_until is not None]
@@ -108,73 +99,66 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
     gone = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
     done = _patch(api, chosen, {"metadata": {"annotations": gone}, "spec": {PAUSE: None}})
     if output == "json":
-        told = [{"policy": policy.name, "wasPausedUntil": policy.paused_until} for policy in done]
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2))
+        print_json([{"policy": policy.name, "wasPausedUntil": policy.paused_until} for policy in done])
     else:
         screen = Screen()
         for policy in done:
-            screen.line(f"policy {policy.name} holds again; it was paused until {policy.paused_until}")
+            screen.line(f"policy {policy.name} resumed; it was paused until {policy.paused_until}")
         if not chosen:
-            screen.line("nothing is paused")
+            screen.line("no policy is paused")
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 
-def duration_of(text: str) -> timedelta:
-    """Read a duration such as 30m or 1h30m. Raises ValueError with a sentence."""
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match.groups()):
-        raise ValueError(f'"{text[:40]}" is no duration: write 30m or 1h30m')
-    hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    duration = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+def pause_duration(text: str) -> timedelta:
+    """Parse the duration of a pause. Raises ValueError if it is not valid or out of bounds."""
+    duration = parse_duration(text)
     if not timedelta() < duration <= LONGEST:
-        raise ValueError(
-            f'"{text[:40]}" is not more than nothing and at most 24h; pause again if it takes longer'
-        )
+        raise ValueError(f'"{text[:40]}" must be more than 0 and at most 24h; a pause can be renewed')
     return duration
 
 
 def _duration_problems(duration: str | None) -> Iterator[str]:
     if duration is None:
-        yield "--for is missing: say how long, such as --for 30m"
+        yield "--for: Required value: how long, such as --for 30m"
         return
     try:
-        duration_of(duration)
+        pause_duration(duration)
     except ValueError as error:
         yield f"--for: {error}"
 
 
 def _reason_problems(reason: str | None) -> Iterator[str]:
     if reason is None or not reason.strip():
-        yield "--reason is missing: say why, for whoever finds the pause"
+        yield "--reason: Required value: why the policy is paused"
 
 
-def _policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient | None, list[Found]]:
-    """Return the policies that are stored; what went wrong becomes a problem."""
+def _policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient | None, list[StoredPolicy]]:
+    """Return the stored policies, or None and [] after appending to `problems`."""
     try:
         api = ApiClient(cluster.access())
         found = api.list(RESOURCES[POLICY].path(), _found).items
     except errors.NotFound:
-        problems.append(f"this cluster has no {POLICY}: the kind is not installed")
+        problems.append(f"the kind {POLICY} is not installed in the cluster")
     except (AccessError, errors.ApiError) as error:
-        problems.append(f"the policies cannot be read: {error}")
+        problems.append(f"failed to list the policies: {error}")
     else:
         return api, sorted(found, key=lambda policy: policy.name)
     return None, []
 
 
-def _found(raw: msgspec.Raw) -> Found:
-    record = reader(POLICY)(raw)
+def _found(raw: msgspec.Raw) -> StoredPolicy:
+    record = record_decoder(POLICY)(raw)
     document, match = record.document, record.document.spec.get("match")
     globs = match.get("namespaces", [EVERYTHING]) if isinstance(match, dict) else [EVERYTHING]
     until = document.spec.get(PAUSE)
-    return Found(record.uid, document.name, path_of(document), tuple(map(str, globs)), until)
+    return StoredPolicy(record.uid, document.name, path_of(document), tuple(map(str, globs)), until)
 
 
-def _chosen(found: list[Found], names: tuple[str, ...], problems: list[str]) -> list[Found]:
+def _chosen(found: list[StoredPolicy], names: tuple[str, ...], problems: list[str]) -> list[StoredPolicy]:
     known = {policy.name: policy for policy in found}
     if found:
         problems.extend(
-            f"there is no {POLICY} {name}; there are {', '.join(known)}"
+            f'{POLICY} not found: "{name}": must be one of {", ".join(known)}'
             for name in names
             if name not in known
         )
@@ -182,14 +166,13 @@ def _chosen(found: list[Found], names: tuple[str, ...], problems: list[str]) -> 
 
 
 def _end_with(problems: list[str], status: int) -> None:
-    for problem in problems:
-        click.echo(f"error: {problem}", err=True)
+    print_errors(problems)
     if problems:
         sys.exit(status)
 
 
 def _who(api: ApiClient) -> str:
-    """Return who the API server takes us for."""
+    """Return our user name according to the API server."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         answer = msgspec.json.decode(api.post(REVIEWS, msgspec.json.encode(body)))
@@ -198,8 +181,8 @@ def _who(api: ApiClient) -> str:
         return "unknown"
 
 
-def _patch(api: ApiClient | None, chosen: list[Found], change: dict[str, Any]) -> list[Found]:
-    """Return the policies that were changed; why others were not is told."""
+def _patch(api: ApiClient | None, chosen: list[StoredPolicy], change: dict[str, Any]) -> list[StoredPolicy]:
+    """Return the policies that were changed; print why others were not."""
     done = []
     for policy in chosen:
         try:
@@ -207,11 +190,11 @@ def _patch(api: ApiClient | None, chosen: list[Found], change: dict[str, Any]) -
                 api.patch(policy.path, msgspec.json.encode(change))
                 done.append(policy)
         except errors.ApiError as error:
-            click.echo(f"error: policy {policy.name}: {error}", err=True)
+            print_errors([f"policy {policy.name}: {error}"])
     return done
 
 
-def _print_pause(done: list[Found], found: list[Found], until: str, who: str) -> None:
+def _print_pause(done: list[StoredPolicy], found: list[StoredPolicy], until: str, who: str) -> None:
     screen = Screen()
     for policy in done:
         before = f" (it was until {policy.paused_until})" if policy.paused_until else ""
@@ -219,7 +202,7 @@ def _print_pause(done: list[Found], found: list[Found], until: str, who: str) ->
         screen.line(f"policy {policy.name}, which governs {where}, is paused until {until}{before}, by {who}")
     if not done:
         return
-    screen.paragraph("What it would refuse or change is only logged. It ends by itself, or with:")
+    screen.paragraph("Denials and changes are only logged. The pause ends by itself, or with:")
     screen.line(f"  gpu-admission config resume {' '.join(policy.name for policy in done)}")
     if len(done) == len(found) and not any(EVERYTHING in policy.namespaces for policy in done):
         screen.paragraph(

@@ -14,10 +14,10 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, output_option, print_json
-from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.configuration.reading import read_chosen
-from webhook.configuration.snapshot import Configuration
+from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.parameters import config_option, output_option
+from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.controller.conditions import described
 from webhook.controller.records import (
     NODES,
@@ -59,12 +59,8 @@ class QuotaReport(NamedTuple):
 @click.option(
     "-n", "--namespace", default="", help="One namespace, with the pods and claims that hold its quota."
 )
-@output_option
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of GPUClass and GPUResourceMapping documents, to charge pods as the webhook does; left out: the cluster's.",
-)
+@output_option("text", "json")
+@config_option("the cluster's documents")
 @cluster_options
 def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoice) -> None:
     """Show used, reserved and granted GPUs per namespace.

@@ -1,4 +1,4 @@
-"""`gpu-admission rules`: the catalogue of rules, and what each can be told."""
+"""`gpu-admission rules`: the catalogue of rules with their contracts and options."""
 
 import json
 import re
@@ -14,8 +14,9 @@ import msgspec
 
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
-from webhook.commands.output import Screen
-from webhook.configuration.decoding import nearest
+from webhook.commands.output import Screen, print_json
+from webhook.commands.parameters import output_option
+from webhook.configuration.documents import unknown_rule
 
 _LINE = re.compile(r"(\s*)((?:\S+\s{2,})?)(.*)")
 """Indentation, a label with the gap behind it, and the rest."""
@@ -31,16 +32,18 @@ TYPE_NAMES: dict[Any, str] = {
 
 @click.command()
 @click.argument("rule_id", metavar="[RULE]", required=False)
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "json")
 def rules(rule_id: str | None, output: str) -> None:
-    """Show all rules, or one RULE with its contract and its options."""
+    """Show all rules, or one RULE with its contract and options.
+
+    Exit codes: 0, or 2 if the RULE is unknown.
+    """
     if rule_id is not None and rule_id not in RULES_BY_ID:
-        raise click.UsageError(f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}')
+        raise click.UsageError(unknown_rule(rule_id))
     chosen = RULES if rule_id is None else (RULES_BY_ID[rule_id],)
     if output == "json":
         documents = [document(rule) for rule in chosen]
-        shown = {"rules": documents} if rule_id is None else documents[0]
-        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+        print_json({"rules": documents} if rule_id is None else documents[0])
     elif rule_id is None:
         _print_catalogue(Screen())
     else:
@@ -54,7 +57,7 @@ def _print_catalogue(screen: Screen) -> None:
         screen.paragraph(rule.summary, indent=column, hanging=0)
     screen.line()
     screen.paragraph(
-        "They run in this order. gpu-admission rules RULE shows one with its options.", hanging=0
+        "Rules run in this order. gpu-admission rules RULE shows one with its options.", hanging=0
     )
 
 
@@ -67,7 +70,8 @@ def _print_rule(screen: Screen, rule: Rule) -> None:
     screen.line()
     screen.line("Options", "bold")
     rows = [
-        (option["name"], f"{option['type']} (default {told(option['default'])})") for option in options(rule)
+        (option["name"], f"{option['type']} (default {as_yaml(option['default'])})")
+        for option in options(rule)
     ]
     screen.table(rows, indent=2)
 
@@ -147,6 +151,6 @@ def type_name(kind: Any) -> str:
     return TYPE_NAMES[kind]
 
 
-def told(value: Any) -> str:
-    """Return a value on one line, as YAML would take it."""
+def as_yaml(value: Any) -> str:
+    """Return a value on one line of YAML."""
     return json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value

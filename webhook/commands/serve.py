@@ -18,10 +18,10 @@ from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
+from webhook.commands.parameters import config_option
+from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.metrics import ConfigurationCollector
-from webhook.configuration.source import Source, told
-from webhook.configuration.sources import source_of
+from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
@@ -48,12 +48,7 @@ PROBES = frozenset({"/healthz", "/readyz"})
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Directory of GPUPolicy, GPUClass, GPUResourceMapping documents; with --standalone GPUQuota, too. "
-    "Left out: the cluster's documents, with --standalone the built-in ones.",
-)
+@config_option("the cluster's documents, with --standalone the built-in ones")
 @optional_cluster_options
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
@@ -216,7 +211,7 @@ def _api(cluster: ClusterChoice) -> ApiClient:
         ) from None
 
 
-def _quota(source: Source, api: ApiClient | None) -> QuotaEnforcer:
+def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     metrics = QuotaMetrics(REGISTRY)
     if api is None:
         memory = MemoryStore(lambda: source.configuration)
@@ -225,7 +220,7 @@ def _quota(source: Source, api: ApiClient | None) -> QuotaEnforcer:
     return QuotaEnforcer(ReservationBatcher(ClusterStore(api), metrics), metrics)
 
 
-def _nodes(source: Source, api: ApiClient | None) -> Callable[[], NodeFacts | None]:
+def _nodes(source: ConfigurationSource, api: ApiClient | None) -> Callable[[], NodeFacts | None]:
     if api is None:
         return lambda: None
     watch = NodeWatch(api, lambda: source.configuration.classes.label_keys)
@@ -246,14 +241,14 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
 
 
 def _readiness(
-    source: Source, certificate: CertificateState | None, unready: list[str], *, draining: bool
+    source: ConfigurationSource, certificate: CertificateState | None, unready: list[str], *, draining: bool
 ) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
-    A refused configuration is told, but the old one is good.
+    A rejected configuration is listed, but does not change readiness: the old one stays in force.
     """
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
-    detail: dict[str, object] = {"draining": draining, "configuration": told(source)}
+    detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}
     if certificate is not None:
         detail["certificate"] = {
             "notAfter": certificate.not_after.isoformat(),

@@ -1,4 +1,4 @@
-"""What is worth knowing about a document that is valid: policies in one another's way, what has ended, what does not exist."""
+"""Warnings about valid policies: conflicting matches, pauses and exemptions that have ended, namespaces that do not exist."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,10 +8,10 @@ from functools import cache
 
 from policies.policy import Labels, Match, Policy, end_of, still_paused
 from webhook.cluster.objects import timestamp
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 
 Advice = tuple[str, str]
-"""Path in the document and a sentence."""
+"""Path in the document and the warning."""
 
 _TOKEN = re.compile(r"\[[^\]]*\]|.")
 _ANY, _ONE = "*", "?"
@@ -20,15 +20,15 @@ _ANY, _ONE = "*", "?"
 def policy_advice(
     configuration: Configuration, name: str, now: datetime, namespaces: Mapping[str, Labels] | None
 ) -> Iterator[Advice]:
-    """Yield what is worth knowing about the policy `name`; `namespaces` are those that exist, None if nobody knows."""
+    """Yield warnings about the policy `name`; `namespaces` are those that exist, None if unknown."""
     ordered = configuration.policies.policies
     policy = next(each for each in ordered if each.name == name)
     yield from _ended(policy, now)
     for other in ordered:
         if other is not policy:
-            yield from _rivalry(policy, other, policy_is_first=ordered.index(policy) < ordered.index(other))
+            yield from _conflicts(policy, other, policy_is_first=ordered.index(policy) < ordered.index(other))
     if namespaces is not None:
-        yield from _nowhere(policy.spec.match, namespaces)
+        yield from _unmatched(policy.spec.match, namespaces)
 
 
 def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
@@ -38,14 +38,16 @@ def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
         paused = still_paused(until, now) is not None
         yield (
             "spec.pausedUntil",
-            f"until {at} every rule of this policy only audits" if paused else "is over: nothing is paused",
+            f"until {at} every rule of this policy only audits"
+            if paused
+            else "has passed: nothing is paused",
         )
     for index, exemption in enumerate(policy.spec.exemptions):
         if exemption.until is not None and now >= end_of(exemption.until):
-            yield f"spec.exemptions[{index}].until", "has passed: this exemption holds no more"
+            yield f"spec.exemptions[{index}].until", "has passed: this exemption has ended"
 
 
-def _rivalry(policy: Policy, other: Policy, *, policy_is_first: bool) -> Iterator[Advice]:
+def _conflicts(policy: Policy, other: Policy, *, policy_is_first: bool) -> Iterator[Advice]:
     first, second = (policy, other) if policy_is_first else (other, policy)
     if not _overlap(first.spec.match, second.spec.match):
         return
@@ -54,8 +56,8 @@ def _rivalry(policy: Policy, other: Policy, *, policy_is_first: bool) -> Iterato
     elif first.spec.priority == second.spec.priority:
         yield (
             "spec.priority",
-            f"is {policy.spec.priority} as that of {other.name}, which can match the same namespaces: "
-            f"{first.name} governs them, by its name",
+            f"{policy.spec.priority} is also the priority of {other.name}, which can match the same namespaces: "
+            f"{first.name} governs them, by name",
         )
     elif not _covers(second.spec.match, first.spec.match):
         yield (
@@ -65,29 +67,29 @@ def _rivalry(policy: Policy, other: Policy, *, policy_is_first: bool) -> Iterato
 
 
 def _overlap(one: Match, other: Match) -> bool:
-    """Whether there can be a namespace that both match, as far as its name goes."""
+    """Whether some namespace name can match both."""
     return any(globs_meet(a, b) for a in one.namespaces for b in other.namespaces)
 
 
 def _covers(wide: Match, narrow: Match) -> bool:
-    """Whether `wide` surely matches every namespace that `narrow` matches."""
+    """Whether `wide` certainly matches every namespace that `narrow` matches."""
     if wide.namespace_selector is not None and wide.namespace_selector != narrow.namespace_selector:
         return False
     return all(any(glob_contains(w, n) for w in wide.namespaces) for n in narrow.namespaces)
 
 
-def _nowhere(match: Match, namespaces: Mapping[str, Labels]) -> Iterator[Advice]:
+def _unmatched(match: Match, namespaces: Mapping[str, Labels]) -> Iterator[Advice]:
     for index, glob in enumerate(match.namespaces):
         if not any(fnmatchcase(name, glob) for name in namespaces):
-            yield f"spec.match.namespaces[{index}]", f'"{glob}" fits no namespace that exists'
+            yield f"spec.match.namespaces[{index}]", f'"{glob}" matches no existing namespace'
     named = [labels for name, labels in namespaces.items() if match.names(name)]
     selector = match.namespace_selector
     if selector is not None and named and not any(selector.matches(dict(labels)) for labels in named):
-        yield "spec.match.namespaceSelector", "matches no namespace that exists"
+        yield "spec.match.namespaceSelector", "matches no existing namespace"
 
 
 def globs_meet(one: str, other: str) -> bool:
-    """Whether some text fits both globs. Sets of characters are taken for any character."""
+    """Whether some text matches both globs. A set of characters counts as any character."""
     left, right = _tokens(one), _tokens(other)
 
     @cache
@@ -106,7 +108,7 @@ def globs_meet(one: str, other: str) -> bool:
 
 
 def glob_contains(wide: str, narrow: str) -> bool:
-    """Whether surely every text that fits `narrow` fits `wide`."""
+    """Whether certainly every text that matches `narrow` matches `wide`."""
     if "[" in narrow:
         return wide == _ANY
     # No namespace has these characters, so only a wildcard of `wide` takes them; two, because a ? takes one.

@@ -1,55 +1,214 @@
-"""The configuration in force, kept up to date with the documents that the API server has.
+"""Documents that the API server stores: as records, which of them are in force, and a source that follows them.
 
-A new version takes over as a whole; one with any error is refused as a whole, and the last good one stays (`choice`). It
-stays as well while the API server is away; `unconfirmed_seconds` says for how long it has not been heard. Until the documents
-were read for the first time the built-in ones hold.
+All documents are in force as they are stored, or, if anything is wrong with them, the last good ones: a new version takes over
+as a whole or not at all. What was in force last is remembered in memory; a process that has only just started finds it in the
+objects' status, where the controller wrote it, so all processes agree. A pause is taken from the newest documents in any case:
+break glass must not depend on somebody else's document.
 """
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from time import monotonic, time
+from typing import Any
 
 import msgspec
 
+from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Informer, WatchTimings
-from webhook.configuration.choice import Chosen, choose
-from webhook.configuration.documents import Document
-from webhook.configuration.loader import load_directory
-from webhook.configuration.records import RESOURCES, Record, reader
-from webhook.configuration.source import State
+from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.cluster.objects import PartialObject
+from webhook.configuration.documents import (
+    CLASS,
+    GROUP,
+    PAUSE,
+    POLICY,
+    RESOURCE_MAPPING,
+    VERSION,
+    Document,
+    LocatedProblem,
+    is_pause,
+    with_pause,
+)
+from webhook.configuration.loader import (
+    Configuration,
+    ConfigurationError,
+    load_directory,
+    load_objects,
+    problems_of,
+)
+from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 
-SETTLE_SECONDS = 0.3
-"""Documents that are applied together arrive one after the other; half of them may be no configuration."""
-SETTLE_LONGEST = 2.0
-LOOK_SECONDS = 0.5
-FIRST_LOOK_SECONDS = 0.05
+PREFIX = f"/apis/{GROUP}/{VERSION}"
+PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
+RESOURCES = {kind: Resource(PREFIX, plural) for kind, plural in PLURALS.items()}
+
+
+QUIET_SECONDS = 0.3
+"""Documents that are applied together arrive one after the other; half of them may not be valid alone."""
+LONGEST_WAIT_SECONDS = 2.0
+POLL_SECONDS = 0.5
+FIRST_POLL_SECONDS = 0.05
 START_SECONDS = 10.0
-"""How long the first list is waited for before the built-in documents are better than no answer."""
+"""After this time without a first list the built-in documents are better than no answer."""
 
 log = logging.getLogger("gpu_admission.configuration")
 
 
+class DocumentStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Status that the controller writes: conditions, and the spec that is in force (`accepted`)."""
+
+    observed_generation: int = 0
+    accepted: dict[str, Any] | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A document as the API server has it."""
+
+    uid: str
+    generation: int
+    document: Document
+    status: DocumentStatus = DocumentStatus()
+    namespace: str = CLUSTER
+
+    @property
+    def accepted(self) -> Document | None:
+        """The document with the spec that was in force last; None if none was."""
+        spec = self.status.accepted
+        return None if spec is None else msgspec.structs.replace(self.document, spec=spec)
+
+
+class _Object(PartialObject, frozen=True):
+    spec: dict[str, Any]
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_OBJECT = msgspec.json.Decoder(_Object)
+_STATUS = msgspec.json.Decoder(DocumentStatus)
+
+
+def record_decoder(kind: str) -> Callable[[msgspec.Raw], Record]:
+    """Return the decoder of objects of `kind`, from JSON to a `Record`."""
+
+    def decode_record(raw: msgspec.Raw) -> Record:
+        stored = _OBJECT.decode(raw)
+        document = Document(kind, stored.metadata.name, stored.spec)
+        return Record(stored.metadata.uid, stored.metadata.generation, document, _status(stored.status))
+
+    return decode_record
+
+
+def _status(raw: msgspec.Raw) -> DocumentStatus:
+    try:
+        return _STATUS.decode(raw)
+    except msgspec.MsgspecError:  # not written by us; the next report replaces it
+        return DocumentStatus()
+
+
+def path_of(document: Document) -> str:
+    """Return the path of the document in the API server."""
+    return f"{RESOURCES[document.kind].path()}/{document.name}"
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The documents in force and their configuration; `problems` say why the stored documents are not in force."""
+
+    documents: tuple[Document, ...]
+    configuration: Configuration
+    problems: tuple[LocatedProblem, ...] = ()
+
+
+def choose(records: Sequence[Record], last_good: tuple[Document, ...] | None) -> Chosen:
+    """Return what is in force when `records` are stored; `last_good` is None in a process that has just started."""
+    stored = tuple(record.document for record in records)
+    try:
+        return Chosen(stored, load_objects(stored))
+    except ConfigurationError as error:
+        problems = tuple(error.problems)
+    if last_good is None:
+        last_good = tuple(record.accepted for record in records if record.accepted is not None) or stored
+    good = _valid(last_good)
+    paused = tuple(_paused_as(document, stored) for document in good)
+    try:
+        return Chosen(paused, load_objects(paused), problems)
+    except ConfigurationError:  # the pause is what is wrong
+        return Chosen(good, load_objects(good), problems)
+
+
+def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
+    """Return the largest part of the documents that is valid: invalid ones are removed until no problem is left."""
+    left = tuple(documents)
+    while bad := {problem.document for problem in problems_of(left)}:
+        left = tuple(document for document in left if document.title not in bad)
+    return left
+
+
+def _paused_as(document: Document, stored: Iterable[Document]) -> Document:
+    newest = next((each for each in stored if each.key == document.key), None)
+    if document.kind != POLICY or newest is None or not is_pause(newest.spec.get(PAUSE)):
+        return document
+    return msgspec.structs.replace(document, spec=with_pause(document.spec, newest.spec.get(PAUSE)))
+
+
+def read_chosen(api: ApiClient, *, lacking: tuple[type[errors.ApiError], ...] = (errors.NotFound,)) -> Chosen:
+    """List the documents once and return what is in force, for commands that do not watch.
+
+    A kind whose list fails with an error of `lacking` is not installed, and has no documents. Raises any other
+    `errors.ApiError`.
+    """
+    records: list[Record] = []
+    for kind, resource in RESOURCES.items():
+        with contextlib.suppress(*lacking):
+            records += api.list(resource.path(), record_decoder(kind)).items
+    return choose(records, None)
+
+
+def source_of(
+    directory: Path | None,
+    api: ApiClient | None,
+    changed: Callable[[ConfigurationState], object] = lambda _state: None,
+) -> ConfigurationSource:
+    """Return the source, not started: the directory, else the cluster, else the built-in documents.
+
+    Raises `ConfigurationError` if the directory is not valid.
+    """
+    if directory is None and api is not None:
+        return ClusterSource(api, changed)
+    return DirectorySource(directory, changed, labels_known=api is not None)
+
+
 class EvaluatedDocuments(msgspec.Struct, frozen=True):
-    """The documents as they are stored, and what of them is in force."""
+    """The documents as they are stored, and those in force."""
 
     records: tuple[Record, ...]
     chosen: Chosen
 
 
 class ClusterSource:
-    """Watches the three kinds once started. `changed` is told every new state, in the thread that found it."""
+    """Watches the three kinds once started. `changed` is called with every new state, in the thread that watches.
+
+    While the API server is away the last good documents stay in force, and `unconfirmed_seconds` grows. Until the documents
+    have been read for the first time the built-in ones are in force.
+    """
 
     origin = "cluster"
 
     def __init__(
-        self, api: ApiClient, changed: Callable[[State], object], *, pace: WatchTimings | None = None
+        self,
+        api: ApiClient,
+        changed: Callable[[ConfigurationState], object],
+        *,
+        pace: WatchTimings | None = None,
     ) -> None:
         self._changed = changed
-        self._mirrors = [
-            Informer(api, resource, reader(kind), lambda _before, _after: self._wake.set(), timings=pace)
+        self._informers = [
+            Informer(
+                api, resource, record_decoder(kind), lambda _before, _after: self._wake.set(), timings=pace
+            )
             for kind, resource in RESOURCES.items()
         ]
         self._wake = threading.Event()
@@ -58,82 +217,87 @@ class ClusterSource:
         self._made = monotonic()
         built_in = load_directory(None)
         self.configuration = built_in
-        self.state = State(built_in.version, time(), read=False)
-        self.judged: EvaluatedDocuments | None = None
-        """None until the documents were read for the first time."""
+        self.state = ConfigurationState(built_in.version, time(), read=False)
+        self.evaluated: EvaluatedDocuments | None = None
+        """None until the documents have been read for the first time."""
 
     def start(self) -> None:
-        for mirror in self._mirrors:
-            name = f"watch {mirror.resource.plural}"
-            threading.Thread(target=mirror.run, args=(self._stopping,), name=name, daemon=True).start()
+        for informer in self._informers:
+            name = f"watch {informer.resource.plural}"
+            threading.Thread(target=informer.run, args=(self._stopping,), name=name, daemon=True).start()
         threading.Thread(target=self._follow, name="configuration", daemon=True).start()
 
     def stop(self) -> None:
         self._stopping.set()
 
     def wait(self) -> None:
-        """Return once the documents were read, or it is no use to wait for them."""
+        """Return once the documents have been read, or need not be waited for."""
         while self.waits:
-            self._read.wait(FIRST_LOOK_SECONDS)
+            self._read.wait(FIRST_POLL_SECONDS)
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """Everything that is stored, in force or not, as the watch showed it last."""
+        """All stored documents, in force or not, as of the last watch event."""
         return tuple(record.document for record in self._records())
 
     def refresh(self) -> None:
-        """Read everything now: what was applied a moment ago may not have come by the watch yet."""
+        """List everything now: the watch may lag behind what was applied a moment ago."""
         try:
-            for mirror in self._mirrors:
-                mirror.refresh()
+            for informer in self._informers:
+                informer.refresh()
         except (errors.ApiError, msgspec.MsgspecError) as error:
-            log.warning("the documents could not be read again: %s", error)
+            log.warning("failed to list the documents again: %s", error)
 
     @property
     def unconfirmed_seconds(self) -> float:
-        """Since the API server was last heard about every kind; up to a minute is normal."""
-        return max(mirror.age for mirror in self._mirrors)
+        """Seconds since the API server last confirmed every kind; up to a minute is normal."""
+        return max(informer.age for informer in self._informers)
 
     @property
     def waits(self) -> bool:
-        """Whether the documents may still be read any moment, so that the built-in ones should not answer yet."""
+        """Whether the documents may be read any moment, so that the built-in ones should not be used yet."""
         is_early = monotonic() - self._made < START_SECONDS
-        return not self._read.is_set() and is_early and not any(mirror.is_missing for mirror in self._mirrors)
+        return (
+            not self._read.is_set()
+            and is_early
+            and not any(informer.is_missing for informer in self._informers)
+        )
 
     def _follow(self) -> None:
         waited = True
         while not self._stopping.is_set():
-            if not all(mirror.synced for mirror in self._mirrors):
-                if waited and not self.waits:
-                    log.warning("no documents could be read yet: the built-in ones are in force")
-                waited = self.waits
-                self._stopping.wait(FIRST_LOOK_SECONDS)
+            if not all(informer.synced for informer in self._informers):
+                waits = self.waits
+                if waited and not waits:
+                    log.warning("documents could not be read yet: the built-in ones are in force")
+                waited = waits
+                self._stopping.wait(FIRST_POLL_SECONDS)
                 continue
-            if self.judged is not None:
-                if not self._wake.wait(LOOK_SECONDS):
+            if self.evaluated is not None:
+                if not self._wake.wait(POLL_SECONDS):
                     continue
-                self._settle()
+                self._wait_for_quiet()
             self._wake.clear()
             try:
-                self._judge()
-            except Exception:  # a defect met in one version must not end the following; the old version stays
-                log.exception("the configuration could not be looked at")
-                self._stopping.wait(LOOK_SECONDS)
+                self._evaluate()
+            except Exception:  # a defect met in one version must not end the thread; the old version stays
+                log.exception("failed to evaluate the documents")
+                self._stopping.wait(POLL_SECONDS)
 
-    def _settle(self) -> None:
-        """Wait until nothing more comes."""
-        longest = monotonic() + SETTLE_LONGEST
+    def _wait_for_quiet(self) -> None:
+        """Wait until no more changes arrive."""
+        longest = monotonic() + LONGEST_WAIT_SECONDS
         self._wake.clear()
-        while self._wake.wait(SETTLE_SECONDS) and monotonic() < longest:
+        while self._wake.wait(QUIET_SECONDS) and monotonic() < longest:
             self._wake.clear()
 
     def _records(self) -> tuple[Record, ...]:
-        found = (record for mirror in self._mirrors for record in mirror.all())
+        found = (record for informer in self._informers for record in informer.all())
         return tuple(sorted(found, key=lambda record: record.document.key))
 
-    def _judge(self) -> None:
+    def _evaluate(self) -> None:
         records = self._records()
-        chosen = choose(records, self.judged.chosen.documents if self.judged else None)
+        chosen = choose(records, self.evaluated.chosen.documents if self.evaluated else None)
         before, version = self.state, chosen.configuration.version
         refused = tuple(str(problem) for problem in chosen.problems)
         if version != before.version:
@@ -141,9 +305,11 @@ class ClusterSource:
             log.info("configuration version %s is in force", version)
         if refused and refused != before.refused:
             for problem in refused:
-                log.error("new configuration refused, version %s is in force: %s", version, problem)
-        self.state = State(version, before.loaded_at if version == before.version else time(), refused)
-        self.judged = EvaluatedDocuments(records, chosen)
+                log.error("new configuration rejected, version %s stays in force: %s", version, problem)
+        self.state = ConfigurationState(
+            version, before.loaded_at if version == before.version else time(), refused
+        )
+        self.evaluated = EvaluatedDocuments(records, chosen)
         if not self._read.is_set() or self.state != before:
             self._read.set()
             self._changed(self.state)

@@ -1,6 +1,7 @@
-"""Turn plain data into msgspec structs, strictly, and tell every error at once with its path.
+"""Strict decoding of plain data into msgspec structs, with the path of every error.
 
-msgspec itself stops at the first error. This walks structs, lists and maps, and lets msgspec convert the leaves.
+msgspec itself stops at the first error. This walks structs, lists and maps, and lets msgspec convert the leaves. Messages are
+those of Kubernetes' field errors where it has one.
 """
 
 import types
@@ -24,10 +25,11 @@ _KINDS: dict[type, str] = {
     int: "a whole number",
     float: "a number",
 }
+REQUIRED = "Required value"
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with a document: where (path as parts) and what."""
+    """A problem of a document at a path, as parts."""
 
     parts: Parts
     message: str
@@ -38,7 +40,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def decode(kind: type[T], data: Any, at: Parts, problems: list[Problem], *, strict: bool = True) -> T | None:
-    """Return `data` as a `kind`; or None, and what is wrong is in `problems`. Only a `strict` one minds unknown keys."""
+    """Return `data` as a `kind`, or None after appending to `problems`. Unknown fields are problems if `strict`."""
     decoder = _Decoder(strict)
     value = decoder.value(kind, data, at)
     problems.extend(decoder.problems)
@@ -46,7 +48,7 @@ def decode(kind: type[T], data: Any, at: Parts, problems: list[Problem], *, stri
 
 
 class _Decoder:
-    """One walk over plain data, and what was wrong on the way."""
+    """One walk over plain data, and the problems met."""
 
     def __init__(self, strict: bool) -> None:
         self.problems: list[Problem] = []
@@ -77,12 +79,12 @@ class _Decoder:
     def _of(self, kind: type[T], data: Any, at: Parts) -> T:
         if isinstance(data, kind):
             return data
-        self._problem(at, f"must be {_KINDS[kind]}, not {_told(data)}")
+        self._problem(at, f"must be {_KINDS[kind]}, not {_describe(data)}")
         return kind()
 
     def _key(self, key: Any, at: Parts) -> str:
         if not isinstance(key, str):
-            self._problem((*at, str(key)), f"YAML reads this key as {_told(key)}; quote it")
+            self._problem((*at, str(key)), f"YAML reads this key as {_describe(key)}; quote it")
         return str(key)
 
     def _struct(self, kind: type[msgspec.Struct], data: Any, at: Parts) -> Any:
@@ -93,20 +95,20 @@ class _Decoder:
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         for key in members if self._strict else ():
             if key not in fields:
-                self._problem((*at, str(key)), f"is not known here{nearest(str(key), list(fields))}")
+                self._problem((*at, str(key)), f"unknown field{suggestion(str(key), list(fields))}")
         values = {}
         for name, field in fields.items():
             if name in members:
                 values[field.name] = self.value(field.type, members[name], (*at, name))
             elif field.required:
-                self._problem((*at, name), "is required")
+                self._problem((*at, name), REQUIRED)
         return kind(**values) if len(self.problems) == before else None
 
     def _leaf(self, kind: Any, data: Any, at: Parts) -> Any:
         try:
             return msgspec.convert(data, kind)
         except (msgspec.ValidationError, ValueError, OverflowError) as error:
-            self._problem(at, _sentence(kind, data, str(error)))
+            self._problem(at, _message(kind, data, str(error)))
             return None
 
     def _problem(self, at: Parts, message: str) -> None:
@@ -117,7 +119,7 @@ def _options(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in {Union, types.UnionType} else (kind,)
 
 
-def _sentence(kind: Any, data: Any, error: str) -> str:
+def _message(kind: Any, data: Any, error: str) -> str:
     options = [option for option in _options(kind) if option is not type(None)]
     choices = [
         member.value
@@ -126,36 +128,46 @@ def _sentence(kind: Any, data: Any, error: str) -> str:
         for member in option
     ]
     if isinstance(data, bool) and bool not in options and (choices or str in options):
-        return _sentence_about_boolean(choices)
+        return _boolean_message(choices)
     if choices:
-        return f'"{data}" is none of {", ".join(choices)}{nearest(str(data), choices)}'
+        return unsupported(str(data), choices)
     if isinstance(data, int | float) and str in options:
         return f"must be text; YAML reads {data} as a number: quote it"
     if datetime in options:
-        return "must be a moment with a time zone, such as 2027-01-31T18:00:00Z"
+        return "must be a time with its zone, such as 2027-01-31T18:00:00Z"
     if all(option in _KINDS for option in options):
-        return f"must be {' or '.join(_KINDS[option] for option in options)}, not {_told(data)}"
+        return f"must be {' or '.join(_KINDS[option] for option in options)}, not {_describe(data)}"
     return error[:1].lower() + error[1:]
 
 
-def _sentence_about_boolean(choices: list[str]) -> str:
+def _boolean_message(choices: list[str]) -> str:
     hint = "YAML reads off, no and n as false, and on, yes and y as true"
     if not choices:
         return f"must be text; {hint}: quote it"
-    remedy = ": write disabled to switch it off" if "disabled" in choices else ""
-    return f"must be one of {', '.join(choices)}; {hint}{remedy}"
+    remedy = ": write disabled" if "disabled" in choices else ""
+    return f"must be {_one_of(choices)}; {hint}{remedy}"
 
 
-def nearest(word: str, known: list[str]) -> str:
+def unsupported(value: str, supported: list[str]) -> str:
+    close = get_close_matches(value, supported, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f'Unsupported value: "{value[:63]}": must be {_one_of(supported)}{hint}'
+
+
+def suggestion(word: str, known: list[str]) -> str:
     close = get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
+    return f"; did you mean {close[0]}?" if close else f": must be {_one_of(known)}"
 
 
-def _told(data: Any) -> str:
+def _one_of(values: list[str]) -> str:
+    return f"one of {', '.join(values)}" if len(values) > 1 else values[0]
+
+
+def _describe(data: Any) -> str:
     if data is None:
         return "nothing"
-    # What was meant as a number can be a text, so show it.
-    shown = (
+    # Shown, because what was meant as a number can be text.
+    value = (
         f' "{data[:40]}"' if isinstance(data, str) else f" {data}" if isinstance(data, int | float) else ""
     )
-    return "true or false" if isinstance(data, bool) else _KINDS.get(type(data), type(data).__name__) + shown
+    return "true or false" if isinstance(data, bool) else _KINDS.get(type(data), type(data).__name__) + value

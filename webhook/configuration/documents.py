@@ -1,11 +1,11 @@
-"""What one document says: from plain data to policy, class, resource mapping or quota, and everything that is wrong with it.
+"""Documents: plain data to policy, class, resource mapping or quota, and every problem of one.
 
-`read_document` fills a `Collected`. What documents say about one another is checked by `check_references`, once all of them
-are read.
+`read_document` fills a `DocumentSet`; `check_references` checks what documents say about one another, once all have been read.
 """
 
 from collections.abc import Iterator
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,15 +21,14 @@ from policies.quota import spec as quota
 from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
-from webhook.configuration.decoding import Problem, decode, nearest
-from webhook.configuration.snapshot import digest
+from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
 from webhook.configuration.yaml_documents import YamlDocument
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
-SELECTOR = "namespaceSelector"
+SELECTOR, PAUSE = "namespaceSelector", "pausedUntil"
 KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
 T = TypeVar("T")
 
@@ -44,7 +43,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what there is one of: (kind, name), of a GPUQuota its namespace."""
+        """Return what identifies it: (kind, name), for a GPUQuota (kind, namespace)."""
         return self.kind, self.namespace or self.name
 
     @property
@@ -58,9 +57,9 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class LocatedProblem(msgspec.Struct, frozen=True, order=True):
-    """Something wrong with the configuration, and where: `policy.yaml:12: GPUPolicy/default spec.rules.…: …`.
+    """A problem of the configuration and its location: `policy.yaml:12: GPUPolicy/default spec.rules.…: …`.
 
-    What was not read from a file has none.
+    `file` is empty and `line` 0 for objects of a cluster.
     """
 
     file: str
@@ -75,8 +74,8 @@ class LocatedProblem(msgspec.Struct, frozen=True, order=True):
         return ": ".join(part for part in (place, subject, self.message) if part)
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a document stands: in a file, or (without `node`) in the cluster."""
+class DocumentLocation(msgspec.Struct, frozen=True):
+    """A document and its location: in a file, or (without `node`) in the cluster."""
 
     file: str
     data: Any
@@ -91,32 +90,32 @@ class Place(msgspec.Struct, frozen=True):
         return LocatedProblem(self.file, line, _title(self.data), problem.path, problem.message)
 
 
-class Reference(msgspec.Struct, frozen=True):
-    """Options of a rule that may name classes, and where they stand."""
+class ClassReference(msgspec.Struct, frozen=True):
+    """Options of a rule, which may name classes, and their location."""
 
-    place: Place
+    place: DocumentLocation
     at: Parts
     options: RuleOptions
 
 
-class Collected:
-    """What has been read so far. `references` are there also of documents that have problems."""
+class DocumentSet:
+    """Everything read so far. `references` include those of documents that have problems."""
 
     def __init__(self) -> None:
-        self.places: dict[tuple[str, str], Place] = {}
+        self.places: dict[tuple[str, str], DocumentLocation] = {}
         self.documents: list[Document] = []
         self.problems: list[LocatedProblem] = []
         self.policies: dict[str, Policy] = {}
         self.classes: dict[str, GPUClass] = {}
         self.resource_mappings: dict[str, ResourceMappingSpec] = {}
         self.quotas: dict[str, QuotaSpec] = {}
-        self.references: list[Reference] = []
+        self.references: list[ClassReference] = []
         self.unreadable: set[str] = set()
-        """Kinds of which a document could not be read: nothing can be said about what others name of them."""
+        """Kinds of which a document is not valid: references to them cannot be checked."""
 
 
 class _PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Spec of a GPUPolicy before its rules' options have found their types."""
+    """Spec of a GPUPolicy with the options of its rules as plain data."""
 
     priority: int = 0
     match: Match = Match()
@@ -140,12 +139,12 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
     spec: dict[str, Any]
 
 
-def read_document(place: Place, collected: Collected) -> None:
-    """Read the document at `place`."""
+def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
+    """Read the document at `place` into `collected`."""
     problems: list[Problem] = []
     envelope = _envelope(place.data, problems)
     if envelope is not None:
-        _refuse_second(envelope, place, collected, problems)
+        _check_duplicate(envelope, place, collected, problems)
         metadata = envelope.metadata
         collected.documents.append(
             Document(envelope.kind, metadata.name, envelope.spec, metadata.namespace or "")
@@ -172,15 +171,15 @@ def _title(data: Any) -> str:
 
 def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
     if isinstance(data, dict) and data.get("apiVersion") != API_VERSION:
-        problems.append(Problem(("apiVersion",), f'must be {API_VERSION}, not "{data.get("apiVersion")}"'))
+        problems.append(Problem(("apiVersion",), unsupported(str(data.get("apiVersion")), [API_VERSION])))
         return None
     if isinstance(data, dict) and data.get("kind") not in KINDS:
         kind = str(data.get("kind"))
-        problems.append(Problem(("kind",), f'"{kind}" is no kind of this API{nearest(kind, list(KINDS))}'))
+        problems.append(Problem(("kind",), unsupported(kind, list(KINDS))))
         return None
     envelope = decode(_Document, data, (), problems)
     if envelope is not None and not is_dns_subdomain(envelope.metadata.name):
-        problems.append(Problem(("metadata", "name"), "must be lower case letters, digits, - and ."))
+        problems.append(Problem(("metadata", "name"), "must consist of lower case letters, digits, - and ."))
         return None
     if envelope is not None and not _is_well_placed(envelope, problems):
         return None
@@ -192,30 +191,40 @@ def _is_well_placed(envelope: _Document, problems: list[Problem]) -> bool:
     kind, metadata, before = envelope.kind, envelope.metadata, len(problems)
     if kind != QUOTA:
         if metadata.namespace is not None:
-            problems.append(Problem(("metadata", "namespace"), f"a {kind} has none; leave it out"))
+            problems.append(
+                Problem(("metadata", "namespace"), f"must be omitted: a {kind} is cluster-scoped")
+            )
     else:
         if metadata.namespace is None:
-            problems.append(Problem(("metadata", "namespace"), "is required"))
+            problems.append(Problem(("metadata", "namespace"), REQUIRED))
         elif not is_dns_label(metadata.namespace):
             problems.append(
-                Problem(("metadata", "namespace"), "must be lower case letters, digits and -, at most 63")
+                Problem(
+                    ("metadata", "namespace"), "must consist of at most 63 lower case letters, digits and -"
+                )
             )
         if metadata.name != quota.NAME:
             problems.append(
-                Problem(("metadata", "name"), f"must be {quota.NAME}: a namespace has one GPUQuota")
+                Problem(("metadata", "name"), f"must be {quota.NAME}: a namespace has at most one GPUQuota")
             )
     return len(problems) == before
 
 
-def _refuse_second(envelope: _Document, place: Place, collected: Collected, problems: list[Problem]) -> None:
+def _check_duplicate(
+    envelope: _Document, place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
+) -> None:
     namespace, name = envelope.metadata.namespace, envelope.metadata.name
     first = collected.places.setdefault((envelope.kind, namespace or name), place)
     if first is not place:
-        at, what = ("namespace", "for this namespace") if namespace else ("name", "of this name")
-        problems.append(Problem(("metadata", at), f"there is another one {what} in {first.start}"))
+        at = "namespace" if namespace else "name"
+        problems.append(
+            Problem(("metadata", at), f'Duplicate value: "{namespace or name}", also in {first.start}')
+        )
 
 
-def _read_class(document: _Document, _place: Place, collected: Collected, problems: list[Problem]) -> None:
+def _read_class(
+    document: _Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
+) -> None:
     spec = decode(GPUClassSpec, document.spec, ("spec",), problems)
     if spec is None:
         return
@@ -225,7 +234,7 @@ def _read_class(document: _Document, _place: Place, collected: Collected, proble
 
 
 def _read_resource_mapping(
-    document: _Document, _place: Place, collected: Collected, problems: list[Problem]
+    document: _Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
 ) -> None:
     spec = decode(ResourceMappingSpec, document.spec, ("spec",), problems)
     if spec is None:
@@ -234,7 +243,9 @@ def _read_resource_mapping(
     collected.resource_mappings[document.metadata.name] = spec
 
 
-def _read_quota(document: _Document, _place: Place, collected: Collected, problems: list[Problem]) -> None:
+def _read_quota(
+    document: _Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
+) -> None:
     spec = decode(QuotaSpec, document.spec, ("spec",), problems)
     if spec is None:
         return
@@ -242,13 +253,15 @@ def _read_quota(document: _Document, _place: Place, collected: Collected, proble
     collected.quotas[document.metadata.namespace or ""] = spec
 
 
-def _read_policy(document: _Document, place: Place, collected: Collected, problems: list[Problem]) -> None:
+def _read_policy(
+    document: _Document, place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
+) -> None:
     before = len(problems)
     spec = decode(_PolicyDocument, document.spec, ("spec",), problems)
     raw_rules = document.spec.get("rules")
     rules = _read_rules(raw_rules, problems) if isinstance(raw_rules, dict) else {}
     collected.references.extend(
-        Reference(place, ("spec", "rules", rule_id), options) for rule_id, options in rules.items()
+        ClassReference(place, ("spec", "rules", rule_id), options) for rule_id, options in rules.items()
     )
     _check_policy(document.spec, problems)
     if spec is None or len(problems) > before:
@@ -269,13 +282,13 @@ def _read_policy(document: _Document, place: Place, collected: Collected, proble
 
 
 def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleOptions]:
-    """Return the options that nothing is wrong with."""
+    """Return the options of the rules that are valid."""
     rules: dict[str, RuleOptions] = {}
     for rule_id, data in raw.items():
         at: Parts = ("spec", "rules", str(rule_id))
         rule = RULES_BY_ID.get(str(rule_id))
         if rule is None:
-            problems.append(Problem(at, f"is no rule{nearest(str(rule_id), list(RULES_BY_ID))}"))
+            problems.append(Problem(at, unknown_rule(str(rule_id))))
             continue
         options = decode(rule.options, data, at, problems)
         if options is not None:
@@ -287,16 +300,16 @@ def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleO
 
 
 def _check_policy(spec: dict[str, Any], problems: list[Problem]) -> None:
-    """Check what can be read, whatever is wrong with the rest."""
+    """Check each part of the spec that can be decoded."""
     match = _part(Match, spec.get("match"), ("spec", "match"))
     if match is not None:
         if not match.namespaces:
             at: Parts = ("spec", "match", "namespaces")
-            problems.append(Problem(at, 'must name at least one; "*" is all of them'))
+            problems.append(Problem(at, 'must name at least one namespace; "*" matches all'))
         _check_selector(match.namespace_selector, ("spec", "match"), problems)
-    until = _part(datetime, spec.get("pausedUntil"), ("spec", "pausedUntil"))
+    until = _part(datetime, spec.get(PAUSE), ("spec", PAUSE))
     if until is not None and until.tzinfo is None:
-        problems.append(Problem(("spec", "pausedUntil"), "needs a time zone, such as 2027-01-31T18:00:00Z"))
+        problems.append(Problem(("spec", PAUSE), "must have a time zone, such as 2027-01-31T18:00:00Z"))
     exemptions = spec.get("exemptions")
     for index, raw in enumerate(exemptions if isinstance(exemptions, list) else ()):
         exemption = _part(Exemption, raw, ("spec", "exemptions", index))
@@ -305,20 +318,23 @@ def _check_policy(spec: dict[str, Any], problems: list[Problem]) -> None:
 
 
 def _part(kind: type[T], data: Any, at: Parts) -> T | None:
-    """Return a part of a document; None where it is left out or cannot be read, which is told with the whole."""
+    """Return a part of a document; None if it is absent or not valid, which is a problem of the whole."""
     return None if data is None else decode(kind, data, at, [])
 
 
 def _check_exemption(exemption: Exemption, at: Parts, problems: list[Problem]) -> None:
     if not exemption.namespaces:
-        problems.append(Problem((*at, "namespaces"), "must name at least one"))
+        problems.append(Problem((*at, "namespaces"), "must name at least one namespace"))
     if not exemption.reason.strip():
-        problems.append(Problem((*at, "reason"), "must say why, for whoever finds this exemption next year"))
+        problems.append(Problem((*at, "reason"), "must say why the exemption exists"))
     _check_selector(exemption.namespace_selector, at, problems)
     for position, rule_id in enumerate(exemption.rules or ()):
         if rule_id not in RULES_BY_ID:
-            message = f'"{rule_id}" is no rule{nearest(rule_id, list(RULES_BY_ID))}'
-            problems.append(Problem((*at, "rules", position), message))
+            problems.append(Problem((*at, "rules", position), unknown_rule(rule_id)))
+
+
+def unknown_rule(rule_id: str) -> str:
+    return f'unknown rule "{rule_id}"{suggestion(rule_id, list(RULES_BY_ID))}'
 
 
 def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Problem]) -> None:
@@ -328,9 +344,9 @@ def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Pr
 
 
 def check_references(
-    collected: Collected, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
+    collected: DocumentSet, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> None:
-    """Check what the documents say about classes and resources, now that all of those are known."""
+    """Check the classes and resources that documents refer to."""
     if CLASS not in collected.unreadable:
         for place, at, options in map(msgspec.structs.astuple, collected.references):
             collected.problems.extend(
@@ -349,13 +365,30 @@ def check_references(
 def quota_problems(
     spec: QuotaSpec, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> Iterator[tuple[Problem, str]]:
-    """Yield what a quota limits that nothing is ever counted for, and the kind of document in which it would stand."""
+    """Yield the limits to which nothing would ever be charged, and the kind of document that would define them."""
     for name in spec.hard.classes:
         if not catalogue.resolve(name):
             near = catalogue.nearest(name)
-            message = "is neither a class nor a family" + (f"; did you mean {near}?" if near else "")
+            message = "must be a GPU class or family" + (f"; did you mean {near}?" if near else "")
             yield Problem(("spec", "hard", "classes", name), message), CLASS
     for name in spec.hard.resources:
         if resource_mapping.resource(name) is None:
-            message = "is no resource that asks for a GPU, so nothing would ever be counted for it"
+            message = "must be a GPU resource: nothing else is charged to a quota"
             yield Problem(("spec", "hard", "resources", name), message), RESOURCE_MAPPING
+
+
+def is_pause(value: Any) -> bool:
+    """Whether `value` is valid for `pausedUntil`; None is."""
+    moment = decode(datetime, value, (), []) if isinstance(value, str) else None
+    return value is None or (moment is not None and moment.tzinfo is not None)
+
+
+def with_pause(spec: dict[str, Any], until: str | None) -> dict[str, Any]:
+    """Return the spec paused until then, or not paused."""
+    rest = {key: value for key, value in spec.items() if key != PAUSE}
+    return rest if until is None else {**rest, PAUSE: until}
+
+
+def digest(*texts: str) -> str:
+    """Return the first 12 hex digits of the SHA-256 of the texts: enough to distinguish versions in a log."""
+    return sha256("\x00".join(texts).encode()).hexdigest()[:12]

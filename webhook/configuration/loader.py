@@ -1,11 +1,11 @@
-"""Make one `Configuration` of documents, or say everything that is wrong with them.
+"""Loading of documents into one `Configuration`; an error lists every problem of every document.
 
 The built-in GPUClass and GPUResourceMapping documents come first; a GPUClass of the same name replaces the built-in one, and a
-GPUResourceMapping's patterns come before the built-in ones. GPUQuota documents say what namespaces may hold, where no API
-server has them.
+GPUResourceMapping's patterns come before the built-in ones. GPUQuota documents are for running without an API server, which
+would store them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,26 +15,40 @@ import msgspec
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.policy import PolicySet
+from policies.quota.spec import QuotaSpec
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
     POLICY,
     SELECTOR,
-    Collected,
     Document,
+    DocumentLocation,
+    DocumentSet,
     LocatedProblem,
-    Place,
     check_references,
+    digest,
     read_document,
 )
-from webhook.configuration.snapshot import Configuration, digest
 from webhook.configuration.yaml_documents import YamlError, load_documents
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 FILE_LIMIT = 4 * 1024 * 1024
 
 
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """One consistent version of policies, classes and resource mapping; `version` is a digest of their documents.
+
+    `quotas` are by namespace, and apply where no API server stores them.
+    """
+
+    policies: PolicySet
+    classes: ClassCatalogue
+    resource_mapping: ResourceMapping
+    version: str
+    quotas: Mapping[str, QuotaSpec] = {}
+
+
 class ConfigurationError(Exception):
-    """The documents cannot be used; `problems` are all of them, in the order of files and lines."""
+    """The documents are not valid; `problems` are in the order of files and lines."""
 
     def __init__(self, problems: Iterable[LocatedProblem]) -> None:
         self.problems = sorted(problems)
@@ -42,7 +56,7 @@ class ConfigurationError(Exception):
 
 
 class Origins(msgspec.Struct, frozen=True, kw_only=True):
-    """What documents of one's own added to the built-in ones: where each stands, and which classes they replace."""
+    """Documents beside the built-in ones: the location of each, and the built-in classes that they replace."""
 
     places: dict[tuple[str, str], str]
     """(kind, name; of a GPUQuota its namespace) → `file:line`, or of an object of the cluster `Kind/name`."""
@@ -52,7 +66,7 @@ class Origins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_directory(directory: Path | None) -> Configuration:
-    """Return the configuration in `directory` on top of the built-in documents; None is the built-in documents alone.
+    """Return the configuration of `directory` and the built-in documents, or of the built-in documents alone.
 
     Raises `ConfigurationError` with every problem of every file.
     """
@@ -60,11 +74,11 @@ def load_directory(directory: Path | None) -> Configuration:
 
 
 def load_with_origins(directory: Path | None, *, labels_known: bool = True) -> tuple[Configuration, Origins]:
-    """Return the same, and which document everything in it came from.
+    """Return the same, and the origins of everything in it.
 
-    Where labels of namespaces will not be known, what chooses by them is a problem, too.
+    Unless `labels_known`, a namespaceSelector is a problem.
     """
-    own = Collected()
+    own = DocumentSet()
     texts = []
     for name, text in _files(directory, own) if directory else ():
         texts.append(text)
@@ -75,24 +89,33 @@ def load_with_origins(directory: Path | None, *, labels_known: bool = True) -> t
 
 
 def load_objects(documents: Iterable[Document]) -> Configuration:
-    """Return the configuration in documents that no file holds; the same documents have the same version in any order.
+    """Return the configuration of documents; the version does not depend on their order.
 
     Raises `ConfigurationError` with every problem of every document.
     """
     return load_objects_with_origins(documents)[0]
 
 
+def problems_of(documents: Iterable[Document]) -> tuple[LocatedProblem, ...]:
+    """Return all problems of the documents."""
+    try:
+        load_objects(documents)
+    except ConfigurationError as error:
+        return tuple(error.problems)
+    return ()
+
+
 def load_objects_with_origins(documents: Iterable[Document]) -> tuple[Configuration, Origins]:
-    """Return the same, and which document everything in it came from."""
+    """Return the same, and the origins of everything in it."""
     ordered = sorted(documents, key=lambda document: document.key)
-    own = Collected()
+    own = DocumentSet()
     for document in ordered:
-        read_document(Place("", document.data), own)
+        read_document(DocumentLocation("", document.data), own)
     texts = (msgspec.json.encode(document.data, order="sorted").decode() for document in ordered)
     return _assembled(own, digest(*texts))
 
 
-def _assembled(own: Collected, version: str) -> tuple[Configuration, Origins]:
+def _assembled(own: DocumentSet, version: str) -> tuple[Configuration, Origins]:
     built_in = _built_in()
     classes = ClassCatalogue({**built_in.classes, **own.classes}.values())
     resource_mapping = ResourceMapping(
@@ -117,8 +140,8 @@ def _assembled(own: Collected, version: str) -> tuple[Configuration, Origins]:
     return configuration, origins
 
 
-def _selector_problems(own: Collected) -> Iterator[LocatedProblem]:
-    message = "needs a cluster to read the labels of namespaces from: omit --standalone"
+def _selector_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
+    message = "must be omitted with --standalone: a cluster has the labels of namespaces"
     for name, policy in own.policies.items():
         place, spec = own.places[POLICY, name], policy.spec
         if spec.match.namespace_selector is not None:
@@ -129,10 +152,10 @@ def _selector_problems(own: Collected) -> Iterator[LocatedProblem]:
 
 
 @cache
-def _built_in() -> Collected:
+def _built_in() -> DocumentSet:
     """Return the documents that ship with the webhook; they cannot change while it runs."""
-    collected = Collected()
-    folder = resources.files("webhook.configuration.builtin")
+    collected = DocumentSet()
+    folder = resources.files("webhook.configuration") / "builtin"
     for name in ("gpuclasses.yaml", "resource-mapping.yaml"):
         _read(f"built-in {name}", (folder / name).read_text(encoding="utf-8"), collected)
     if collected.problems:
@@ -140,7 +163,7 @@ def _built_in() -> Collected:
     return collected
 
 
-def _files(directory: Path, collected: Collected) -> Iterator[tuple[str, str]]:
+def _files(directory: Path, collected: DocumentSet) -> Iterator[tuple[str, str]]:
     # Hidden names are kubelet's: a mounted ConfigMap shows its files as links into `..data`.
     try:
         paths = sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
@@ -148,25 +171,27 @@ def _files(directory: Path, collected: Collected) -> Iterator[tuple[str, str]]:
         reason = error.strerror or "cannot be read"
         raise ConfigurationError([LocatedProblem(str(directory), 0, "", "", reason)]) from None
     if not paths:
-        message = "has no .yaml, .yml or .json file; leave the option out to run with the built-in defaults"
+        message = "must contain a .yaml, .yml or .json file; omit the option to use the built-in defaults"
         raise ConfigurationError([LocatedProblem(str(directory), 0, "", "", message)])
     for path in paths:
         try:
             if path.stat().st_size > FILE_LIMIT:
-                collected.problems.append(LocatedProblem(path.name, 0, "", "", f"is over {FILE_LIMIT} bytes"))
+                collected.problems.append(
+                    LocatedProblem(path.name, 0, "", "", f"must be at most {FILE_LIMIT} bytes")
+                )
                 continue
             yield path.name, path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            collected.problems.append(LocatedProblem(path.name, 0, "", "", "is not UTF-8 text"))
+            collected.problems.append(LocatedProblem(path.name, 0, "", "", "must be UTF-8 text"))
         except OSError as error:
             collected.problems.append(
                 LocatedProblem(path.name, 0, "", "", error.strerror or "cannot be read")
             )
 
 
-def _read(file: str, text: str, collected: Collected) -> None:
+def _read(file: str, text: str, collected: DocumentSet) -> None:
     for document in load_documents(text):
         if isinstance(document, YamlError):
             collected.problems.append(LocatedProblem(file, document.line, "", "", str(document)))
         else:
-            read_document(Place(file, document.data, document), collected)
+            read_document(DocumentLocation(file, document.data, document), collected)

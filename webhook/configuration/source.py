@@ -1,66 +1,68 @@
-"""Where a configuration comes from; and the one that is kept up to date with a directory.
+"""Sources of configuration: the protocol that all have, the source that watches a directory, and metrics of either.
 
-A new version takes over as a whole; one with any error is refused as a whole, and the old one stays in force. Requests read
-one attribute and never wait.
+A source replaces its configuration as a whole or, if anything is wrong with the new version, not at all. Requests read one
+attribute and never wait.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
 from typing import Any, Protocol
 
 import msgspec
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
+from policies.policy import still_paused
 from webhook.configuration.documents import Document
-from webhook.configuration.loader import ConfigurationError, load_with_origins
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration, ConfigurationError, load_with_origins
 
 POLL_SECONDS = 2.0
-"""How often the directory is looked at. A stat of a few files costs some 20 µs; kubelet itself takes up to a minute."""
+"""How often the directory is polled. A stat of a few files takes some 20 µs; kubelet itself takes up to a minute."""
 
 log = logging.getLogger("gpu_admission.configuration")
 
 
-class State(msgspec.Struct, frozen=True):
-    """What is in force since when, and why the newest version is not, if it is not (one text for every problem)."""
+class ConfigurationState(msgspec.Struct, frozen=True):
+    """The version in force, the time at which it was loaded, and the problems of the newest version if that was rejected."""
 
     version: str
     loaded_at: float
     refused: tuple[str, ...] = ()
     read: bool = True
-    """False while the built-in documents hold because no others could be read yet."""
+    """False while the built-in documents are in force because no others could be read yet."""
 
 
-class Source(Protocol):
-    """What every source has. `configuration` and `state` are replaced as a whole, so they are read without waiting."""
+class ConfigurationSource(Protocol):
+    """Provides the configuration in force. `configuration` and `state` are replaced as a whole: reading them never waits."""
 
     origin: str
     configuration: Configuration
-    state: State
+    state: ConfigurationState
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def refresh(self) -> None:
-        """Make sure that `documents` has what is there now."""
+        """Read `documents` again."""
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """Everything that a new document has to go together with."""
+        """All documents, in force or not; a new document must be valid together with them."""
 
     @property
     def unconfirmed_seconds(self) -> float | None:
-        """Since the cluster last said what it has; None where it is not asked."""
+        """Seconds since the cluster last confirmed its documents; None without a cluster."""
 
     @property
     def waits(self) -> bool:
-        """Whether it is too early to answer by what is in force."""
+        """Whether it is too early to serve: the documents may be read any moment."""
 
 
-def told(source: Source) -> dict[str, Any]:
-    """Return what `/readyz` says of the configuration."""
+def readiness_details(source: ConfigurationSource) -> dict[str, Any]:
+    """Return the state of the configuration as `/readyz` shows it."""
     state, unconfirmed = source.state, source.unconfirmed_seconds
     detail: dict[str, Any] = {
         "from": source.origin,
@@ -74,26 +76,79 @@ def told(source: Source) -> dict[str, Any]:
     return detail
 
 
-class ConfigurationSource:
+class ConfigurationCollector(Collector):
+    def __init__(self, source: ConfigurationSource) -> None:
+        self._source = source
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Describe nothing: without this, registering would collect before the process is set up."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        state, unconfirmed = self._source.state, self._source.unconfirmed_seconds
+        yield GaugeMetricFamily(
+            "gpu_admission_config_loaded_timestamp_seconds",
+            "Time at which the configuration in force was loaded.",
+            value=state.loaded_at,
+        )
+        yield GaugeMetricFamily(
+            "gpu_admission_config_valid",
+            "1 if the newest configuration is in force; 0 if it was rejected or could not be read, and an older one is.",
+            value=float(state.read and not state.refused),
+        )
+        info = GaugeMetricFamily(
+            "gpu_admission_config_info", "Version of the configuration in force.", labels=["version", "from"]
+        )
+        info.add_metric([state.version, self._source.origin if state.read else "built-in"], 1)
+        yield info
+        if unconfirmed is not None:
+            yield GaugeMetricFamily(
+                "gpu_admission_config_unconfirmed_seconds",
+                "Seconds since the API server last confirmed its documents; up to a minute is normal.",
+                value=unconfirmed,
+            )
+        yield from self._pauses(datetime.now(UTC))
+
+    def _pauses(self, now: datetime) -> Iterator[GaugeMetricFamily]:
+        until = GaugeMetricFamily(
+            "gpu_admission_policy_paused_until_timestamp_seconds",
+            "When the pause of a policy ends; absent unless it is paused.",
+            labels=["policy"],
+        )
+        policies = self._source.configuration.policies.policies
+        ends = {p.name: at.timestamp() for p in policies if (at := still_paused(p.spec.paused_until, now))}
+        for name, end in ends.items():
+            until.add_metric([name], end)
+        yield GaugeMetricFamily(
+            "gpu_admission_policies_paused", "Number of paused policies.", value=len(ends)
+        )
+        yield until
+
+
+class DirectorySource:
     """Loads `directory` (None: the built-in documents alone) and, once started, watches it in a thread of its own.
 
-    Without `labels_known` selectors of namespaces are refused. The first load raises `ConfigurationError`. `changed` is
-    told every new state, in the thread that found it.
+    Without `labels_known` namespace selectors are rejected. The first load raises `ConfigurationError`. `changed` is
+    called with every new state, in the thread that watches.
     """
 
     unconfirmed_seconds = None
     waits = False
 
     def __init__(
-        self, directory: Path | None, changed: Callable[[State], object], *, labels_known: bool = True
+        self,
+        directory: Path | None,
+        changed: Callable[[ConfigurationState], object],
+        *,
+        labels_known: bool = True,
     ) -> None:
         self._labels_known = labels_known
         self.origin = "directory" if directory is not None else "built-in"
         self._directory = directory
         self._changed = changed
-        self._signature = self._look()
+        self._signature = self._signature_now()
         self._stopping = threading.Event()
-        self.state: State
+        self.state: ConfigurationState
         self.configuration: Configuration
         self.documents: tuple[Document, ...] = ()
         self._load()
@@ -106,18 +161,18 @@ class ConfigurationSource:
         self._stopping.set()
 
     def refresh(self) -> None:
-        """Do nothing: nobody refuses a file while it is being written."""
+        """Do nothing: files are not reviewed as they are written."""
 
     def poll(self) -> None:
-        """Load the directory again if anything in it has changed since the last look."""
-        signature = self._look()
+        """Load the directory again if anything in it has changed since the last poll."""
+        signature = self._signature_now()
         if signature == self._signature:
             return
         self._signature = signature
         try:
             self._load()
         except ConfigurationError as error:
-            self._refuse(tuple(str(problem) for problem in error.problems))
+            self._reject(tuple(str(problem) for problem in error.problems))
         else:
             log.info("configuration version %s is in force", self.state.version)
         self._changed(self.state)
@@ -126,21 +181,23 @@ class ConfigurationSource:
         configuration, origins = load_with_origins(self._directory, labels_known=self._labels_known)
         self.documents = origins.documents
         self.configuration = configuration
-        self.state = State(configuration.version, time())
+        self.state = ConfigurationState(configuration.version, time())
 
-    def _refuse(self, problems: tuple[str, ...]) -> None:
+    def _reject(self, problems: tuple[str, ...]) -> None:
         for problem in problems:
-            log.error("new configuration refused, version %s stays in force: %s", self.state.version, problem)
-        self.state = State(self.state.version, self.state.loaded_at, problems)
+            log.error(
+                "new configuration rejected, version %s stays in force: %s", self.state.version, problem
+            )
+        self.state = ConfigurationState(self.state.version, self.state.loaded_at, problems)
 
     def _watch(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):
             try:
                 self.poll()
             except Exception:  # a defect while reloading must not end the watching; the old version stays
-                log.exception("the configuration could not be looked at")
+                log.exception("failed to reload the configuration")
 
-    def _look(self) -> object:
+    def _signature_now(self) -> object:
         """Return something that differs once any file has been written, added, removed or swapped behind a link."""
         if self._directory is None:
             return None

@@ -1,4 +1,4 @@
-"""Read multi-document YAML or JSON and remember on which line everything stands.
+"""Multi-document YAML or JSON as plain data, with the line of every value.
 
 Values are what kubectl makes of them (sigs.k8s.io/yaml: YAML 1.1 as Go reads it, where `1e3` and `08` are numbers, `y` is
 true and `12:30` is text). Beyond kubectl, duplicate keys are errors, and aliases cannot blow a small file up to gigabytes.
@@ -38,7 +38,7 @@ _JSON_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0
 
 
 class YamlError(Exception):
-    """The text is no YAML, or YAML that must not be used. `line` counts from 1."""
+    """The text is not valid YAML, or exceeds a limit. `line` counts from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -86,7 +86,7 @@ class _Loader(_BaseLoader):  # type: ignore[misc]  # one of two classes
         value = _number(node.value)
         if value is None or not math.isfinite(value):
             raise yaml.constructor.ConstructorError(
-                None, None, f'"{node.value[:40]}" is no number that JSON can say', node.start_mark
+                None, None, f'"{node.value[:40]}" must be a number that JSON can represent', node.start_mark
             )
         return value
 
@@ -97,7 +97,7 @@ class _Loader(_BaseLoader):  # type: ignore[misc]  # one of two classes
         value = str(self.construct_scalar(node))
         if any("\ud800" <= character <= "\udfff" for character in value):
             raise yaml.constructor.ConstructorError(
-                None, None, "half of a surrogate pair is no character", node.start_mark
+                None, None, "text must not contain half of a surrogate pair", node.start_mark
             )
         return value
 
@@ -150,10 +150,10 @@ def dump_document(data: Any) -> str:
 
 
 def load_documents(text: str) -> Iterator[YamlDocument | YamlError]:
-    """Yield the documents of `text` that are not empty; one that cannot be read yields its error, and the next follows."""
+    """Yield the documents of `text` that are not empty; for one that is not valid, its errors."""
     for lines_above, segment in _segments(text):
         try:
-            _refuse_depth(segment)
+            _check_depth(segment)
             yield from _load(segment, lines_above)
         except yaml.MarkedYAMLError as error:
             located = _located(error, lines_above)
@@ -200,7 +200,7 @@ def _yaml_segments(text: str, line: int) -> Iterator[tuple[int, str]]:
 
 
 def _json_as_yaml(text: str) -> str:
-    # The two things in JSON that YAML parsers refuse: tabs between values, and characters written as two escapes.
+    # YAML parsers reject two things that JSON allows: tabs between values, and characters written as two escapes.
     def joined(match: re.Match[str]) -> str:
         high, low = match.groups()
         if high is None:
@@ -215,7 +215,7 @@ def _load(text: str, lines_above: int) -> Iterator[YamlDocument | YamlError]:
     try:
         while loader.check_node():
             node = loader.get_node()
-            _refuse_bombs(node, ALIAS_LIMIT + 2 * len(text))
+            _check_size(node, ALIAS_LIMIT + 2 * len(text))
             duplicates = [_located(error, lines_above) for error in _duplicates(node)]
             if duplicates:
                 yield from duplicates
@@ -229,11 +229,8 @@ def _load(text: str, lines_above: int) -> Iterator[YamlDocument | YamlError]:
 
 def _located(error: yaml.MarkedYAMLError, lines_above: int) -> YamlError:
     mark = error.problem_mark or error.context_mark
-    return YamlError(lines_above + (mark.line + 1 if mark else 1), _told(error))
-
-
-def _told(error: yaml.MarkedYAMLError) -> str:
-    return ", ".join(part for part in (error.context, error.problem) if part)
+    message = ", ".join(part for part in (error.context, error.problem) if part)
+    return YamlError(lines_above + (mark.line + 1 if mark else 1), message)
 
 
 def _scalar_tag(value: str) -> str:
@@ -296,8 +293,8 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _refuse_bombs(root: yaml.Node, limit: int) -> None:
-    """Weigh every node as often as aliases make it appear, each distinct node being looked at once."""
+def _check_size(root: yaml.Node, limit: int) -> None:
+    """Raise if the tree, with aliases expanded, is over `limit`; each distinct node is visited once."""
     sizes: dict[int, int] = {}
     stack: list[tuple[yaml.Node, bool]] = [(root, False)]
     open_nodes: set[int] = set()
@@ -308,23 +305,23 @@ def _refuse_bombs(root: yaml.Node, limit: int) -> None:
             own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
             sizes[id(node)] = 1 + own + sum(sizes[id(child)] for child in _children(node))
             if sizes[id(node)] > limit:
-                raise _at(root, "is too large once its aliases are written out")
+                raise _at(root, "must not exceed the size limit once its aliases are expanded")
         elif id(node) in open_nodes:
-            raise _at(node, "contains itself through an alias")
+            raise _at(node, "must not contain itself through an alias")
         elif id(node) not in sizes:
             open_nodes.add(id(node))
             stack.append((node, True))
             stack.extend((child, False) for child in _children(node))
 
 
-def _refuse_depth(text: str) -> None:
+def _check_depth(text: str) -> None:
     """Composing is recursive: in libyaml's binding it would end the process instead of raising RecursionError."""
     depth = 0
     for event in yaml.parse(text, Loader=_BaseLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEPTH_LIMIT:
-                raise _at(event, "is nested too deeply")
+                raise _at(event, f"must not be nested deeper than {DEPTH_LIMIT} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -341,7 +338,7 @@ def _duplicates(root: yaml.Node) -> Iterator[yaml.MarkedYAMLError]:
         for key, _value in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
                 if key.value in keys:
-                    yield _at(key, f'the key "{key.value}" is there twice')
+                    yield _at(key, f'Duplicate value: key "{key.value}"')
                 keys.add(key.value)
         stack.extend(reversed(_children(node)))
 

@@ -15,7 +15,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.controller.counting import Counting, catalogue_of
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reconciler import QuotaReconciler

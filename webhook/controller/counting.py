@@ -19,7 +19,7 @@ from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedge
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.controller.records import (
     NODES,
     PODS,

@@ -14,9 +14,14 @@ import msgspec
 from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
-from webhook.configuration.cluster_source import ClusterSource, EvaluatedDocuments
+from webhook.configuration.cluster_source import (
+    ClusterSource,
+    DocumentStatus,
+    EvaluatedDocuments,
+    Record,
+    path_of,
+)
 from webhook.configuration.documents import Document
-from webhook.configuration.records import Record, Status, path_of
 from webhook.controller.conditions import FALSE, TRUE, with_transition_time
 
 LOOK_SECONDS = 0.5
@@ -40,7 +45,7 @@ class DocumentStatusWriter:
         """Write until `stopping`; the body of a thread."""
         written: EvaluatedDocuments | None = None
         while not stopping.wait(LOOK_SECONDS):
-            evaluated = self._source.judged
+            evaluated = self._source.evaluated
             if evaluated is None or evaluated is written or not self._is_leader():
                 continue
             try:
@@ -62,7 +67,7 @@ class DocumentStatusWriter:
                 log.info("%s was deleted", record.document.title)
 
 
-def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, Status]]:
+def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
     """Yield every document with its up-to-date status."""
     in_force = {document.key: document for document in evaluated.chosen.documents}
     for record in evaluated.records:
@@ -71,7 +76,7 @@ def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Rec
         before = next((each for each in record.status.conditions if each.type == IN_FORCE), None)
         yield (
             record,
-            Status(
+            DocumentStatus(
                 observed_generation=record.generation,
                 accepted=None if held is None else held.spec,
                 conditions=(with_transition_time(condition, before, now),),

@@ -12,7 +12,7 @@ import msgspec
 from policies.quota.amounts import NOTHING
 from policies.quota.charge import catalogue_digest, counted_by
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 RESERVATIONS_LIMIT = 8 * 1024 * 1024

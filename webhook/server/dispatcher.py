@@ -5,8 +5,8 @@ thread and take it back costs more than many an answer (100 to 185 µs, measured
 answered like the first kind, in turn with it, and are never shed: an overloaded server that fails its liveness probe would
 be killed for it, and its load would bring down the next.
 
-At most `max_concurrent` requests are held at once, worked on or waiting; one more is shed. Those that a connection holds
-back while it sends or takes bytes are none of them: they cost a socket, not a thread.
+At most `max_concurrent` requests are held at once, worked on or waiting; one more is shed. Requests whose
+bytes are still being sent or received do not count: they cost a socket, not a thread.
 """
 
 import contextlib

@@ -181,7 +181,7 @@ _EVERY_ENVIRON = {
 
 
 def call_wsgi(application: WSGIApplication, request: Request) -> Response:
-    """Run an application on a request; its answer is collected whole, so that one that fails half-way is no answer."""
+    """Run an application on a request; its answer is collected whole, so that one that fails half-way is never sent."""
     started: list[Any] = []
     written: list[bytes] = []
 

@@ -1,17 +1,19 @@
-"""Until when an admission request has to be answered: the API server says how long it waits, in `?timeout=`."""
+"""Deadline of an admission request, from the timeout that the API server sends in `?timeout=`; durations of Go."""
 
 import re
+from datetime import timedelta
 from functools import lru_cache
 from time import monotonic
 
-DEFAULT_SECONDS = 10.0
-"""What `timeoutSeconds` of a webhook is where it is left out; for callers that say nothing."""
-LONGEST_SECONDS = 30.0
-"""The most that `timeoutSeconds` may be."""
+import durationpy
 
-_DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{0,9})?(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
-_PART = re.compile(r"([\d.]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+DEFAULT_SECONDS = 10.0
+"""Default of a webhook's `timeoutSeconds`, for callers that send no timeout."""
+LONGEST_SECONDS = 30.0
+"""Maximum of `timeoutSeconds`."""
+
+_DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{0,9})?(?:ns|us|µs|μs|ms|s|m|h))+")
+"""Go's units. durationpy also reads days to years, other digits than ASCII, and whatever stands between two parts."""
 
 
 def deadline_of(timeout: str | None) -> float:
@@ -25,7 +27,16 @@ def deadline_of(timeout: str | None) -> float:
 
 @lru_cache(maxsize=64)  # the same few of all API servers
 def seconds_of(duration: str | None) -> float:
-    """Read a duration as Go writes it, such as `5s`, `1m0s` or `1.5s`; what is none is the default."""
-    if not duration or not _DURATION.fullmatch(duration):
+    """Return the seconds of a duration, the default if it is missing, zero or not valid."""
+    try:
+        return parse_duration(duration or "").total_seconds() or DEFAULT_SECONDS
+    except ValueError:
         return DEFAULT_SECONDS
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(duration)) or DEFAULT_SECONDS
+
+
+def parse_duration(text: str) -> timedelta:
+    """Parse a duration as Go writes it, such as `5s`, `1h30m` or `1.5s`. Raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f'"{text[:40]}" is not a valid duration: write 30m or 1h30m')
+    duration: timedelta = durationpy.from_str(text)
+    return duration

@@ -1,7 +1,7 @@
 """Review of our own documents at `kubectl apply`: the set that would be in force is checked as a whole, with the candidate.
 
-What is wrong with the candidate, or would be wrong with others because of it, is rejected. What is wrong with others anyway is
-a warning: else two bad documents could never be corrected one by one. Nothing stops a pause.
+A problem of the candidate, or of another document because of it, rejects the candidate. A problem that another document has
+anyway is a warning: else two bad documents could never be corrected one by one. A pause is always accepted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,18 +13,20 @@ from policies.finding import Finding, Severity
 from policies.policy import Labels
 from webhook.cluster.objects import PartialObject
 from webhook.configuration.advice import policy_advice
-from webhook.configuration.choice import PAUSE, is_pause, problems_of, with_pause
 from webhook.configuration.documents import (
+    PAUSE,
     POLICY,
     QUOTA,
-    Collected,
     Document,
+    DocumentLocation,
+    DocumentSet,
     LocatedProblem,
-    Place,
+    is_pause,
     read_document,
+    with_pause,
 )
-from webhook.configuration.loader import load_objects
-from webhook.configuration.source import Source
+from webhook.configuration.loader import load_objects, problems_of
+from webhook.configuration.source import ConfigurationSource
 from webhook.serving.review import AdmissionRequest
 
 ID = "configuration"
@@ -41,7 +43,9 @@ _OBJECT = msgspec.json.Decoder(_Object)
 class DocumentReviews:
     """Knows the documents of `source`; `namespaces` returns those that exist, None if nobody knows."""
 
-    def __init__(self, source: Source, namespaces: Callable[[], Mapping[str, Labels] | None]) -> None:
+    def __init__(
+        self, source: ConfigurationSource, namespaces: Callable[[], Mapping[str, Labels] | None]
+    ) -> None:
         self._source = source
         self._namespaces = namespaces
 
@@ -93,8 +97,8 @@ class DocumentReviews:
 
 
 def _problems_alone(document: Document) -> list[LocatedProblem]:
-    collected = Collected()
-    read_document(Place("", document.data), collected)
+    collected = DocumentSet()
+    read_document(DocumentLocation("", document.data), collected)
     return collected.problems
 
 

@@ -20,7 +20,7 @@ from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
 from policies.quota.claims import ResourceClaimTemplate
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 
 MOST_FINDINGS = 100
 """Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""
@@ -31,7 +31,7 @@ class Outcome(Enum):
 
     DENIED = "denied"
     WARNED = "warned"
-    AUDITED = "logged"
+    AUDITED = "audited"
 
 
 class EvaluatedFinding(msgspec.Struct, frozen=True):

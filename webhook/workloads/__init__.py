@@ -1,1 +1,1 @@
-"""Where the pods of an object are."""
+"""Workloads: the kinds that create pods, and the pods in their objects."""

@@ -1,10 +1,10 @@
-"""Which kinds make pods, and where in them stands what those pods will be: data, one row a kind.
+"""Kinds that create pods, and the paths of the pods in them: data, one row per kind.
 
-A path leads from the object downwards; `*` stands for every key of a map, `[]` for every item of a list. What it leads to is
-a pod template, or one of the other forms below. The version of a kind does not matter: paths of all versions stand in one row,
-and what is not there is passed over. A kind belongs to its API group: there are three PyTorchJobs.
+A path starts at the object; `*` is every key of a map, `[]` every item of a list. It leads to a pod template, or one of the
+other forms below. A row has the paths of all versions of a kind; absent ones are skipped. A kind belongs to its API group:
+there are three PyTorchJobs.
 
-Kinds that only other controllers write (Knative's Revision, Kueue's Workload) are left out: their owner has been looked at.
+Kinds that only other controllers write (Knative's Revision, Kueue's Workload) are omitted: their owner has been checked.
 """
 
 import msgspec
@@ -19,9 +19,8 @@ class Template(msgspec.Struct, frozen=True):
 class Spec(msgspec.Struct, frozen=True):
     """The path leads to the spec of a pod itself.
 
-    Members named in `container` are containers of it that stand outside its list of containers, paths in
-    `containers` lead to more lists of them. With `defaults`, what it leaves out of tolerations, nodeSelector, affinity and
-    volumes is taken from there.
+    Members named in `container` are containers outside its list of containers; paths in `containers` lead to more lists
+    of them. With `defaults`, absent tolerations, nodeSelector, affinity and volumes are taken from there.
     """
 
     path: str
@@ -59,7 +58,7 @@ def _ray(place: str) -> tuple[Form, ...]:
 
 def _kserve(component: str) -> tuple[Form, ...]:
     # `model`, and before KServe 0.8 one member a framework, is the serving container.
-    frameworks = (
+    frameworks = [
         "sklearn",
         "xgboost",
         "tensorflow",
@@ -70,8 +69,8 @@ def _kserve(component: str) -> tuple[Form, ...]:
         "pmml",
         "lightgbm",
         "paddle",
-    )
-    return (Spec(component, container=("model", *frameworks)), Spec(f"{component}.workerSpec"))  # fmt: skip
+    ]
+    return (Spec(component, container=("model", *frameworks)), Spec(f"{component}.workerSpec"))
 
 
 def _argo(spec: str) -> tuple[Form, ...]:
@@ -175,7 +174,7 @@ WORKLOADS: dict[tuple[str, str], tuple[Form, ...]] = {
     ("apps.kruise.io", "CloneSet"): _TEMPLATE,
     ("apps.kruise.io", "StatefulSet"): _TEMPLATE,
 }  # fmt: skip
-"""(API group, kind) → where its pods are."""
+"""(API group, kind) → the paths of its pods."""
 
 
 def is_pod(group: str, kind: str) -> bool:
@@ -183,5 +182,5 @@ def is_pod(group: str, kind: str) -> bool:
 
 
 def has_pods(group: str, kind: str) -> bool:
-    """Whether pods come out of objects of this kind, as far as we know."""
+    """Whether objects of this kind are known to create pods."""
     return (group, kind) in WORKLOADS

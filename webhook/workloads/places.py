@@ -1,4 +1,4 @@
-"""Find in an object what its pods will be, and tell where in the object each part of such a pod stands."""
+"""Pods in the objects of workloads, with the way from paths in a pod to paths in its object."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -12,23 +12,23 @@ from webhook.configuration.decoding import Problem
 from webhook.workloads.kinds import WORKLOADS, ContainerResources, Form, Spec, Template, Whole
 
 MOST_PLACES = 200
-"""Pods of one object that are looked at: anybody can write an object of 3 MiB with a hundred thousand of them."""
+"""Maximum of pods that are checked of one object: one of 3 MiB could have a hundred thousand."""
 
 _DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
 _PLACEHOLDERS = ("{{", "${")
 
 
 class PodPlace(msgspec.Struct, frozen=True):
-    """What a pod will be, as plain data, where that stands (`at`), and the way from paths in the pod to paths in the object."""
+    """A future pod as plain data, its path in the object (`at`), and `origins`: path in the pod → path in the object."""
 
     at: Parts
     data: dict[str, Any]
     origins: Mapping[Parts, Parts]
     is_partial: bool = False
-    """Whether the rest of the pod stands elsewhere, so that nobody knows yet what it lacks."""
+    """Whether the rest of the pod comes from elsewhere, so that it is unknown what the pod lacks."""
 
     def parts(self, parts: Parts) -> Parts:
-        """Return where in the object that stands which the pod has there: what is deepest in `origins` counts."""
+        """Return the path in the object of a path in the pod, by the deepest of its `origins`."""
         for length in range(len(parts), -1, -1):
             origin = self.origins.get(parts[:length])
             if origin is not None:
@@ -39,7 +39,7 @@ class PodPlace(msgspec.Struct, frozen=True):
         return field_path(self.parts(path_parts(path)))
 
     def replaced(self, whole: dict[str, Any], pod: dict[str, Any]) -> Any:
-        """Return the object with this pod in the place of what it was."""
+        """Return the object with `pod` in the place of the original."""
         if () in self.origins:
             return _replaced(whole, self.at, pod)
         before, after = self.data["spec"], pod["spec"]
@@ -60,16 +60,16 @@ def whole_pod(data: dict[str, Any]) -> PodPlace:
 
 
 def workload_pods(group: str, kind: str, document: bytes | msgspec.Raw) -> list[tuple[PodPlace, Pod]]:
-    """Return the pods of an object from its JSON; `msgspec.ValidationError` says what is of the wrong type, with its path."""
+    """Return the pods of an object from its JSON. Raises `msgspec.ValidationError` with the path of a value of the wrong type."""
     try:
         places = pod_places(group, kind, msgspec.json.decode(document))
         return [(place, _decoded(place)) for place in map(_raised, places)]
     except RecursionError:
-        raise msgspec.ValidationError("it is nested too deeply") from None
+        raise msgspec.ValidationError("must not be nested this deeply") from None
 
 
 def pod_places(group: str, kind: str, data: Any) -> list[PodPlace | Problem]:
-    """Return the pods of an object, at most MOST_PLACES; a Problem where something of another type is in the way."""
+    """Return the pods of an object, at most MOST_PLACES, and a Problem for each value of the wrong type."""
     return list(islice(_once(_places(WORKLOADS.get((group, kind), ()), data)), MOST_PLACES))
 
 
@@ -90,13 +90,13 @@ def _decoded(place: PodPlace) -> Pod:
 
 
 def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
-    """Leave out what has been told: several forms can meet the same Problem on their ways."""
-    told = set()
+    """Omit repeated Problems: several forms can meet the same one."""
+    known = set()
     for place in places:
         if isinstance(place, Problem):
-            if place in told:
+            if place in known:
                 continue
-            told.add(place)
+            known.add(place)
         yield place
 
 
@@ -114,7 +114,7 @@ def _steps(path: str) -> tuple[str, ...]:
 
 
 def _follow(data: Any, steps: tuple[str, ...], at: Parts) -> Iterator[tuple[Parts, dict[str, Any]] | Problem]:
-    """Yield every map that the steps lead to, with its place."""
+    """Yield every map that the steps lead to, with its path."""
     if data is None:
         return
     if steps[:1] == ("[]",):
@@ -181,7 +181,7 @@ def _members(form: Spec, data: dict[str, Any]) -> Iterator[tuple[Parts, Any]]:
 
 
 def _inner(at: Parts, data: dict[str, Any]) -> Iterator[PodPlace | Problem]:
-    """Yield the pods of an object inside another; what is wrapped twice is not unwrapped."""
+    """Yield the pods of an object inside another; objects wrapped twice are not unwrapped."""
     group, kind = str(data.get("apiVersion")).rpartition("/")[0], str(data.get("kind"))
     if (group, kind) == ("", "Pod"):
         yield PodPlace(at, data, {(): at})
@@ -216,7 +216,7 @@ def _with_decided(container: Any) -> Any:
 
 
 def _decided(resources: dict[str, Any]) -> dict[str, Any]:
-    """Return the resources without quantities that a parameter of the object will fill in (`{{inputs.parameters.gpus}}`)."""
+    """Return the resources without quantities that are parameters (`{{inputs.parameters.gpus}}`)."""
     return {
         name: {key: value for key, value in member.items() if not _is_placeholder(value)}
         if isinstance(member, dict)

@@ -101,7 +101,7 @@ is guarded: an error would refuse the pod. The argument is where the pod stands.
 
 {{/* Ends the path that is called for GPU pods, which is all that the API server's message shows of ours while we are away. */}}
 {{- define "gpu-admission.whileAway" -}}
-gpu-pods-are-refused-while-this-webhook-is-away.try-again-in-a-minute.then-tell-your-cluster-administrators
+gpu-pods-are-refused-while-this-webhook-is-away.try-again-in-a-minute.then-ask-your-cluster-administrators
 {{- end }}
 
 {{/* One webhook but for its rules. Arguments: the root, its name, `gpu` for what is refused while we are away or `look` for what

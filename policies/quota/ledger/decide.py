@@ -1,6 +1,6 @@
 """Decide on reservations: `used + reserved + requested ≤ hard`, on one ledger for all requests that wait for it.
 
-What does not fit is denied and holds nothing; a request that arrived later may still fit. Only the dimensions
+A request that does not fit is denied and holds nothing; one that arrived later may still fit. Only the dimensions
 that a request asks for are compared, as the API server's own quota does: a CPU pod passes an exceeded GPU quota.
 """
 

@@ -127,7 +127,7 @@ def test_gpu_pods_are_refused_by_a_message_that_says_what_to_do(plane: ControlPl
     assert answer["message"] == (
         'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
         'Post "https://gpu-admission.gpu-admission.svc:443/mutate/gpu-pods-are-refused-while-this-webhook-is-away.'
-        'try-again-in-a-minute.then-tell-your-cluster-administrators?timeout=5s": '
+        'try-again-in-a-minute.then-ask-your-cluster-administrators?timeout=5s": '
         + WORDS[outage].format(plane.service_address(HOST))
     )
 

@@ -128,7 +128,7 @@ def test_text() -> None:
         "4 objects: 1 refused, 2 would change, 0 ok, 1 skipped (not known to have pods:",
         "Service); 1 problem in the input",
     ]
-    assert result.stderr.splitlines() == ["error: stdin:38: apiVersion: is required"]
+    assert result.stderr.splitlines() == ["error: stdin:38: apiVersion: Required value"]
 
 
 def test_text_is_plain_and_narrow_when_piped() -> None:
@@ -149,11 +149,9 @@ def test_names_cannot_steer_the_terminal() -> None:
     ("templates", "want"),
     [
         pytest.param(
-            "warn", "the Deployment itself is let in with a warning; its pods are refused", id="warn"
+            "warn", "the Deployment itself is admitted with a warning; its pods are denied", id="warn"
         ),
-        pytest.param(
-            "enforce", "the Deployment itself is refused (policy: templates: enforce)", id="enforce"
-        ),
+        pytest.param("enforce", "the Deployment itself is denied (policy: templates: enforce)", id="enforce"),
     ],
 )
 def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, want: str) -> None:
@@ -166,7 +164,7 @@ def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, 
     assert want in words(result)
 
 
-def test_warnings_and_audit_are_told_apart(tmp_path: Path) -> None:
+def test_warnings_and_audit_are_reported_apart(tmp_path: Path) -> None:
     text = HALF + "    env: [{name: CUDA_VISIBLE_DEVICES, value: all}]\n"
     warned = configuration(tmp_path, "{rules: {gpu-requests: {mode: warn}}}")
 
@@ -183,7 +181,7 @@ def test_warnings_and_audit_are_told_apart(tmp_path: Path) -> None:
     assert "stdin:9: audit only: spec.containers[0]" in words(result)
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_everything_wrong_is_reported_at_once() -> None:
     two = HALF + "  - name: second\n    resources: {limits: {nvidia.com/gpu: -1}}\n"
 
     findings = document(stdin=two)["objects"][0]["pods"][0]["findings"]
@@ -310,7 +308,7 @@ def test_json_of_a_change_and_a_refusal() -> None:
         "value": "500m",
     }
     assert shown["problems"] == [
-        {"file": "stdin", "line": 21, "path": "apiVersion", "message": "is required"},
+        {"file": "stdin", "line": 21, "path": "apiVersion", "message": "Required value"},
     ]
     assert shown["summary"]["skippedKinds"] == {"Service": 1}
 
@@ -348,7 +346,7 @@ def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert [line.split(": must")[0].split(": is")[0] for line in result.stderr.splitlines()] == [
+    assert [line.split(": must")[0].split(": unknown")[0] for line in result.stderr.splitlines()] == [
         "error: policy.yaml:4: GPUPolicy/default spec.rules.gpu-requests.mode",
         "error: policy.yaml:4: GPUPolicy/default spec.x",
         "2 problems in the configuration; nothing was checked",
@@ -360,8 +358,10 @@ def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
     [
         pytest.param([], "Missing option '-f' / '--filename'", id="nothing-to-check"),
         pytest.param(["-f", "-", "-o", "xml"], "'xml' is not one of", id="unknown-output"),
-        pytest.param(["-f", "-", "--now", "soon"], '"soon" is no time', id="no-time"),
-        pytest.param(["-f", "-", "--now", "2027-01-01T00:00:00"], "has no time zone", id="time-without-zone"),
+        pytest.param(["-f", "-", "--now", "soon"], '"soon" is not a valid time', id="no-time"),
+        pytest.param(
+            ["-f", "-", "--now", "2027-01-01T00:00:00"], "must have a time zone", id="time-without-zone"
+        ),
         pytest.param(["-f", "-", "pod.yaml"], "unexpected extra argument", id="stray-argument"),
     ],
 )

@@ -29,7 +29,7 @@ spec:
     ("namespace", "warns"),
     [pytest.param("team", True, id="never-fits"), pytest.param("other", False, id="no-quota")],
 )
-def test_a_template_that_never_fits_is_told_with_its_line(
+def test_a_template_that_never_fits_is_reported_with_its_line(
     tmp_path: Path, namespace: str, warns: bool
 ) -> None:
     file, config = tmp_path / "template.yaml", tmp_path / "config"
@@ -40,9 +40,10 @@ def test_a_template_that_never_fits_is_told_with_its_line(
     done = CliRunner().invoke(check, ["-f", str(file), "--config", str(config)])
 
     assert done.exit_code == 0
-    told = " ".join(done.output.split())
-    assert ("requested: gpus=3, limited: gpus=2" in told) is warns
+    reported = " ".join(done.output.split())
+    assert ("requested: gpus=3, limited: gpus=2" in reported) is warns
     assert (
-        f"{file}:8: warning: spec.spec.devices.requests: exceeds the quota, so no claim can be made" in told
+        f"{file}:8: warning: spec.spec.devices.requests: exceeds the quota, so no claim can be made"
+        in reported
     ) is warns
-    assert "1 object: 0 refused, 0 would change, 1 ok" in told
+    assert "1 object: 0 refused, 0 would change, 1 ok" in reported

@@ -18,15 +18,15 @@ spec:
 """
 
 
-def test_keys_that_limit_nothing_are_told_with_their_line(tmp_path: Path) -> None:
+def test_keys_that_limit_nothing_are_reported_with_their_line(tmp_path: Path) -> None:
     file = tmp_path / "quota.yaml"
     file.write_text(QUOTA)
 
     text = CliRunner().invoke(check, ["-f", str(file)])
     assert text.exit_code == 0
-    told = " ".join(text.output.split())
-    assert f"{file}:8: warning: spec.hard[limits.nvidia.com/gpu]: has no effect" in told
-    assert "1 object: 0 refused, 0 would change, 1 ok" in told
+    reported = " ".join(text.output.split())
+    assert f"{file}:8: warning: spec.hard[limits.nvidia.com/gpu]: has no effect" in reported
+    assert "1 object: 0 refused, 0 would change, 1 ok" in reported
 
     found = json.loads(CliRunner().invoke(check, ["-f", str(file), "-o", "json"]).output)["objects"][0][
         "findings"

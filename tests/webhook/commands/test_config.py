@@ -85,7 +85,7 @@ def test_text_shows_policies_in_the_order_in_which_they_are_asked(directory: str
         "  governs * with priority 0",
         "  exempt kube-system, gpu-operator from all rules: GPU stack",
         "  exempt legacy from gpu-requests until the end of 2027-01-31: migration",
-        "class nvidia-t4 (cards.yaml:1): replaces the built-in one",
+        "class nvidia-t4 (cards.yaml:1): replaces the built-in class",
         "class own-card (cards.yaml:6): added",
         "resource mapping own (cards.yaml:11) adds example.com/card (devices), annotation",
     ):
@@ -106,7 +106,7 @@ def test_text_shows_each_rule_with_what_was_changed_and_where(directory: str) ->
 def test_what_is_over_is_marked(directory: str) -> None:
     shown = lines(directory, *AFTER)
 
-    assert "  pause until 2027-01-01T10:00:00Z is over" in shown
+    assert "  pause until 2027-01-01T10:00:00Z has ended" in shown
     assert "  EXPIRED: exempt legacy from gpu-requests until the end of 2027-01-31:" in shown
 
 
@@ -217,7 +217,7 @@ def test_a_policy_behind_one_for_every_namespace_is_never_reached(tmp_path: Path
     assert "built-in defaults" not in shown
 
 
-def test_problems_are_told_all_at_once(tmp_path: Path) -> None:
+def test_problems_are_reported_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(DEFAULT.replace("warn", "off"))
     (tmp_path / "b.yaml").write_text("x: [")
 
@@ -230,7 +230,7 @@ def test_problems_are_told_all_at_once(tmp_path: Path) -> None:
         "error: a.yaml:9: GPUPolicy/default spec.rules.gpu-requests.mode: must be one of "
     )
     assert second.startswith("error: b.yaml:1: while parsing a flow ")
-    assert last == "2 problems; this configuration would be refused"
+    assert last == "2 problems; the configuration is not valid"
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
@@ -333,8 +333,8 @@ def test_what_was_in_force_before_a_mistake_is_shown_with_the_mistake(tmp_path: 
     assert "\nin force: version " in result.stdout
     assert "valid" not in result.stdout
     assert result.stderr == (
-        "error: GPUPolicy/gold spec.priorty: is not known here; did you mean priority?\n"
-        "1 problem; this is not in force; what is shown was the last that could be used\n"
+        "error: GPUPolicy/gold spec.priorty: unknown field; did you mean priority?\n"
+        "1 problem; the stored documents are not in force; the last valid ones are shown\n"
     )
 
 
@@ -342,7 +342,11 @@ def test_what_was_in_force_before_a_mistake_is_shown_with_the_mistake(tmp_path: 
     ("arguments", "want"),
     [
         pytest.param(("-n", "elsewhere"), "error: no /api/v1/namespaces/elsewhere\n", id="no-such-namespace"),
-        pytest.param(("some-directory",), "DIRECTORY needs no cluster", id="a-directory-as-well"),
+        pytest.param(
+            ("some-directory",),
+            "DIRECTORY must not be combined with --kubeconfig",
+            id="a-directory-as-well",
+        ),
     ],
 )
 def test_what_cannot_be_shown_of_a_cluster(arguments: tuple[str, ...], want: str, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def mutating(version: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        pytest.param([], VALIDATING | mutating("v1"), id="1.36-unless-told"),
+        pytest.param([], VALIDATING | mutating("v1"), id="1.36-by-default"),
         pytest.param(["--kubernetes", "v1.34.4"], VALIDATING | mutating("v1beta1"), id="1.34"),
         pytest.param(["--kubernetes", "1.33"], VALIDATING, id="1.33"),
         pytest.param(["--api-version", "v1beta1"], VALIDATING | mutating("v1beta1"), id="version-of-the-api"),

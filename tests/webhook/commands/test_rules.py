@@ -76,14 +76,16 @@ def test_phases_follow_from_what_a_rule_does() -> None:
 
     for rule in RULES:
         assert ("mutate" in shown[rule.id]) is (rule.mutate is not None or rule.check_before_mutation)
-        assert ("update" in shown[rule.id]) is rule.on_update
+        assert ("update" in shown[rule.id]) is (rule.on_update or rule.id == "gpu-quota")
+        assert ("templates" in shown[rule.id]) is (rule.id != "gpu-quota")
+    assert shown["gpu-quota"] == ["validate", "update"]
 
 
 def test_an_unknown_rule() -> None:
     result = rules("gpu-tolerations")
 
     assert result.exit_code == 2
-    assert 'Error: "gpu-tolerations" is no rule; did you mean gpu-toleration?' in result.stderr
+    assert 'Error: unknown rule "gpu-tolerations"; did you mean gpu-toleration?' in result.stderr
 
 
 class Way(Enum):

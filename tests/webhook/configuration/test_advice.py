@@ -1,4 +1,4 @@
-"""What is told about policies that are valid."""
+"""Warnings about valid policies."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -18,8 +18,8 @@ def advice(
     spec: dict[str, Any], *others: tuple[str, dict[str, Any]], namespaces: dict[str, Labels] | None = None
 ) -> list[str]:
     documents = [Document("GPUPolicy", "this", spec), *(Document("GPUPolicy", *other) for other in others)]
-    told = policy_advice(load_objects(documents), "this", NOW, namespaces)
-    return [f"{path}: {message}" for path, message in told]
+    reported = policy_advice(load_objects(documents), "this", NOW, namespaces)
+    return [f"{path}: {message}" for path, message in reported]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def advice(
         pytest.param(
             {"match": ML},
             ("other", {"match": {"namespaces": ["*-a"]}}),
-            ["spec.priority: is 0 as that of other, which can match the same namespaces: other governs them, by its name"],
+            ["spec.priority: 0 is also the priority of other, which can match the same namespaces: other governs them, by name"],
             id="tie",
         ),
         pytest.param(
@@ -72,13 +72,13 @@ def advice(
         pytest.param(
             {"pausedUntil": "2026-11-21T12:00:00Z"},
             ("zz", {"match": ML, "priority": 1}),
-            ["spec.pausedUntil: is over: nothing is paused"],
+            ["spec.pausedUntil: has passed: nothing is paused"],
             id="pause-is-over",
         ),
         pytest.param(
             {"exemptions": [{"namespaces": ["a"], "reason": "x", "until": day} for day in ("2026-11-21", "2026-11-20")]},
             ("zz", {"match": ML, "priority": 1}),
-            ["spec.exemptions[1].until: has passed: this exemption holds no more"],
+            ["spec.exemptions[1].until: has passed: this exemption has ended"],
             id="exemption-has-ended",
         ),
     ],
@@ -92,8 +92,8 @@ def test_namespaces_that_do_not_exist() -> None:
     spec = {"match": {"namespaces": ["ml-*", "mll"], "namespaceSelector": TEAM}}
 
     assert advice(spec, namespaces=there) == [
-        'spec.match.namespaces[1]: "mll" fits no namespace that exists',
-        "spec.match.namespaceSelector: matches no namespace that exists",
+        'spec.match.namespaces[1]: "mll" matches no existing namespace',
+        "spec.match.namespaceSelector: matches no existing namespace",
     ]
     assert advice(spec) == []
 

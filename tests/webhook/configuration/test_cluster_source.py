@@ -13,7 +13,7 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.informer import WatchTimings
 from webhook.configuration import cluster_source
 from webhook.configuration.cluster_source import ClusterSource
-from webhook.configuration.source import State, told
+from webhook.configuration.source import ConfigurationState, readiness_details
 
 QUICK = WatchTimings(watch=60.0, pause_least=0.02, pause_most=0.1)
 POLICY = {
@@ -51,19 +51,19 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def states() -> list[State]:
+def states() -> list[ConfigurationState]:
     return []
 
 
 @pytest.fixture
-def source(cluster: Cluster, states: list[State]) -> Iterator[ClusterSource]:
+def source(cluster: Cluster, states: list[ConfigurationState]) -> Iterator[ClusterSource]:
     source = ClusterSource(cluster.server.client(), states.append, pace=QUICK)
     yield source
     source.stop()
 
 
 def test_documents_are_in_force_once_all_kinds_were_listed(
-    cluster: Cluster, source: ClusterSource, states: list[State]
+    cluster: Cluster, source: ClusterSource, states: list[ConfigurationState]
 ) -> None:
     cluster.items["gpupolicies"] = [POLICY]
     waited = source.waits
@@ -75,7 +75,7 @@ def test_documents_are_in_force_once_all_kinds_were_listed(
     assert [policy.name for policy in source.configuration.policies.policies] == ["default"]
     assert not source.waits
     assert states == [source.state]
-    assert told(source)["read"] is True
+    assert readiness_details(source)["read"] is True
 
 
 def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Cluster, source: ClusterSource) -> None:
@@ -85,13 +85,13 @@ def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Cluster, sourc
     source.wait()
 
     assert not source.state.read
-    assert told(source)["from"] == "cluster"
+    assert readiness_details(source)["from"] == "cluster"
     assert source.configuration.policies.policies == ()
     cluster.items["gpuclasses"] = []
     assert eventually(lambda: source.state.read)
 
 
-def test_an_api_server_that_is_away_is_waited_for_but_not_for_ever(
+def test_an_api_server_that_is_away_is_waited_for_but_not_forever(
     cluster: Cluster, source: ClusterSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(cluster_source, "START_SECONDS", 0.5)
@@ -104,7 +104,7 @@ def test_an_api_server_that_is_away_is_waited_for_but_not_for_ever(
     assert waited
     assert not source.waits
     assert eventually(
-        lambda: "no documents could be read yet: the built-in ones are in force" in caplog.messages
+        lambda: "documents could not be read yet: the built-in ones are in force" in caplog.messages
     )
     cluster.answer = None
     assert eventually(lambda: source.state.read)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from webhook.configuration.decoding import Problem, decode, nearest
+from webhook.configuration.decoding import Problem, decode, suggestion, unsupported
 
 
 class Colour(Enum):
@@ -78,14 +78,14 @@ def test_everything_right() -> None:
         pytest.param({"items": {}}, [("items", "must be a list, not a map")], id="map-for-list"),
         pytest.param(
             {"items": [{"name": "a"}, {}, 3]},
-            [("items[1].name", "is required"), ("items[2]", "must be a map, not a whole number 3")],
+            [("items[1].name", "Required value"), ("items[2]", "must be a map, not a whole number 3")],
             id="each-item",
         ),
         pytest.param(
             {"inner": {"name": "a", "maxcount": 1}, "colr": "red"},
             [
-                ("colr", "is not known here; did you mean colour?"),
-                ("inner.maxcount", "is not known here; did you mean maxCount?"),
+                ("colr", "unknown field; did you mean colour?"),
+                ("inner.maxcount", "unknown field; did you mean maxCount?"),
             ],
             id="unknown-keys-with-the-nearest",
         ),
@@ -113,7 +113,7 @@ def test_everything_right() -> None:
                 (
                     "mode",
                     "must be one of enforce, disabled; YAML reads off, no and n as false, and on, yes and y as true: "
-                    "write disabled to switch it off",
+                    "write disabled",
                 )
             ],
             id="off-for-disabled",
@@ -128,8 +128,12 @@ def test_everything_right() -> None:
             ],
             id="true-for-a-choice",
         ),
-        pytest.param({"colour": "blu"}, [("colour", '"blu" is none of red, blue; did you mean blue?')], id="near-choice"),
-        pytest.param({"colour": 5}, [("colour", '"5" is none of red, blue; known are red, blue')], id="number-for-choice"),
+        pytest.param(
+            {"colour": "blu"},
+            [("colour", 'Unsupported value: "blu": must be one of red, blue; did you mean blue?')],
+            id="near-choice",
+        ),
+        pytest.param({"colour": 5}, [("colour", 'Unsupported value: "5": must be one of red, blue')], id="number-for-choice"),
         pytest.param({"share": "20%"}, [("share", 'must be a number, not text "20%"')], id="text-for-number"),
         pytest.param({"flag": "yes"}, [("flag", 'must be true or false, not text "yes"')], id="quoted-yes"),
         pytest.param({"positive": 0}, [("positive", "expected `int` >= 1")], id="too-small"),
@@ -158,6 +162,22 @@ def test_problems_start_at_the_given_path() -> None:
     assert [problem.path for problem in found] == ["spec.rules.gpu-class.share"]
 
 
-def test_nearest() -> None:
-    assert nearest("gpu-clas", ["gpu-class", "gpu-quota"]) == "; did you mean gpu-class?"
-    assert nearest("zzz", ["a", "b"]) == "; known are a, b"
+def test_suggestion() -> None:
+    assert suggestion("gpu-clas", ["gpu-class", "gpu-quota"]) == "; did you mean gpu-class?"
+    assert suggestion("zzz", ["a", "b"]) == ": must be one of a, b"
+
+
+@pytest.mark.parametrize(
+    ("value", "supported", "want"),
+    [
+        pytest.param("off", ["on"], 'Unsupported value: "off": must be on', id="only-one-is-supported"),
+        pytest.param(
+            "x", ["on", "a"], 'Unsupported value: "x": must be one of on, a', id="nothing-is-like-it"
+        ),
+        pytest.param(
+            "a" * 99, ["on"], f'Unsupported value: "{"a" * 63}": must be on', id="long-values-are-cut"
+        ),
+    ],
+)
+def test_unsupported(value: str, supported: list[str], want: str) -> None:
+    assert unsupported(value, supported) == want

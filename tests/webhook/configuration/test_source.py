@@ -9,7 +9,7 @@ import pytest
 
 from webhook.configuration import source as source_module
 from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.source import ConfigurationSource, State
+from webhook.configuration.source import ConfigurationState, DirectorySource
 
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\n"
 
@@ -19,11 +19,11 @@ def policy(name: str, spec: str = "{}") -> str:
 
 
 class Watched:
-    """A source on `directory`, and every state it told."""
+    """A source on `directory`, and every state it reported."""
 
     def __init__(self, directory: Path | None) -> None:
-        self.states: list[State] = []
-        self.source = ConfigurationSource(directory, self.states.append)
+        self.states: list[ConfigurationState] = []
+        self.source = DirectorySource(directory, self.states.append)
 
     def governing(self, namespace: str = "ml") -> str:
         return self.source.configuration.policies.for_namespace(namespace).name
@@ -32,8 +32,8 @@ class Watched:
 def test_the_first_load_must_succeed(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(policy("one", "{x: 1}"))
 
-    with pytest.raises(ConfigurationError, match=r"p.yaml:4: GPUPolicy/one spec.x: is not known here"):
-        ConfigurationSource(tmp_path, lambda _state: None)
+    with pytest.raises(ConfigurationError, match=r"p.yaml:4: GPUPolicy/one spec.x: unknown field"):
+        DirectorySource(tmp_path, lambda _state: None)
 
 
 def test_nothing_changes_without_a_change(tmp_path: Path) -> None:
@@ -92,24 +92,24 @@ def test_a_bad_version_is_refused_and_the_old_one_stays(
         watched.source.poll()
 
     assert watched.governing() == "one"
-    assert watched.source.state == State(
+    assert watched.source.state == ConfigurationState(
         before.version,
         before.loaded_at,
         (
             'p.yaml:4: GPUPolicy/second spec.priority: must be a whole number, not text "high"',
-            "p.yaml:4: GPUPolicy/second spec.x: is not known here; known are priority, match, pausedUntil, exemptions, "
+            "p.yaml:4: GPUPolicy/second spec.x: unknown field: must be one of priority, match, pausedUntil, exemptions, "
             "templates, rules",
         ),
     )
     assert watched.states == [watched.source.state]
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
-        f"new configuration refused, version {before.version} stays in force: {problem}"
+    reported = [record.getMessage() for record in caplog.records]
+    assert reported == [
+        f"new configuration rejected, version {before.version} stays in force: {problem}"
         for problem in watched.source.state.refused
     ]
 
 
-def test_a_refused_version_is_told_once(tmp_path: Path) -> None:
+def test_a_refused_version_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(policy("one"))
     watched = Watched(tmp_path)
     (tmp_path / "p.yaml").write_text("[")
@@ -196,7 +196,7 @@ def test_the_thread_finds_a_change_by_itself(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(source_module, "POLL_SECONDS", 0.02)
     (tmp_path / "p.yaml").write_text(policy("one"))
     found = threading.Event()
-    source = ConfigurationSource(tmp_path, lambda _state: found.set())
+    source = DirectorySource(tmp_path, lambda _state: found.set())
     source.start()
 
     (tmp_path / "p.yaml").write_text(policy("second"))

@@ -73,23 +73,29 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("a: 1\na: 2\n", [(2, 'the key "a" is there twice')], id="duplicate-key"),
+        pytest.param("a: 1\na: 2\n", [(2, 'Duplicate value: key "a"')], id="duplicate-key"),
         pytest.param(
             "x: {a: 1, a: 2}\ny:\n  b: 1\n  b: 2\n",
-            [(1, 'the key "a" is there twice'), (4, 'the key "b" is there twice')],
+            [(1, 'Duplicate value: key "a"'), (4, 'Duplicate value: key "b"')],
             id="all-duplicates-at-once",
         ),
-        pytest.param('{"a": 1, "a": 2}', [(1, 'the key "a" is there twice')], id="duplicate-key-in-json"),
-        pytest.param("a: .inf\n", [(1, '".inf" is no number that JSON can say')], id="infinity"),
+        pytest.param('{"a": 1, "a": 2}', [(1, 'Duplicate value: key "a"')], id="duplicate-key-in-json"),
+        pytest.param("a: .inf\n", [(1, '".inf" must be a number that JSON can represent')], id="infinity"),
         pytest.param(
             "a: 1\nb: [\n",
             [(2, "while parsing a flow node, did not find expected node content")],
             id="end-missing",
         ),
-        pytest.param("a: &x [*x]\n", [(1, "contains itself through an alias")], id="self-reference"),
-        pytest.param("[" * 100_000, [(1, "is nested too deeply")], id="brackets-without-end"),
-        pytest.param("- " * 100_000, [(1, "is nested too deeply")], id="dashes-without-end"),
-        pytest.param('{"a":' * 100_000, [(1, "is nested too deeply")], id="json-without-end"),
+        pytest.param("a: &x [*x]\n", [(1, "must not contain itself through an alias")], id="self-reference"),
+        pytest.param(
+            "[" * 100_000, [(1, "must not be nested deeper than 200 levels")], id="brackets-without-end"
+        ),
+        pytest.param(
+            "- " * 100_000, [(1, "must not be nested deeper than 200 levels")], id="dashes-without-end"
+        ),
+        pytest.param(
+            '{"a":' * 100_000, [(1, "must not be nested deeper than 200 levels")], id="json-without-end"
+        ),
         pytest.param(
             "a: !!python/name:os.system x\n",
             [(1, "could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'")],
@@ -105,7 +111,7 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
         ),
     ],
 )
-def test_bad_documents_are_told_with_their_line(text: str, want: list[tuple[int, str]]) -> None:
+def test_bad_documents_are_reported_with_their_line(text: str, want: list[tuple[int, str]]) -> None:
     assert errors(text) == want
 
 
@@ -124,14 +130,14 @@ def test_aliases_cannot_blow_up_values() -> None:
     levels = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 12)]
     text = "\n".join(["a0: &a0 [x]", *levels])
 
-    assert errors(text) == [(1, "is too large once its aliases are written out")]
+    assert errors(text) == [(1, "must not exceed the size limit once its aliases are expanded")]
 
 
 def test_aliases_cannot_blow_up_text() -> None:
     long = "x" * (ALIAS_LIMIT // 50)
     text = f"a: &a {long}\nb: [{', '.join(['*a'] * 60)}]\n"
 
-    assert errors(text) == [(1, "is too large once its aliases are written out")]
+    assert errors(text) == [(1, "must not exceed the size limit once its aliases are expanded")]
 
 
 def test_a_large_document_without_aliases_is_read() -> None:

@@ -6,26 +6,30 @@ from typing import Any
 import msgspec
 
 from policies.quota.ledger.quota_ledger import Condition
-from webhook.configuration.choice import choose
-from webhook.configuration.cluster_source import EvaluatedDocuments
+from webhook.configuration.cluster_source import (
+    DocumentStatus,
+    EvaluatedDocuments,
+    Record,
+    choose,
+    record_decoder,
+)
 from webhook.configuration.documents import Document
-from webhook.configuration.records import Record, Status, reader
 from webhook.controller.document_status import statuses
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": "none"}}}
 
 
-def record(name: str, spec: dict[str, Any], status: Status | None = None) -> Record:
-    return Record(name, 3, Document("GPUPolicy", name, spec), status or Status())
+def record(name: str, spec: dict[str, Any], status: DocumentStatus | None = None) -> Record:
+    return Record(name, 3, Document("GPUPolicy", name, spec), status or DocumentStatus())
 
 
-def reported(*records: Record, last_good: tuple[Document, ...] | None = None) -> dict[str, Status]:
+def reported(*records: Record, last_good: tuple[Document, ...] | None = None) -> dict[str, DocumentStatus]:
     judged = EvaluatedDocuments(records, choose(records, last_good))
     return {record.document.name: status for record, status in statuses(judged, NOW)}
 
 
-def condition(status: Status) -> tuple[str, str, str]:
+def condition(status: DocumentStatus) -> tuple[str, str, str]:
     [found] = status.conditions
     assert (found.type, found.observed_generation, status.observed_generation) == ("InForce", 3, 3)
     return found.status, found.reason, found.message
@@ -52,7 +56,7 @@ def test_invalid_with_every_problem_and_the_documents_it_holds_back() -> None:
         "Invalid",
         "the previous version stays in force; 2 problems:\n"
         'spec.rules.gpu-class.default: must be a class or a family, not "none"\n'
-        'spec.templates: "audit" is none of warn, enforce; known are warn, enforce',
+        'spec.templates: Unsupported value: "audit": must be one of warn, enforce',
     )
     assert found["a"].accepted == GOOD
     assert condition(found["worse"])[2].startswith("it is not in force:\nspec.rules.gpu-class.default: ")
@@ -67,8 +71,8 @@ def test_invalid_with_every_problem_and_the_documents_it_holds_back() -> None:
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     at = "2026-01-01T00:00:00Z"
-    before = Status(conditions=(Condition("InForce", "True", "Accepted", "older words", at),))
-    after = Status(conditions=(Condition("InForce", "False", "Invalid", "", at),))
+    before = DocumentStatus(conditions=(Condition("InForce", "True", "Accepted", "older words", at),))
+    after = DocumentStatus(conditions=(Condition("InForce", "False", "Invalid", "", at),))
 
     found = reported(record("kept", GOOD, before), record("corrected", GOOD, after))
 
@@ -80,7 +84,7 @@ def test_what_was_written_is_read_back_the_same() -> None:
     status = reported(record("a", {}))["a"]
     raw = {"metadata": {"name": "a", "uid": "a", "generation": 3}, "spec": {}, "status": status}
 
-    seen = reader("GPUPolicy")(msgspec.Raw(msgspec.json.encode(raw)))
+    seen = record_decoder("GPUPolicy")(msgspec.Raw(msgspec.json.encode(raw)))
 
     assert seen.status == status
     assert seen.accepted == seen.document
@@ -89,4 +93,4 @@ def test_what_was_written_is_read_back_the_same() -> None:
 def test_an_unreadable_status_is_none() -> None:
     raw = b'{"metadata": {"name": "a", "uid": "a"}, "spec": {}, "status": {"accepted": "text"}}'
 
-    assert reader("GPUPolicy")(msgspec.Raw(raw)).status == Status()
+    assert record_decoder("GPUPolicy")(msgspec.Raw(raw)).status == DocumentStatus()

@@ -9,7 +9,7 @@ from policies.quota.charge import Unpinned, catalogue_digest, counted_by
 from policies.quota.spec import Hard, QuotaSpec
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.quota.world import NAMESPACE
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.quota.memory_store import MemoryStore
 
 

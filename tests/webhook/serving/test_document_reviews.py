@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
-from webhook.configuration.source import ConfigurationSource, Source, State
+from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.serving import review
 from webhook.serving.admission import Admission, ClusterState
 from webhook.serving.audit import Recorder
@@ -52,12 +52,14 @@ def request(document: Document, before: Spec | None = None, **metadata: Any) -> 
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> ConfigurationSource:
+def source(tmp_path: Path) -> DirectorySource:
     (tmp_path / "all.yaml").write_text(FILE)
-    return ConfigurationSource(tmp_path, lambda _state: None)
+    return DirectorySource(tmp_path, lambda _state: None)
 
 
-def told(source: Source, document: Document, before: Spec | None = None, **metadata: Any) -> list[str]:
+def told(
+    source: ConfigurationSource, document: Document, before: Spec | None = None, **metadata: Any
+) -> list[str]:
     found = DocumentReviews(source, lambda: None).findings(request(document, before, **metadata), NOW)
     return [f"{each.severity.value} {each.path}: {each.message}" for each in found]
 
@@ -76,7 +78,10 @@ def told(source: Source, document: Document, before: Spec | None = None, **metad
         ),
         pytest.param(
             Document("GPUPolicy", "other", {"priority": 1, "rules": {"gpu-class": {"default": "cadr", "mode": "warm"}}}),
-            ['denial spec.rules.gpu-class.mode: "warm" is none of enforce, warn, audit, disabled; did you mean warn?'],
+            [
+                'denial spec.rules.gpu-class.mode: Unsupported value: "warm": must be one of enforce, warn, audit, disabled; '
+                "did you mean warn?"
+            ],
             id="a-rule-that-cannot-be-read",
         ),
         pytest.param(
@@ -91,7 +96,7 @@ def told(source: Source, document: Document, before: Spec | None = None, **metad
             Document("GPUQuota", "default", {"hard": {"gpus": "1", "resources": {"example.com/dongle": "1"}}}, "team"),
             [
                 "denial spec.hard.resources[example.com/dongle]: "
-                "is no resource that asks for a GPU, so nothing would ever be counted for it"
+                "must be a GPU resource: nothing else is charged to a quota"
             ],
             id="quota-of-what-is-no-gpu",
         ),
@@ -102,7 +107,7 @@ def told(source: Source, document: Document, before: Spec | None = None, **metad
         ),
     ],
 )  # fmt: skip
-def test_creation(source: ConfigurationSource, document: Document, want: list[str]) -> None:
+def test_creation(source: DirectorySource, document: Document, want: list[str]) -> None:
     assert told(source, document) == want
 
 
@@ -115,7 +120,7 @@ class Fixed:
 
     def __init__(self, *documents: Document, later: tuple[Document, ...] = (), read: bool = True) -> None:
         self.documents = documents
-        self.state = State("1", 0.0, read=read)
+        self.state = ConfigurationState("1", 0.0, read=read)
         self.configuration = load_directory(None)
         self._later = later
 
@@ -163,7 +168,7 @@ def test_without_the_other_documents_only_the_document_itself_is_checked() -> No
     ]
     assert (
         told(Fixed(read=False), bad)[0]
-        == 'denial spec.templates: "audit" is none of warn, enforce; known are warn, enforce'
+        == 'denial spec.templates: Unsupported value: "audit": must be one of warn, enforce'
     )
 
 

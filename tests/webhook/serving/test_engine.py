@@ -16,7 +16,7 @@ from policies.quota.charge import Charge
 from policies.quota.charge_request import ChargeRequest
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.serving.engine import Decision, Engine, EngineInForce, Outcome, Subject
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -82,7 +82,7 @@ def told(decision: Decision, outcome: Outcome) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "patched", "warned", "logged"),
+    ("mode", "patched", "warned", "audited"),
     [
         pytest.param(Mode.ENFORCE, True, [], [], id="enforce-patches"),
         pytest.param(Mode.WARN, False, ["would add toleration team"], [], id="warn-tells-what-it-would-do"),
@@ -91,18 +91,18 @@ def told(decision: Decision, outcome: Outcome) -> list[str]:
     ],
 )
 def test_modes_of_a_rule_that_mutates(
-    mode: Mode, patched: bool, warned: list[str], logged: list[str]
+    mode: Mode, patched: bool, warned: list[str], audited: list[str]
 ) -> None:
     decision = ENGINE.mutate(subject(policy((TOLERATE, mode))), NOW)
 
     assert bool(decision.operations) is patched
-    assert (told(decision, Outcome.WARNED), told(decision, Outcome.AUDITED)) == (warned, logged)
+    assert (told(decision, Outcome.WARNED), told(decision, Outcome.AUDITED)) == (warned, audited)
     assert decision.allowed
 
 
 @pytest.mark.parametrize("phase", ["mutate", "validate", "check_template"])
 @pytest.mark.parametrize(
-    ("mode", "denied", "warned", "logged"),
+    ("mode", "denied", "warned", "audited"),
     [
         pytest.param(Mode.ENFORCE, ["is refused"], ["is odd"], [], id="enforce-refuses"),
         pytest.param(Mode.WARN, [], ["is refused", "is odd"], [], id="warn-warns"),
@@ -111,13 +111,13 @@ def test_modes_of_a_rule_that_mutates(
     ],
 )
 def test_modes_of_a_rule_that_denies(
-    phase: str, mode: Mode, denied: list[str], warned: list[str], logged: list[str]
+    phase: str, mode: Mode, denied: list[str], warned: list[str], audited: list[str]
 ) -> None:
     decision: Decision = getattr(ENGINE, phase)(subject(policy((DENY, mode))), NOW)
 
     assert told(decision, Outcome.DENIED) == denied
     assert told(decision, Outcome.WARNED) == warned
-    assert told(decision, Outcome.AUDITED) == logged
+    assert told(decision, Outcome.AUDITED) == audited
     assert decision.allowed is not bool(denied)
 
 

@@ -14,13 +14,13 @@ FORMS = {Template: None, Spec: "pod spec", ContainerResources: "resources", Whol
 
 
 def test_the_table_is_what_the_code_knows() -> None:
-    told = {
+    reported = {
         ("" if row["group"] == "core" else row["group"], row["kind"]): [
             (path["path"], path["form"]) for path in PATH.finditer(row["paths"])
         ]
         for row in ROW.finditer(PAGE.read_text())
     }
 
-    assert told == {
+    assert reported == {
         kind: [(form.path, FORMS[type(form)]) for form in forms] for kind, forms in WORKLOADS.items()
     }

@@ -198,12 +198,12 @@ def found(group: str, kind: str, data: JSON) -> list[PodPlace]:
 def test_the_pods_and_their_paths(group: str, kind: str, data: JSON, want: list[str]) -> None:
     places = found(group, kind, data)
 
-    told = []
+    reported = []
     for place in places:
         for index, container in enumerate(place.data["spec"]["containers"]):
             assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
-            told.append(place.located(f"spec.containers[{index}].{GPU}"))
-    assert told == want
+            reported.append(place.located(f"spec.containers[{index}].{GPU}"))
+    assert reported == want
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_the_pods_and_their_paths(group: str, kind: str, data: JSON, want: list[
         if not isinstance(form, Whole)
     ],
 )
-def test_something_of_another_type_in_the_way_is_told(group: str, kind: str, path: str) -> None:
+def test_something_of_another_type_in_the_way_is_reported(group: str, kind: str, path: str) -> None:
     (problem,) = (each for each in pod_places(group, kind, at(path, "text")) if isinstance(each, Problem))
 
     assert problem.path == path.replace("[]", "[1]").replace("*", "worker")
@@ -292,7 +292,7 @@ def test_what_changes_in_a_pod_made_of_several_parts_is_put_where_each_is() -> N
     assert replaced == {"spec": {"predictor": {"model": model, "tolerations": []}}}
 
 
-def test_what_is_nowhere_in_the_object_is_told_of_the_whole() -> None:
+def test_what_is_nowhere_in_the_object_is_reported_of_the_whole() -> None:
     (place,) = found("trainer.kubeflow.org", "TrainJob", at("spec.trainer.resourcesPerNode", {}))
 
     assert place.parts(path_parts("spec.nodeSelector")) == path_parts("spec.trainer.resourcesPerNode")

@@ -1,8 +1,7 @@
-"""Read manifests from files, directories and stdin as `kubectl apply -f` would, and find the pods in them.
+"""Manifests from files, directories and stdin, read as by `kubectl apply -f`, and the pods in them.
 
-What the API server does to an object before a mutating webhook sees it is done here as far as a verdict depends on it:
-nulls are dropped, and a Pod's limits become its requests where it has none. Whatever cannot be read becomes a problem
-with file, line and path, and the rest is read all the same.
+The defaults of the API server that a verdict depends on are applied: nulls are dropped, and a Pod's limits become its requests
+where it has none. Anything that cannot be read becomes a problem with file, line and path; the rest is read.
 """
 
 import sys
@@ -15,14 +14,14 @@ import msgspec
 
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
-from webhook.configuration.decoding import Problem, decode
+from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 from webhook.serving.advice import ADVISED
 from webhook.workloads.kinds import has_pods, is_pod
 from webhook.workloads.places import PodPlace, pod_places, whole_pod
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
-"""What kubectl reads in a directory; a file that is named may be called anything."""
+"""Files that kubectl reads in a directory; a file given by name may have any suffix."""
 
 STDIN = "-"
 DEFAULT_NAMESPACE = "default"
@@ -34,8 +33,8 @@ _TEXTS = frozenset({"annotations", "args", "command", "labels", "matchLabels", "
 """Maps and lists of plain text, in which Go decodes null as the empty text."""
 
 
-class ManifestProblem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that cannot be read; line 0 stands for the file as a whole."""
+class ManifestProblem(msgspec.Struct, frozen=True):
+    """A part of a file that cannot be read; line 0 is the whole file."""
 
     file: str
     line: int
@@ -48,7 +47,7 @@ class ManifestProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ManifestPod(msgspec.Struct, frozen=True):
-    """A pod, or what will be one inside a workload: its view, its JSON data, and where it stands in the object."""
+    """A pod, or a future pod of a workload: decoded, and its place in the object."""
 
     pod: Pod
     place: PodPlace
@@ -59,12 +58,12 @@ class ManifestPod(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Where it is in the object: `spec.template` for a Deployment, nothing for a Pod."""
+        """Path in the object: `spec.template` for a Deployment, empty for a Pod."""
         return field_path(self.place.at)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One object: what it is, where it stands (`at` is its place inside a List), and the pods in it."""
+    """One object, its location (`at` is the path inside a List), and the pods in it."""
 
     file: str
     document: YamlDocument
@@ -86,7 +85,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether we know where this kind has its pods, or what else to look at in it."""
+        """Whether objects of this kind are checked: they have pods, or something else that is."""
         return self.is_pod or has_pods(self.group, self.kind) or (self.group, self.kind) in ADVISED
 
     def line_of(self, parts: Parts = ()) -> int:
@@ -94,7 +93,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifests(msgspec.Struct):
-    """Everything that was read, in the order of the sources, and everything that could not be."""
+    """The objects that were read, in the order of the sources, and the problems."""
 
     manifests: list[Manifest] = msgspec.field(default_factory=list)
     problems: list[ManifestProblem] = msgspec.field(default_factory=list)
@@ -115,7 +114,7 @@ class _Object(msgspec.Struct, frozen=True, rename="camel"):
 def read_manifests(
     sources: Sequence[str], *, recursive: bool = False, namespace: str | None = None
 ) -> Manifests:
-    """Return the objects in `sources` (files, directories, "-"); those that name no namespace get `namespace`."""
+    """Return the objects in `sources` (files, directories, "-"); the default namespace is `namespace`."""
     found = Manifests()
     for source in sources:
         for file, text in _texts(source, recursive, found.problems):
@@ -125,7 +124,7 @@ def read_manifests(
                 else:
                     _Reader(file, document, namespace or DEFAULT_NAMESPACE, found).read()
     if not found.manifests and not found.problems:
-        found.problems.append(ManifestProblem(", ".join(sources), 0, "", "there is no object in it"))
+        found.problems.append(ManifestProblem(", ".join(sources), 0, "", "must contain an object"))
     return found
 
 
@@ -135,7 +134,7 @@ def group_of(api_version: str) -> str:
 
 def _texts(source: str, recursive: bool, problems: list[ManifestProblem]) -> Iterator[tuple[str, str]]:
     if source.startswith(("http://", "https://")):
-        message = "is a URL; fetch it yourself: curl -sSL URL | gpu-admission check -f -"
+        message = "URLs are not supported: curl -sSL URL | gpu-admission check -f -"
         problems.append(ManifestProblem(source, 0, "", message))
         return
     for file in _files(source, recursive, problems):
@@ -143,7 +142,7 @@ def _texts(source: str, recursive: bool, problems: list[ManifestProblem]) -> Ite
             content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
             yield "stdin" if file == STDIN else file, content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            problems.append(ManifestProblem(file, 0, "", "is not UTF-8 text"))
+            problems.append(ManifestProblem(file, 0, "", "must be UTF-8 text"))
         except OSError as error:
             problems.append(ManifestProblem(file, 0, "", error.strerror or "cannot be read"))
 
@@ -159,13 +158,13 @@ def _files(source: str, recursive: bool, problems: list[ManifestProblem]) -> lis
         problems.append(ManifestProblem(source, 0, "", error.strerror or "cannot be read"))
         return []
     if not files:
-        hint = "" if recursive else "; with -R also the directories below are read"
-        problems.append(ManifestProblem(source, 0, "", f"has no .yaml, .yml or .json file{hint}"))
+        hint = "" if recursive else " (-R reads the directories below, too)"
+        problems.append(ManifestProblem(source, 0, "", f"must contain a .yaml, .yml or .json file{hint}"))
     return files
 
 
 class _Reader:
-    """Reads one document, which may be a List of many objects."""
+    """Reads one document, which may be a List."""
 
     def __init__(self, file: str, document: YamlDocument, namespace: str, found: Manifests) -> None:
         self._file = file
@@ -181,7 +180,7 @@ class _Reader:
 
     def _read(self, data: Any, at: Parts, inherited: dict[str, str]) -> None:
         if not isinstance(data, dict):
-            self._problem(at, (), "is no object: an object is a map with apiVersion and kind")
+            self._problem(at, (), "must be an object: a map with apiVersion and kind")
             return
         data = {**inherited, **data}
         problems: list[Problem] = []
@@ -192,7 +191,7 @@ class _Reader:
             return
         for field, value in (("apiVersion", envelope.api_version), ("kind", envelope.kind)):
             if not value:
-                self._problem(at, (field,), "is empty")
+                self._problem(at, (field,), REQUIRED)
                 return
         if envelope.kind.endswith("List") and ("items" in data or envelope.kind == "List"):
             self._read_items(data.get("items", []), envelope, at)
@@ -216,14 +215,14 @@ class _Reader:
         if not isinstance(items, list):
             self._problem(at, ("items",), "must be a list")
             return
-        # The items of a PodList, as the API server sends it, leave out what they are.
+        # The items of a PodList, as the API server sends it, omit apiVersion and kind.
         item_kind = envelope.kind.removesuffix("List")
         inherited = {"apiVersion": envelope.api_version, "kind": item_kind} if item_kind else {}
         for index, item in enumerate(items):
             self._read(item, (*at, "items", index), inherited)
 
     def _pods(self, manifest: Manifest) -> tuple[ManifestPod, ...] | None:
-        """Return the pods in the object, None where one of them cannot be read."""
+        """Return the pods in the object, or None if one cannot be read."""
         if manifest.is_pod:
             places: list[PodPlace | Problem] = [whole_pod(manifest.data)]
         else:
@@ -259,7 +258,7 @@ class _Reader:
 
 
 def as_stored(value: Any, field: str = "") -> Any:
-    """Return plain data as the API server has it once decoded: text for keys, and no nulls."""
+    """Return plain data as the API server decodes it: text for keys, and no nulls."""
     if isinstance(value, dict):
         stored: dict[str, Any] = {}
         for key, member in value.items():

@@ -1,18 +1,18 @@
-"""Answer for a manifest what the webhook would answer for the object, without an API server.
+"""Evaluation of manifests as the webhook would evaluate the objects, without an API server.
 
-A Pod goes through /mutate and then, patched, through /validate. The templates of a workload are checked, and what their
-pods would get is worked out, but the workload itself is never changed.
+A Pod passes /mutate and then, patched, /validate. Pod templates of a workload are checked, and the changes to their pods
+computed; the workload itself is never changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 import jsonpatch
 import msgspec
 
-from policies.finding import Finding
 from policies.pods.pod import decode_pod
 from policies.policy import EffectivePolicy, Exemption, Labels
 from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
@@ -34,7 +34,7 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace."""
 
 
-class Verdict(Enum):
+class ManifestVerdict(Enum):
     REFUSED = "refused"
     CHANGED = "changed"
     ACCEPTED = "ok"
@@ -42,11 +42,11 @@ class Verdict(Enum):
     """A kind that is not known to have pods."""
 
 
-class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one pod; `data` is the pod with the changes applied. Findings have their paths from the object."""
+class PodResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Result for one pod; `data` is the pod with the changes applied. Paths of findings start at the object."""
 
     source: ManifestPod
-    judged: tuple[EvaluatedFinding, ...]
+    findings: tuple[EvaluatedFinding, ...]
     changes: tuple[RuleChange, ...]
     data: dict[str, Any]
     policy: EffectivePolicy
@@ -54,29 +54,29 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refused(self) -> bool:
-        return any(judged.outcome is Outcome.DENIED for judged in self.judged)
+        return any(found.outcome is Outcome.DENIED for found in self.findings)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What becomes of an object, and of each pod in it; `warnings` are about the object itself."""
+class ManifestResult(msgspec.Struct, frozen=True):
+    """Result for an object and each pod in it; `warnings` are about the object itself."""
 
     manifest: Manifest
-    pods: tuple[PodAnswer, ...]
-    warnings: tuple[Finding, ...] = ()
+    pods: tuple[PodResult, ...]
+    warnings: tuple[EvaluatedFinding, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ManifestVerdict:
         if not self.manifest.is_known:
-            return Verdict.SKIPPED
+            return ManifestVerdict.SKIPPED
         if any(pod.refused for pod in self.pods):
-            return Verdict.REFUSED
-        return Verdict.CHANGED if any(pod.changes for pod in self.pods) else Verdict.ACCEPTED
+            return ManifestVerdict.REFUSED
+        return ManifestVerdict.CHANGED if any(pod.changes for pod in self.pods) else ManifestVerdict.ACCEPTED
 
     def findings(self) -> Iterator[EvaluatedFinding]:
-        return (judged for pod in self.pods for judged in pod.judged)
+        return chain(*(pod.findings for pod in self.pods), self.warnings)
 
     def admitted(self) -> dict[str, Any]:
-        """Return the Pod as it would be admitted; of a workload, with templates as their pods would be."""
+        """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
         return self._with_pods([(pod.source.place, pod.data) for pod in self.pods])
 
     def submitted(self) -> dict[str, Any]:
@@ -104,17 +104,17 @@ def labels_by_namespace(manifests: Iterable[Manifest]) -> dict[str, Labels]:
     return found
 
 
-def answer(
+def evaluate(
     manifest: Manifest, engine: Engine, now: datetime, labels: LabelsByNamespace | None = None
-) -> Answer:
-    """Return the answer; a namespace that is not in `labels` has the one label that every namespace has."""
+) -> ManifestResult:
+    """Return the result; a namespace that is not in `labels` has only the label that every namespace has."""
     namespace = manifest.namespace
     known = (labels or {}).get(namespace, ((NAME_LABEL, namespace),))
-    # Only where something is chosen by labels: what holds is remembered by namespace and labels.
+    # Only where something selects by labels: policies are cached by namespace and labels.
     used = known if engine.configuration.policies.asks_labels(namespace) else ()
     policy = engine.configuration.policies.for_namespace(namespace, used)
-    pods = tuple(_answer_pod(manifest, pod, engine, now, policy) for pod in manifest.pods)
-    return Answer(manifest, pods, _warnings(manifest, engine, now, policy))
+    pods = tuple(_evaluate_pod(manifest, pod, engine, now, policy) for pod in manifest.pods)
+    return ManifestResult(manifest, pods, _warnings(manifest, engine, now, policy))
 
 
 class _ConfiguredQuota(msgspec.Struct, frozen=True):
@@ -131,19 +131,19 @@ class _ConfiguredQuota(msgspec.Struct, frozen=True):
 
 def _warnings(
     manifest: Manifest, engine: Engine, now: datetime, policy: EffectivePolicy
-) -> tuple[Finding, ...]:
+) -> tuple[EvaluatedFinding, ...]:
     kind = manifest.group, manifest.kind
     if kind not in ADVISED:
         return ()
     quota = _ConfiguredQuota(engine.configuration.quotas.get(manifest.namespace))
     subject = Subject(policy=policy, quota=quota)
     decision = advise(kind, msgspec.json.encode(manifest.data), subject, engine, now)
-    return tuple(decision.findings(Outcome.WARNED))
+    return tuple(judged for judged in decision.judged if judged.outcome is Outcome.WARNED)
 
 
-def _answer_pod(
+def _evaluate_pod(
     manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime, policy: EffectivePolicy
-) -> PodAnswer:
+) -> PodResult:
     subject = Subject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
     if not manifest.is_pod:
         return _combined(source, [engine.check_template(subject, now)])
@@ -151,25 +151,25 @@ def _answer_pod(
     patched = msgspec.structs.replace(
         subject, pod=decode_pod(msgspec.json.encode(_patched(source, decision)))
     )
-    # A Pod that /mutate refuses never gets to /validate; here its author sees at once what else would be said there.
+    # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
     final = engine.validate(patched, now)
-    told = {_about(judged) for judged in decision.judged}
-    rest = tuple(judged for judged in final.judged if _about(judged) not in told)
+    known = {_about(judged) for judged in decision.judged}
+    rest = tuple(judged for judged in final.judged if _about(judged) not in known)
     return _combined(source, [decision, msgspec.structs.replace(final, judged=rest)])
 
 
 def _about(judged: EvaluatedFinding) -> tuple[str, str, str | None, str | None]:
-    """Return what a finding is about: its sentence may differ once the pod is pinned."""
+    """Return the identity of a finding, whose sentence may differ once the pod is pinned."""
     finding = judged.finding
     return (finding.rule, finding.path or finding.message, finding.container, finding.value)
 
 
-def _combined(source: ManifestPod, decisions: list[Decision]) -> PodAnswer:
+def _combined(source: ManifestPod, decisions: list[Decision]) -> PodResult:
     first = decisions[0]
     located = [decision.located(source.place.located) for decision in decisions]
-    return PodAnswer(
+    return PodResult(
         source=source,
-        judged=tuple(dict.fromkeys(judged for decision in located for judged in decision.judged)),
+        findings=tuple(dict.fromkeys(judged for decision in located for judged in decision.judged)),
         changes=() if source.place.is_partial else first.changes,
         data=source.data if source.place.is_partial else _patched(source, first),
         policy=first.policy,

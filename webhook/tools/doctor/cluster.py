@@ -25,10 +25,9 @@ from webhook.cluster.objects import (
     WEBHOOK_CONFIGURATION,
     PartialObject,
 )
+from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import Document, LocatedProblem
-from webhook.configuration.loader import ConfigurationError, load_directory, load_with_origins
-from webhook.configuration.reading import read_chosen
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory, load_with_origins
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

@@ -23,7 +23,7 @@ from policies.rules import (
     shared_memory,
 )
 from webhook.cluster.objects import timestamp
-from webhook.configuration.snapshot import Configuration
+from webhook.configuration.loader import Configuration
 from webhook.tools.export import gpu_class as gpu_class_cel
 from webhook.tools.export import gpu_isolation as gpu_isolation_cel
 from webhook.tools.export import gpu_requests as gpu_requests_cel

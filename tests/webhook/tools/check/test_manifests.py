@@ -19,7 +19,7 @@ def read(tmp_path: Path, text: str, **options: Any) -> Manifests:
     return found
 
 
-def told(found: Manifests, tmp_path: Path) -> list[str]:
+def reported(found: Manifests, tmp_path: Path) -> list[str]:
     return [str(problem).replace(f"{tmp_path}/", "") for problem in found.problems]
 
 
@@ -70,7 +70,7 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
     assert pod.pod.labels == {"a": "b"}
 
 
-def test_what_is_wrong_in_a_list_of_templates_is_told_with_its_line(tmp_path: Path) -> None:
+def test_what_is_wrong_in_a_list_of_templates_is_reported_with_its_line(tmp_path: Path) -> None:
     text = """\
 apiVersion: ray.io/v1
 kind: RayCluster
@@ -87,7 +87,7 @@ spec:
 
     found = read(tmp_path, text)
 
-    assert told(found, tmp_path) == [
+    assert reported(found, tmp_path) == [
         'm.yaml:11: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"'
     ]
 
@@ -176,16 +176,16 @@ def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("- 1\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="list"),
-        pytest.param("just text\n", ["m.yaml:1: is no object: an object is a map with apiVersion and kind"], id="text"),
-        pytest.param("a: 1\n", ["m.yaml:1: apiVersion: is required", "m.yaml:1: kind: is required"], id="nothing-known"),
+        pytest.param("- 1\n", ["m.yaml:1: must be an object: a map with apiVersion and kind"], id="list"),
+        pytest.param("just text\n", ["m.yaml:1: must be an object: a map with apiVersion and kind"], id="text"),
+        pytest.param("a: 1\n", ["m.yaml:1: apiVersion: Required value", "m.yaml:1: kind: Required value"], id="nothing-known"),
         pytest.param(
             "apiVersion: v1\nkind: 5\n",
             ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"],
             id="kind",
         ),
-        pytest.param('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: is empty"], id="empty-kind"),
-        pytest.param("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: is required"], id="null-kind"),
+        pytest.param('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: Required value"], id="empty-kind"),
+        pytest.param("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: Required value"], id="null-kind"),
         pytest.param(
             "apiVersion: v1\nkind: Pod\nmetadata: [1]\n", ["m.yaml:3: metadata: must be a map, not a list"], id="metadata"
         ),
@@ -193,7 +193,7 @@ def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
             "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: 5}\n- 7\n",
             [
                 "m.yaml:6: items[0].metadata.name: must be text; YAML reads 5 as a number: quote it",
-                "m.yaml:7: items[1]: is no object: an object is a map with apiVersion and kind",
+                "m.yaml:7: items[1]: must be an object: a map with apiVersion and kind",
             ],
             id="items",
         ),
@@ -232,14 +232,14 @@ spec:
             id="template-no-map",
         ),
         pytest.param("apiVersion: apps/v1\nkind: Deployment\nspec: 5\n", ["m.yaml:3: spec: must be a map"], id="spec-no-map"),
-        pytest.param("", ["m.yaml: there is no object in it"], id="empty"),
-        pytest.param("# only\n---\n", ["m.yaml: there is no object in it"], id="only-comments"),
+        pytest.param("", ["m.yaml: must contain an object"], id="empty"),
+        pytest.param("# only\n---\n", ["m.yaml: must contain an object"], id="only-comments"),
     ],
 )  # fmt: skip
-def test_bad_objects_are_told_with_line_and_path(tmp_path: Path, text: str, want: list[str]) -> None:
+def test_bad_objects_are_reported_with_line_and_path(tmp_path: Path, text: str, want: list[str]) -> None:
     found = read(tmp_path, text)
 
-    assert told(found, tmp_path) == want
+    assert reported(found, tmp_path) == want
     assert found.manifests == []
 
 
@@ -249,7 +249,7 @@ def test_what_can_be_read_is_read(tmp_path: Path) -> None:
     found = read(tmp_path, text)
 
     assert [manifest.name for manifest in found.manifests] == ["train", "last"]
-    assert told(found, tmp_path) == [
+    assert reported(found, tmp_path) == [
         "m.yaml:7: while parsing a flow sequence, did not find expected ',' or ']'",
         "m.yaml:11: spec: must be a map, not a whole number 5",
     ]
@@ -289,8 +289,8 @@ def test_a_named_file_may_be_called_anything(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recursive", "want"),
     [
-        pytest.param(False, "has no .yaml, .yml or .json file; with -R also the directories below are read", id="flat"),
-        pytest.param(True, "has no .yaml, .yml or .json file", id="recursive"),
+        pytest.param(False, "must contain a .yaml, .yml or .json file (-R reads the directories below, too)", id="flat"),
+        pytest.param(True, "must contain a .yaml, .yml or .json file", id="recursive"),
     ],
 )  # fmt: skip
 def test_a_directory_without_manifests(tmp_path: Path, recursive: bool, want: str) -> None:
@@ -308,11 +308,11 @@ def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
     found = read_manifests(sources)
 
     assert names(found) == ["train"]
-    assert told(found, tmp_path) == [
+    assert reported(found, tmp_path) == [
         "missing.yaml: No such file or directory",
         "gone.yaml: No such file or directory",
-        "latin.yaml: is not UTF-8 text",
-        "https://example.com/pod.yaml: is a URL; fetch it yourself: curl -sSL URL | gpu-admission check -f -",
+        "latin.yaml: must be UTF-8 text",
+        "https://example.com/pod.yaml: URLs are not supported: curl -sSL URL | gpu-admission check -f -",
     ]
 
 
@@ -328,7 +328,7 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
 
-    assert [str(problem) for problem in read_manifests(["-"]).problems] == ["-: there is no object in it"]
+    assert [str(problem) for problem in read_manifests(["-"]).problems] == ["-: must contain an object"]
 
 
 # ---- what the API server makes of an object before a webhook sees it

@@ -202,10 +202,10 @@ def service(*ports: int) -> dict[str, Any]:
                 ]
             },
             [
-                ("quota-limits-nothing", "spec.hard.classes.deleted is neither a class nor a family"),
+                ("quota-limits-nothing", "spec.hard.classes.deleted must be a GPU class or family"),
                 (
                     "quota-limits-nothing",
-                    "spec.hard.resources[nvidia.com/gpus] is no resource that asks for a GPU",
+                    "spec.hard.resources[nvidia.com/gpus] must be a GPU resource",
                 ),
             ],
             id="a-quota-for-a-class-that-was-deleted",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
-from webhook.configuration.records import PLURALS
+from webhook.configuration.cluster_source import PLURALS
 from webhook.tools.doctor.check import Observation, doctor_check, failure
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
 from webhook.tools.doctor.cluster import InstalledCluster, Names, Right

@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.configuration.choice import choose, is_pause
-from webhook.configuration.documents import Document
+from webhook.configuration.cluster_source import DocumentStatus, Record, choose
+from webhook.configuration.documents import Document, is_pause
 from webhook.configuration.loader import load_directory
-from webhook.configuration.records import Record, Status
 
 GOOD = {"rules": {"gpu-requests": {"maxPerPod": 1}}}
 BAD = {"rules": {"gpu-requests": {"maxPerPod": -1}}}
@@ -20,7 +19,7 @@ def policy(name: str, spec: dict[str, Any]) -> Document:
 
 
 def record(document: Document, accepted: dict[str, Any] | None = None) -> Record:
-    return Record(document.title, 1, document, Status(accepted=accepted))
+    return Record(document.title, 1, document, DocumentStatus(accepted=accepted))
 
 
 def in_force(records: list[Record], last_good: tuple[Document, ...] | None = None) -> dict[str, Any]:
