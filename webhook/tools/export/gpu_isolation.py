@@ -110,6 +110,7 @@ def _exposed(containers: str) -> str:
 
 def _mounted(containers: str) -> str:
     path = "v.hostPath.path"
+    holds_gpu_devices = " || ".join(f"{path}.matches(r'{regex}')" for regex in GPU_DEVICE_PATHS)
     finding = sentence(
         "'spec.volumes[' + string(i) + '].hostPath.path'",
         f"""'must not hold GPU devices of the node (mounted by container "' + ({containers})
@@ -121,13 +122,9 @@ def _mounted(containers: str) -> str:
     )
     return f"""\
 {POD}.spec.?volumes.orValue([]).transformList(i, v,
-  v.?hostPath.?path.hasValue() && {holds_gpu_devices(path)} &&
+  v.?hostPath.?path.hasValue() && ({holds_gpu_devices}) &&
     ({containers}).exists(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)),
   {finding})"""
-
-
-def holds_gpu_devices(path: str) -> str:
-    return "(" + " || ".join(f"{path}.matches(r'{regex}')" for regex in GPU_DEVICE_PATHS) + ")"
 
 
 # ---- advice
@@ -145,7 +142,7 @@ def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration])
             ("tolerated", _tolerated(gpu_taints)),
             ("madeByDaemonSet", _MADE_BY_DAEMONSET),
         ),
-        findings=" +\n".join((*map(_privileged, LISTS), _tolerating())),
+        findings=" +\n".join((*map(_privileged, LISTS), _TOLERATING)),
     )
 
 
@@ -193,13 +190,7 @@ def _privileged(containers: str) -> str:
   {finding})"""
 
 
-def _tolerating() -> str:
-    finding = sentence(
-        "'spec.tolerations[' + string(variables.tolerated[0]) + ']'",
-        text(rule.TOLERATED),
-        rule.ID,
-        remedy=text(rule.REMOVE_TOLERATION),
-    )
-    return f"""\
+_FIRST_TOLERATION = "'spec.tolerations[' + string(variables.tolerated[0]) + ']'"
+_TOLERATING = f"""\
 (variables.asks || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [
-  {finding}])"""
+  {sentence(_FIRST_TOLERATION, text(rule.TOLERATED), rule.ID, remedy=text(rule.REMOVE_TOLERATION))}])"""
