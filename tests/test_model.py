@@ -205,7 +205,7 @@ def listing_of(facts: dict[str, str]) -> Listing:
         for number, (code, version) in enumerate(shown)
         if code
     }
-    return Listing.of(
+    return Listing(
         objects,
         revisions([revision for revision, _, _ in listed]),
         quota_uid=str(quota_uid),

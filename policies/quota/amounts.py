@@ -23,9 +23,7 @@ NOTHING = Fraction(0)
 _MOST_DIGITS = 400
 """Of one number. Sums of shares have long denominators: the least common multiple of those of 40 odd weights has 360 digits."""
 
-_AMOUNT = re.compile(
-    rf"[0-9]{{1,{_MOST_DIGITS}}}(\.[0-9]{{1,{_MOST_DIGITS}}}|/[0-9]{{1,{_MOST_DIGITS}}})?", re.ASCII
-)
+_AMOUNT = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}([./][0-9]{{1,{_MOST_DIGITS}}})?")
 _LONGEST_QUOTED = 40
 
 
@@ -74,11 +72,8 @@ def maximum(*vectors: Mapping[str, Fraction]) -> Vector:
 
 def positive_difference(after: Mapping[str, Fraction], before: Mapping[str, Fraction]) -> Vector:
     """Return by how much `after` is more than `before`, key by key; what became less is left out."""
-    return {
-        key: amount - before.get(key, NOTHING)
-        for key, amount in after.items()
-        if amount > before.get(key, NOTHING)
-    }
+    growth = {key: amount - before.get(key, NOTHING) for key, amount in after.items()}
+    return {key: amount for key, amount in growth.items() if amount > 0}
 
 
 def exceeds(amounts: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> tuple[Excess, ...]:

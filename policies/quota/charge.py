@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -94,12 +94,8 @@ def charge_pod(
         return Charge({})
     tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
     denials = tuple(unreadable(pod, resource_mapping))
-    plain = at_one_time(
-        pod,
-        lambda c: container_amounts(c, resource_mapping),
-        amounts(pod.body.overhead, resource_mapping),
-        NOTHING,
-    )
+    overhead = amounts(pod.body.overhead, resource_mapping)
+    plain = at_one_time(pod, lambda c: container_amounts(c, resource_mapping), overhead, NOTHING)
     asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not asked:
         return Charge({}, denials=denials)
@@ -125,8 +121,13 @@ def weighed(
     asked: Collection[GPUResource], cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff
 ) -> Charge:
     """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
-    # Most classes weigh most things alike.
-    weigh = _Weigh(asked, lru_cache(maxsize=None)(cards_on), tariff.classes)
+    cards_on = lru_cache(maxsize=None)(cards_on)  # most classes weigh most things alike
+
+    def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
+        """Return how many cards it comes to on a class. Limits of memory come to none: they count with what they limit."""
+        card = card_of(gpu_class, asked, tariff.classes, is_certain=is_certain)
+        return cards_on(card).get(resource, NOTHING)
+
     narrowed = [
         for_resource(resource, candidates, tariff.classes, tariff.resource_mapping) for resource in asked
     ]
@@ -134,7 +135,10 @@ def weighed(
     for resource, left in zip(asked, narrowed, strict=True):
         on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
         in_total = max(on_classes, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
-        parts += [{GPUS: in_total}, _by_class(resource, left, tariff.unpinned, weigh)]
+        parts += [
+            {GPUS: in_total},
+            _by_class(left, tariff.unpinned, partial(weigh, resource, is_certain=True)),
+        ]
     vector = total(parts)
     return Charge(
         vector,
@@ -144,20 +148,8 @@ def weighed(
     )
 
 
-class _Weigh(msgspec.Struct, frozen=True):
-    """How many cards a resource comes to on a class. Limits of memory come to none: they count with what they limit."""
-
-    asked: Collection[GPUResource]
-    cards_on: CardsOn
-    catalogue: ClassCatalogue
-
-    def __call__(self, resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
-        card = card_of(gpu_class, self.asked, self.catalogue, is_certain=is_certain)
-        return self.cards_on(card).get(resource, NOTHING)
-
-
 def _by_class(
-    resource: GPUResource, candidates: CandidateClasses, unpinned: Unpinned, weigh: _Weigh
+    candidates: CandidateClasses, unpinned: Unpinned, weigh: Callable[[GPUClass], Fraction]
 ) -> Vector:
     """Return what each class and family is charged."""
     if not candidates.is_known and (candidates.is_bound or unpinned is not Unpinned.MOST_EXPENSIVE):
@@ -168,7 +160,7 @@ def _by_class(
         names = {gpu_class.family}
         if not candidates.is_known or members[gpu_class.family] == 1:
             names.add(gpu_class.name)
-        amount = weigh(resource, gpu_class, is_certain=True)
+        amount = weigh(gpu_class)
         for name in names:
             charged[CLASSES + name] = max(charged.get(CLASSES + name, NOTHING), amount)
     return charged
@@ -189,46 +181,37 @@ def _refusals(narrowed: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[
 
 
 def _cards_of(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> Mapping[GPUResource, Fraction]:
+    overhead = cards(amounts(pod.body.overhead, resource_mapping), card)
     in_containers = at_one_time(
-        pod,
-        lambda container: cards(container_amounts(container, resource_mapping), card),
-        cards(amounts(pod.body.overhead, resource_mapping), card),
-        NOTHING,
+        pod, lambda c: cards(container_amounts(c, resource_mapping), card), overhead, NOTHING
     )
     return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
 
-# ---- what cannot be read
-
-
 def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Yield a denial for every amount of a GPU resource that cannot be read or is negative, and for bad fraction annotations."""
+    lists: list[tuple[str, ResourceList | None, str | None]] = []
     for place in pod.places:
-        resources = place.container.resources or Resources()
-        for kind, asked in (("limits", resources.limits), ("requests", resources.requests)):
-            path = f"{place.path}.resources.{kind}"
-            yield from _unreadable_amounts(path, asked, resource_mapping, place.container.name)
-    yield from _unreadable_amounts("spec.overhead", pod.body.overhead, resource_mapping, None)
+        resources, path, name = place.container.resources or Resources(), place.path, place.container.name
+        lists.append((f"{path}.resources.limits", resources.limits, name))
+        lists.append((f"{path}.resources.requests", resources.requests, name))
+    for path, asked, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
+        for name, raw in (asked or {}).items():
+            if gpu_resource(name, resource_mapping) is not None and not _is_countable(raw):
+                yield Finding(
+                    rule=RULE_ID,
+                    path=f"{path}[{name}]",
+                    container=container,
+                    value=str(raw),
+                    message="must be a quantity that a quota can count",
+                    remedy="set a whole number such as 1",
+                )
     for bad in fraction_problems(pod, resource_mapping):
         yield bad.finding(RULE_ID)
 
 
-def _unreadable_amounts(
-    path: str, asked: ResourceList | None, resource_mapping: ResourceMapping, container: str | None
-) -> Iterator[Finding]:
-    for name, raw in (asked or {}).items():
-        if gpu_resource(name, resource_mapping) is None:
-            continue
-        try:
-            is_countable = parse_quantity(raw).nano >= 0
-        except QuantityError:
-            is_countable = False
-        if not is_countable:
-            yield Finding(
-                rule=RULE_ID,
-                path=f"{path}[{name}]",
-                container=container,
-                value=str(raw),
-                message="must be a quantity that a quota can count",
-                remedy="set a whole number such as 1",
-            )
+def _is_countable(raw: str | float | None) -> bool:
+    try:
+        return parse_quantity(raw).nano >= 0
+    except QuantityError:
+        return False

@@ -38,9 +38,8 @@ class ChargeRequest:
         version: int = 0,
     ) -> None:
         self._request_uid = request_uid
-        self._uid = (
-            uid or request_uid
-        )  # only reviews that no API server made lack a uid; each is of an object of its own
+        # Only reviews that no API server made lack a uid; each is of an object of its own.
+        self._uid = uid or request_uid
         self._catalogue = catalogue
         self.after = lru_cache(after)
         self._before = lru_cache(before) if before else None
@@ -54,7 +53,11 @@ class ChargeRequest:
 
     @property
     def is_free(self) -> bool:
-        return not any(self.denials(unpinned) or self._growth(unpinned) for unpinned in Unpinned)
+        def grows(unpinned: Unpinned) -> bool:
+            before = self._before(unpinned).vector if self._before else {}
+            return bool(positive_difference(self.after(unpinned).vector, before))
+
+        return not any(self.denials(unpinned) or grows(unpinned) for unpinned in Unpinned)
 
     def reservation(self, ledger: QuotaLedger) -> ReservationRequest | None:
         """Return what is asked of the ledger; None if it is denied whatever is free."""
@@ -63,18 +66,10 @@ class ChargeRequest:
             return None
         if self._before is None:
             return ReservationRequest.creation(self._uid, after.vector, catalogue)
+        before = self._before(ledger.unpinned).vector
         return ReservationRequest.change(
-            self._uid,
-            self._request_uid,
-            self._before(ledger.unpinned).vector,
-            after.vector,
-            catalogue,
-            version=self._version,
+            self._uid, self._request_uid, before, after.vector, catalogue, version=self._version
         )
-
-    def _growth(self, unpinned: Unpinned) -> bool:
-        before = self._before(unpinned).vector if self._before else {}
-        return bool(positive_difference(self.after(unpinned).vector, before))
 
 
 class ReservationOutcome(msgspec.Struct, frozen=True):
@@ -132,14 +127,11 @@ def charge_request_for_pod(
             of, classes=classes, resource_mapping=resource_mapping, unpinned=unpinned
         )
 
-    return ChargeRequest(
-        request_uid,
-        (pod.metadata and pod.metadata.uid) or "",
-        catalogue_digest(classes, resource_mapping),
-        charge(pod),
-        charge(before) if before else None,
-        before.metadata.version if before and before.metadata else 0,
-    )
+    uid, catalogue = (pod.metadata and pod.metadata.uid) or "", catalogue_digest(classes, resource_mapping)
+    if before is None:
+        return ChargeRequest(request_uid, uid, catalogue, charge(pod))
+    version = before.metadata.version if before.metadata else 0
+    return ChargeRequest(request_uid, uid, catalogue, charge(pod), charge(before), version)
 
 
 def charge_request_for_claim(

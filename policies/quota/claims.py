@@ -8,7 +8,7 @@ administrative access, which takes no device away, is free.
 Reads resource.k8s.io v1 and v1beta2 (what is wanted stands under `exactly`) and v1beta1 (it stands in the request itself).
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from fractions import Fraction
 
 import msgspec
@@ -20,7 +20,7 @@ from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, M
 from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata, View
 from policies.quota import amounts as vector
-from policies.quota.amounts import RESOURCES, Excess, Vector
+from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.charge import RULE_ID, Charge, Tariff, Unpinned, weighed
 
 MOST_DEVICES = 32
@@ -66,18 +66,9 @@ class ResourceClaimTemplate(View, frozen=True):
     spec: ClaimTemplateSpec | None = None
 
 
-_CLAIM_DECODER = msgspec.json.Decoder(ResourceClaim)
-_TEMPLATE_DECODER = msgspec.json.Decoder(ResourceClaimTemplate)
-
-
-def decode_claim(document: bytes | msgspec.Raw) -> ResourceClaim:
-    """Return the view of a ResourceClaim in JSON; `msgspec.ValidationError` names the path of a field of the wrong type."""
-    return _CLAIM_DECODER.decode(document)
-
-
-def decode_claim_template(document: bytes | msgspec.Raw) -> ResourceClaimTemplate:
-    """Return the view of a ResourceClaimTemplate in JSON, likewise."""
-    return _TEMPLATE_DECODER.decode(document)
+# Return the view of an object in JSON; `msgspec.ValidationError` names the path of a field of the wrong type.
+decode_claim = msgspec.json.Decoder(ResourceClaim).decode
+decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 
 
 def charge_claim(
@@ -101,13 +92,16 @@ def template_findings(
     charge = _charge(template.spec.spec if template.spec else None, "spec.spec", tariff)
     for denial in charge.denials:
         yield msgspec.structs.replace(denial, severity=Severity.WARNING)
-    excesses = vector.exceeds(charge.vector, hard)
-    if excesses:
+    if excesses := vector.exceeds(charge.vector, hard):
+        # In the words of ResourceQuota.
+        requested = ", ".join(f"{each.key}={vector.format_amount(each.amount)}" for each in excesses)
+        limited = ", ".join(f"{each.key}={vector.format_amount(each.hard)}" for each in excesses)
         yield Finding(
             rule=RULE_ID,
             severity=Severity.WARNING,
             path="spec.spec.devices.requests",
-            message=f"exceeds the quota, so no claim can be made from this template, {_amounts(excesses)}",
+            message="exceeds the quota, so no claim can be made from this template, "
+            f"requested: {requested}, limited: {limited}",
             remedy="request fewer devices",
         )
 
@@ -123,10 +117,8 @@ def is_charged_with_its_pod(
       `status.extendedResourceClaimStatus.resourceClaimName` of the owning pod names it.
     charged_pods: uids of the pods of the claim's namespace that live and are charged.
     """
-    metadata = claim.metadata
-    if not by_scheduler or metadata is None:
-        return False
-    if (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
+    metadata = claim.metadata or Metadata()
+    if not by_scheduler or (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
         return False
     return any(
         owner.controller and owner.kind == "Pod" and owner.api_version == "v1" and owner.uid in charged_pods
@@ -140,7 +132,7 @@ def _charge(spec: ClaimSpec | None, path: str, tariff: Tariff) -> Charge:
         _charge_request(request, f"{path}.devices.requests[{index}]", tariff)
         for index, request in enumerate(requests)
     ]
-    return _joined(charges, vector.add(*(charge.vector for charge in charges)))
+    return _joined(charges, vector.add)
 
 
 def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
@@ -149,7 +141,7 @@ def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
             _charge_devices(each, f"{path}.firstAvailable[{index}]", tariff)
             for index, each in enumerate(request.first_available)
         ]
-        return _joined(charges, vector.maximum(*(charge.vector for charge in charges)))
+        return _joined(charges, vector.maximum)
     if request.exactly is not None:
         return _charge_devices(request.exactly, f"{path}.exactly", tariff)
     return _charge_devices(request, path, tariff)
@@ -158,22 +150,16 @@ def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
 def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
     name = request.device_class_name
     if not name:
-        denial = _denial(path, "must be a kind of request that a quota can count")
-        return Charge({}, denials=(denial,))
+        return _denied(path, "must be a kind of request that a quota can count")
     if tariff.resource_mapping.device_class(name) is None or request.admin_access:
         return Charge({})
     count = 1 if request.count is None else request.count
     if request.allocation_mode == "All":
         count = MOST_DEVICES
     elif request.allocation_mode not in {"", "ExactCount"}:
-        denial = _denial(
-            f"{path}.allocationMode",
-            "must be ExactCount or All",
-            request.allocation_mode,
-        )
-        return Charge({}, denials=(denial,))
+        return _denied(f"{path}.allocationMode", "must be ExactCount or All", request.allocation_mode)
     elif count < 1:
-        return Charge({}, denials=(_denial(f"{path}.count", "must be at least 1", str(count)),))
+        return _denied(f"{path}.count", "must be at least 1", str(count))
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
     asked = {resource: Fraction(count)}
     charge = weighed(
@@ -182,35 +168,23 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
         all_classes(tariff.classes, f"device class {name} is of no GPU class in particular"),
         tariff,
     )
-    denials = tuple(
-        msgspec.structs.replace(denial, path=f"{path}.deviceClassName", value=name)
-        for denial in charge.denials
-    )
+    place = {"path": f"{path}.deviceClassName", "value": name}
+    denials = tuple(msgspec.structs.replace(denial, **place) for denial in charge.denials)
     counted = vector.add(charge.vector, {RESOURCES + resource.name: Fraction(count)})
     return msgspec.structs.replace(charge, vector=counted, denials=denials)
 
 
-def _joined(charges: list[Charge], amounts: Vector) -> Charge:
+def _joined(charges: list[Charge], combine: Callable[..., Vector]) -> Charge:
     return Charge(
-        amounts,
+        combine(*(charge.vector for charge in charges)),
         classes=tuple(sorted({name for charge in charges for name in charge.classes})),
         because=" and ".join(dict.fromkeys(charge.because for charge in charges if charge.because)),
         denials=tuple(denial for charge in charges for denial in charge.denials),
     )
 
 
-def _denial(path: str, message: str, value: str | None = None) -> Finding:
-    return Finding(
-        rule=RULE_ID,
-        path=path,
-        value=value,
-        message=message,
-        remedy="set allocationMode ExactCount with a count, or All",
+def _denied(path: str, message: str, value: str | None = None) -> Charge:
+    remedy = "set allocationMode ExactCount with a count, or All"
+    return Charge(
+        {}, denials=(Finding(rule=RULE_ID, path=path, value=value, message=message, remedy=remedy),)
     )
-
-
-def _amounts(excesses: tuple[Excess, ...]) -> str:
-    """Return them in the words of ResourceQuota: `requested: gpus=3, limited: gpus=2`."""
-    requested = ", ".join(f"{each.key}={vector.format_amount(each.amount)}" for each in excesses)
-    limited = ", ".join(f"{each.key}={vector.format_amount(each.hard)}" for each in excesses)
-    return f"requested: {requested}, limited: {limited}"

@@ -56,7 +56,11 @@ def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) 
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
         if options.required and not request.is_free:
-            yield _no_quota(context.namespace)
+            yield Finding(
+                rule=RULE_ID,
+                message=f"namespace {context.namespace} must have a GPUQuota for pods and claims that request GPUs",
+                remedy=f"ask the platform team for a GPUQuota named {NAME}",
+            )
     elif verdict is None:
         yield from request.denials(ledger.unpinned)
     elif verdict.reason is Reason.EXCEEDED:
@@ -88,14 +92,6 @@ RULE = Rule(
     check_claim_template=check_claim_template,
     on_update=True,
 )
-
-
-def _no_quota(namespace: str) -> Finding:
-    return Finding(
-        rule=RULE_ID,
-        message=f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs",
-        remedy=f"ask the platform team for a GPUQuota named {NAME}",
-    )
 
 
 def _ledger_error(error: LedgerError, on_error: OnLedgerError) -> Finding:

@@ -59,7 +59,7 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
             )
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class WarmingRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the annotations ask for."""
 
     uri: ModelURI
@@ -96,7 +96,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         yield from claim_warning(pod, request)
 
 
-def read_request(pod: Pod, options: ModelWarmingOptions) -> Request | tuple[BadAnnotation, ...]:
+def read_request(pod: Pod, options: ModelWarmingOptions) -> WarmingRequest | tuple[BadAnnotation, ...]:
     """Return what is asked for, or everything that is wrong with how it is asked for."""
     annotations = pod.annotations
     bad: list[BadAnnotation] = []
@@ -113,7 +113,7 @@ def read_request(pod: Pod, options: ModelWarmingOptions) -> Request | tuple[BadA
         bad.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, "name a claim of the pod's namespace"))
     if bad or isinstance(uri, BadURI):
         return tuple(bad)
-    return Request(uri=uri, mount_path=path, claim=claim)
+    return WarmingRequest(uri=uri, mount_path=path, claim=claim)
 
 
 def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
@@ -192,7 +192,7 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
             patch.add_volume_mount(place, warming.serving_mount(path))
 
 
-def claim_warning(pod: Pod, request: Request) -> Iterator[Finding]:
+def claim_warning(pod: Pod, request: WarmingRequest) -> Iterator[Finding]:
     context = pod.body.security_context
     if request.claim is not None and not (context and context.fs_group is not None):
         yield Finding(

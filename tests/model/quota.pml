@@ -462,7 +462,7 @@ inline print_row() {
 
 mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_ROW };
 
-/* policies/quota/ledger/decide.py: _Batch._without_reserving, _Batch._shortfalls.
+/* policies/quota/ledger/decide.py: _Batch._verdict, _Batch._shortfalls.
    Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED. */
 inline decide(q, g) {
   verdict = RESERVED;

@@ -34,13 +34,7 @@ from webhook.commands.pause import pause, resume
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, RESOURCE_MAPPING, LocatedProblem
-from webhook.configuration.loader import (
-    Configuration,
-    ConfigurationError,
-    Origins,
-    load_objects_with_origins,
-    load_with_origins,
-)
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.check.offline import NAME_LABEL
 
 EVERYTHING = "*"
@@ -62,15 +56,6 @@ def config() -> None:
 
 config.add_command(pause)
 config.add_command(resume)
-
-
-class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration, labels by requested namespace, and the problems that keep newer documents out of force."""
-
-    configuration: Configuration
-    origins: Origins
-    labels: Mapping[str, Labels]
-    problems: tuple[LocatedProblem, ...] = ()
 
 
 @config.command()
@@ -97,39 +82,29 @@ def show(
 
     Exit codes: 0 the documents are valid, 2 they are not, or could not be read. Of a cluster it shows what is in force anyway.
     """
-    if directory is not None:
-        if cluster.is_named:
-            raise click.UsageError("DIRECTORY must not be combined with --kubeconfig or --context")
-        found = _of_directory(directory, namespaces)
-    else:
-        found = _of_cluster(cluster, namespaces)
-    content = document(found.configuration, found.origins, found.labels, now, found.problems)
+    if directory is not None and cluster.is_named:
+        raise click.UsageError("DIRECTORY must not be combined with --kubeconfig or --context")
+    labels: dict[str, Labels] = {name: ((NAME_LABEL, name),) for name in namespaces}
+    problems: tuple[LocatedProblem, ...] = ()
+    try:
+        if directory is not None:
+            configuration = load_directory(directory)
+        else:
+            api = ApiClient(cluster.access())
+            chosen = read_chosen(api)
+            configuration, problems = chosen.configuration, chosen.problems
+            labels = {name: _labels(api, name) for name in namespaces}
+    except ConfigurationError as error:
+        _end_with(error.problems, "the configuration is not valid")
+    except (AccessError, errors.ApiError) as error:
+        _end_with([str(error)], "nothing is shown")
+    content = document(configuration, labels, now, problems)
     if output == "json":
         print_json(content)
     else:
         _print(Screen(), content)
-    if found.problems:
-        _end_with(found.problems, "the stored documents are not in force; the last valid ones are shown")
-
-
-def _of_directory(directory: Path, namespaces: Iterable[str]) -> _Shown:
-    try:
-        configuration, origins = load_with_origins(directory)
-    except ConfigurationError as error:
-        _end_with(error.problems, "the configuration is not valid")
-    labels = {name: ((NAME_LABEL, name),) for name in namespaces}
-    return _Shown(configuration=configuration, origins=origins, labels=labels)
-
-
-def _of_cluster(cluster: ClusterChoice, namespaces: Iterable[str]) -> _Shown:
-    try:
-        api = ApiClient(cluster.access())
-        chosen = read_chosen(api)
-        labels = {name: _labels(api, name) for name in namespaces}
-    except (AccessError, errors.ApiError) as error:
-        _end_with([str(error)], "nothing is shown")
-    configuration, origins = load_objects_with_origins(chosen.documents)
-    return _Shown(configuration=configuration, origins=origins, labels=labels, problems=chosen.problems)
+    if problems:
+        _end_with(problems, "the stored documents are not in force; the last valid ones are shown")
 
 
 def _labels(api: ApiClient, namespace: str) -> Labels:
@@ -148,10 +123,9 @@ def _end_with(problems: Sequence[LocatedProblem | str], consequence: str) -> NoR
 
 def document(
     configuration: Configuration,
-    origins: Origins,
     labels: Mapping[str, Labels],
     now: datetime,
-    problems: Iterable[LocatedProblem] = (),
+    problems: Iterable[LocatedProblem],
 ) -> dict[str, Any]:
     """Return the content of `-o json`.
 
@@ -159,27 +133,28 @@ def document(
     the mode of each rule at `now`; `classes[]` and `resourceMappings[]` that documents add or replace; `problems[]` that keep
     newer documents of a cluster out of force.
     """
+    built_in, places = load_directory(None).classes, configuration.places
     return {
         "version": configuration.version,
-        "policies": list(_policies(configuration, origins, now)),
+        "policies": list(_policies(configuration, now)),
         "namespaces": [_namespace(configuration, name, found, now) for name, found in labels.items()],
         "classes": [
-            {"name": name, "from": place, "replacesBuiltIn": name in origins.replaced_classes}
-            for (kind, name), place in origins.places.items()
+            {"name": name, "from": place, "replacesBuiltIn": built_in.get(name) is not None}
+            for (kind, name), place in places.items()
             if kind == CLASS
         ],
         "resourceMappings": [
-            {"name": name, "from": origins.places[RESOURCE_MAPPING, name], **msgspec.to_builtins(spec)}
-            for name, spec in origins.resource_mappings.items()
+            {"name": name, "from": places[RESOURCE_MAPPING, name], **msgspec.to_builtins(spec)}
+            for name, spec in configuration.resource_mappings.items()
         ],
         "problems": [str(problem) for problem in problems],
     }
 
 
-def _policies(configuration: Configuration, origins: Origins, now: datetime) -> Iterator[dict[str, Any]]:
+def _policies(configuration: Configuration, now: datetime) -> Iterator[dict[str, Any]]:
     shadowed_by = None
     for policy in configuration.policies.policies:
-        place = origins.places[POLICY, policy.name]
+        place = configuration.places[POLICY, policy.name]
         yield {**_policy(configuration, policy, now), "from": place, "neverReachedBecauseOf": shadowed_by}
         if EVERYTHING in policy.spec.match.namespaces and policy.spec.match.namespace_selector is None:
             shadowed_by = shadowed_by or policy.name

@@ -8,7 +8,7 @@ import click
 
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
-from policies.models.estimate import Estimate, EstimateError, ModelShape, Phase, Placement, Precision
+from policies.models.estimate import Estimate, EstimateError, ModelPhase, ModelShape, Placement, Precision
 from webhook.commands.output import print_json
 from webhook.commands.parameters import output_option
 from webhook.configuration.loader import load_directory
@@ -47,9 +47,9 @@ def _count(what: str) -> _Parsed[int]:
 )
 @click.option(
     "--phase",
-    default=Phase.SERVING.value,
+    default=ModelPhase.SERVING.value,
     show_default=True,
-    type=_Parsed("|".join(phase.value for phase in Phase), estimates.parse_phase),
+    type=_Parsed("|".join(phase.value for phase in ModelPhase), estimates.parse_phase),
     help="Training keeps activations.",
 )
 @click.option(
@@ -65,7 +65,7 @@ def estimate(
     *,
     params: int,
     precision: Precision,
-    phase: Phase,
+    phase: ModelPhase,
     batch: int,
     sequence: int,
     gpus: int,
@@ -107,7 +107,7 @@ def _report(
 
 def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[str]:
     parts = [("weights", needed.weights), ("KV cache", needed.kv_cache)]
-    if shape.phase is Phase.TRAINING:
+    if shape.phase is ModelPhase.TRAINING:
         parts.append(("activations", needed.activations))
     parts += [("overhead", needed.overhead), ("total", needed.total)]
     yield f"{shape.params:,} parameters in {shape.precision.value}, {shape.phase.value}"

@@ -8,8 +8,7 @@ import click
 
 from policies.models.warming.model_uri import BadURI, parse_model_uri, shown
 from policies.pods.quantity import QuantityError, parse_quantity
-from webhook.tools.fetch.fetching import FetchOptions
-from webhook.tools.fetch.fetching import fetch_model as run
+from webhook.tools.fetch import fetching
 from webhook.tools.fetch.report import BAD_REQUEST, FetchReport
 
 
@@ -69,4 +68,4 @@ def fetch_model(uri: str, directory: Path, **options: Any) -> NoReturn:
     model = parse_model_uri(uri)
     if isinstance(model, BadURI):
         FetchReport(model.shown).fail(f"{model.message}; {model.remedy}", BAD_REQUEST)
-    run(model, directory, FetchOptions(**options))
+    fetching.fetch_model(model, directory, **options)

@@ -5,7 +5,9 @@ import logging
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 from prometheus_client import REGISTRY, disable_created_metrics
@@ -32,10 +34,9 @@ from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
 from webhook.server.tls import CertificateState, ServingCertificate
 from webhook.serving.admission import Admission, ClusterState
-from webhook.serving.app import create_app
 from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.document_reviews import DocumentReviews
-from webhook.serving.endpoints import endpoint_of
+from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.engine import EngineInForce
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
@@ -102,15 +103,9 @@ def serve(
     self_signed: Path | None,
     certificate_secret: str | None,
     names: tuple[str, ...],
-    host: str,
-    port: int,
-    metrics_host: str,
-    metrics_port: int,
-    threads: int,
-    max_concurrent: int,
-    drain_seconds: float,
     audit_log: str,
     fetcher_image: str,
+    **server: Any,
 ) -> None:
     """Serve the webhook over TLS until SIGTERM.
 
@@ -124,34 +119,18 @@ def serve(
         (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
     )
     try:
-        settings = ServerSettings(
-            certificate=certificate,
-            key=key,
-            host=host,
-            port=port,
-            metrics_host=metrics_host,
-            metrics_port=metrics_port,
-            threads=threads,
-            max_concurrent=max_concurrent,
-            drain_seconds=drain_seconds,
-        )
+        settings = ServerSettings(certificate=certificate, key=key, **server)
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    run(
-        lambda serving, draining: build(
-            config, audit_log, cluster, secret, fetcher_image, serving=serving, draining=draining
-        ),
-        settings,
-    )
+    run(partial(build, config, audit_log, cluster, secret, fetcher_image), settings)
 
 
 def build(
     config: Path | None,
     audit_target: str,
-    cluster: ClusterChoice | None = None,
-    secret: SecretCertificate | None = None,
-    fetcher_image: str = FETCHER_IMAGE,
-    *,
+    cluster: ClusterChoice | None,
+    secret: SecretCertificate | None,
+    fetcher_image: str,
     serving: ServingCertificate,
     draining: Callable[[], bool],
 ) -> Site:
@@ -192,14 +171,11 @@ def build(
     # over the network, and labels of namespaces if policies ask for them.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
-    def waits() -> bool:
-        return namespaces is not None and source.configuration.policies.has_selectors
+    def at_once(path: str) -> bool:
+        waits = namespaces is not None and source.configuration.policies.has_selectors
+        return endpoint_of(path) in computing and not waits
 
-    return Site(
-        answer=app,
-        at_once=lambda path: endpoint_of(path) in computing and not waits(),
-        probes=PROBES,
-    )
+    return Site(app, at_once, PROBES)
 
 
 def _api(cluster: ClusterChoice) -> ApiClient:
@@ -277,11 +253,11 @@ def _secret(
 def _certificate(
     tls_cert: Path | None, tls_key: Path | None, self_signed: Path | None, names: tuple[str, ...]
 ) -> tuple[Path, Path]:
-    if self_signed is not None and (tls_cert or tls_key):
-        raise click.UsageError(
-            "--self-signed makes the certificate itself: leave --tls-cert and --tls-key out"
-        )
     if self_signed is not None:
+        if tls_cert or tls_key:
+            raise click.UsageError(
+                "--self-signed makes the certificate itself: leave --tls-cert and --tls-key out"
+            )
         paths = ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
         return paths.certificate, paths.key
     if tls_cert is None or tls_key is None:

@@ -107,7 +107,7 @@ class Counting:
         )
         labels = {node.name: node.labels for node in nodes.items}
         objects, holders = self._objects(pods, claims, labels, ledger.unpinned)
-        listing = Listing.of(
+        listing = Listing(
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             quota_uid=ledger.quota_uid,

@@ -69,7 +69,7 @@ class DocumentStatusWriter:
 
 def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
     """Yield every document with its up-to-date status."""
-    in_force = {document.key: document for document in evaluated.chosen.documents}
+    in_force = {document.key: document for document in evaluated.documents}
     for record in evaluated.records:
         held = in_force.get(record.document.key)
         condition = _condition(record, held, evaluated)
@@ -86,7 +86,7 @@ def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Rec
 
 def _condition(record: Record, held: Document | None, evaluated: EvaluatedDocuments) -> Condition:
     generation, document = record.generation, record.document
-    own = [problem for problem in evaluated.chosen.problems if problem.document == document.title]
+    own = [problem for problem in evaluated.problems if problem.document == document.title]
     if own:
         stays = "the previous version stays in force" if held is not None else "it is not in force"
         lines = [f"{problem.path}: {problem.message}" for problem in own]
@@ -95,6 +95,6 @@ def _condition(record: Record, held: Document | None, evaluated: EvaluatedDocume
     if held is not None and held.spec == document.spec:
         message = "admission decides by it"
         return Condition(IN_FORCE, TRUE, "Accepted", message, "", generation)
-    others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.chosen.problems))
+    others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.problems))
     message = f"valid, but the documents take effect together: correct {others}"
     return Condition(IN_FORCE, FALSE, "HeldBack", message[:LONGEST_MESSAGE], "", generation)

@@ -75,7 +75,12 @@ class ReservationBatcher:
         if self.has_no_quota(namespace):
             return NO_QUOTA
         waiting = _Waiting(request_of, deadline)
-        self._join(namespace, waiting)
+        with self._lock:
+            if namespace in self._queues:
+                self._queues[namespace].append(waiting)
+            else:
+                self._queues[namespace] = deque()
+                waiting.lead()
         while waiting.outcome is None:
             if not waiting.turn.wait(max(0.0, deadline - self._clock())) and self._give_up(waiting):
                 raise LedgerError(
@@ -110,15 +115,6 @@ class ReservationBatcher:
         begun = self._without_quota.get(namespace)
         return begun is not None and self._clock() - begun <= NO_QUOTA_SECONDS
 
-    def _join(self, namespace: str, waiting: _Waiting) -> None:
-        with self._lock:
-            queue = self._queues.get(namespace)
-            if queue is None:
-                self._queues[namespace] = deque()
-                waiting.lead()
-            else:
-                queue.append(waiting)
-
     def _give_up(self, waiting: _Waiting) -> bool:
         """Stop waiting, unless an outcome or the lead has come at this very moment."""
         with self._lock:
@@ -139,18 +135,14 @@ class ReservationBatcher:
             self._decide(namespace, batch, leader.deadline)
         except LedgerError as error:
             self._metrics.errors.inc()
-            self._fail(leader, batch, error)
+            for waiting in [leader, *batch]:  # an error that may pass fails only those that have no time left
+                if waiting is leader or not error.transient or waiting.deadline <= self._clock():
+                    waiting.finish(error)
         except Exception as error:  # noqa: BLE001 - raised again in the thread of every request of the batch
             for waiting in [leader, *batch]:
                 waiting.finish(error)
         finally:
             self._hand_over(namespace, batch)
-
-    def _fail(self, leader: _Waiting, batch: list[_Waiting], error: LedgerError) -> None:
-        """Fail every request of the batch; with an error that may pass only those that have no time left."""
-        for waiting in [leader, *batch]:
-            if waiting is leader or not error.transient or waiting.deadline <= self._clock():
-                waiting.finish(error)
 
     def _hand_over(self, namespace: str, batch: list[_Waiting]) -> None:
         with self._lock:
@@ -225,10 +217,10 @@ class ReservationBatcher:
         """Decide on the batch by this ledger; with `only_by_write` only if all of it is reserved. Return whether it was."""
         found = [(waiting, _request_of(waiting, before.ledger)) for waiting in batch]
         asking = [(waiting, request) for waiting, request in found if request is not None]
-        decided = decide(
-            before.ledger, [request for _, request in asking], limit=self._store.reservations_limit
-        )
-        if only_by_write and (len(asking) < len(batch) or not _all_reserved(decided)):
+        requests, limit = [request for _, request in asking], self._store.reservations_limit
+        decided = decide(before.ledger, requests, limit=limit)
+        reserved = [verdict for verdict in decided.verdicts if verdict.reason is Reason.RESERVED]
+        if only_by_write and len(reserved) < len(batch):
             return False
         self._compare_and_swap(namespace, before, decided, deadline)
         self._metrics.batch_size.observe(len(batch))
@@ -246,9 +238,8 @@ class ReservationBatcher:
             return
         self._known.pop(namespace, None)
         with self._metrics.write_seconds.time():
-            after = self._store.compare_and_swap(
-                namespace, before, decided.ledger, self._seconds_until(deadline)
-            )
+            left = self._seconds_until(deadline)
+            after = self._store.compare_and_swap(namespace, before, decided.ledger, left)
         self._remember(namespace, after)
 
     def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
@@ -279,7 +270,3 @@ def _request_of(waiting: _Waiting, ledger: QuotaLedger) -> ReservationRequest | 
     except Exception as error:  # noqa: BLE001 - raised again in the thread of the request
         waiting.finish(error)
         return None
-
-
-def _all_reserved(decided: Decided) -> bool:
-    return all(verdict.reason is Reason.RESERVED for verdict in decided.verdicts)

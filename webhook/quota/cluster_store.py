@@ -3,6 +3,8 @@
 Made for many threads and processes: whoever writes first wins, everybody else reads again.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
@@ -46,16 +48,14 @@ class ClusterStore:
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache."""
         try:
-            return _decoded(self._api.get(quota_path(namespace), timeout=seconds))
+            with _as_ledger_errors("read", errors.NotFound):
+                return decode_quota(self._api.get(quota_path(namespace), timeout=seconds)).versioned
         except errors.NotFound as error:
             # An API server that has just started does not know the kind yet, and that must not mean "no quota".
             if _NAMED in str(error):
                 return None
-            raise LedgerError(
-                f"the API server does not know the kind {PLURAL}.{GROUP}: {error}", transient=True
-            ) from None
-        except errors.ApiError as error:
-            raise _ledger_error("read", error) from None
+            problem = f"the API server does not know the kind {PLURAL}.{GROUP}: {error}"
+            raise LedgerError(problem, transient=True) from None
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
@@ -64,15 +64,12 @@ class ClusterStore:
         path = f"{quota_path(namespace)}/status"
         body = encode_status(namespace, before, ledger)
         try:
-            version = decode_version(self._api.put(path, body, timeout=seconds, accept=METADATA))
-        except DocumentError as error:
-            raise LedgerError(str(error), transient=False) from None
+            with _as_ledger_errors("written", errors.Conflict, errors.NotFound):
+                version = decode_version(self._api.put(path, body, timeout=seconds, accept=METADATA))
         except errors.Conflict as error:
             raise LedgerConflict(str(error)) from None
         except errors.NotFound as error:
             raise QuotaGone(str(error)) from None
-        except errors.ApiError as error:
-            raise _ledger_error("written", error) from None
         spec = before.ledger
         written = msgspec.structs.replace(
             ledger,
@@ -84,13 +81,14 @@ class ClusterStore:
         return VersionedLedger(written, version)
 
 
-def _decoded(document: bytes) -> VersionedLedger:
+@contextlib.contextmanager
+def _as_ledger_errors(done: str, *but: type[errors.ApiError]) -> Iterator[None]:
     try:
-        return decode_quota(document).versioned
+        yield
+    except but:
+        raise
     except DocumentError as error:
         raise LedgerError(str(error), transient=False) from None
-
-
-def _ledger_error(done: str, error: errors.ApiError) -> LedgerError:
-    transient = isinstance(error, errors.Unreachable | errors.Unavailable)
-    return LedgerError(f"the GPUQuota could not be {done}: {error}", transient=transient)
+    except errors.ApiError as error:
+        transient = isinstance(error, errors.Unreachable | errors.Unavailable)
+        raise LedgerError(f"the GPUQuota could not be {done}: {error}", transient=transient) from None

@@ -56,26 +56,24 @@ class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     conditions: tuple[Condition, ...] = ()
 
 
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: msgspec.Raw
-    status: _Status = _Status()
-
-
 class _Identity(msgspec.Struct, frozen=True):
     metadata: _Metadata
 
 
+class _Object(_Identity, frozen=True):
+    spec: QuotaSpec
+    status: _Status = _Status()
+
+
 _OBJECT = msgspec.json.Decoder(_Object)
 _IDENTITY = msgspec.json.Decoder(_Identity)
-_SPEC = msgspec.json.Decoder(QuotaSpec)
 
 
 def decode_quota(document: bytes | msgspec.Raw) -> QuotaObject:
     """Return the quota in JSON. Raises DocumentError."""
     try:
         read = _OBJECT.decode(document)
-        spec, status, metadata = _SPEC.decode(read.spec), read.status, read.metadata
+        spec, status, metadata = read.spec, read.status, read.metadata
         ledger = QuotaLedger(
             quota_uid=metadata.uid,
             generation=metadata.generation,
@@ -83,7 +81,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaObject:
             unpinned=spec.unpinned,
             used=None if status.used is None else parse_vector(status.used),
             reservations=Reservations.parse(status.reservations),
-            revisions=_revisions(status.revisions),
+            revisions=msgspec.convert(status.revisions, Revisions, strict=False),
             class_catalogue=status.class_catalogue,
             observed_generation=status.observed_generation,
             holders=status.holders,
@@ -108,11 +106,7 @@ def encode_status(namespace: str, before: VersionedLedger, ledger: QuotaLedger) 
         used=None if ledger.used is None else texts(ledger.used),
         reserved=texts(ledger.reservations.demand),
         reservations=ledger.reservations.text,
-        revisions={
-            "pods": str(ledger.revisions.pods),
-            "resourceClaims": str(ledger.revisions.resource_claims),
-            "nodes": str(ledger.revisions.nodes),
-        },
+        revisions={key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
         class_catalogue=ledger.class_catalogue,
         observed_generation=ledger.observed_generation,
         holders=ledger.holders,
@@ -127,12 +121,4 @@ def encode_status(namespace: str, before: VersionedLedger, ledger: QuotaLedger) 
     }
     return msgspec.json.encode(
         {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
-    )
-
-
-def _revisions(raw: Mapping[str, str]) -> Revisions:
-    return Revisions(
-        pods=int(raw.get("pods", "0")),
-        resource_claims=int(raw.get("resourceClaims", "0")),
-        nodes=int(raw.get("nodes", "0")),
     )

@@ -21,19 +21,16 @@ Release = Callable[[str, str], None]
 """Gives back what the object of (namespace, uid) holds."""
 
 
-class QuotaEnforcer:
+class QuotaEnforcer(msgspec.Struct, frozen=True):
     """The quotas as reviews see them. `release` is there only for a store that no controller counts."""
 
-    def __init__(
-        self, batcher: ReservationBatcher, metrics: QuotaMetrics, *, release: Release | None = None
-    ) -> None:
-        self._batcher = batcher
-        self._metrics = metrics
-        self.release = release
+    batcher: ReservationBatcher
+    metrics: QuotaMetrics
+    release: Release | None = None
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> NamespaceQuota:
         """Return the quota of a namespace, to be asked by `deadline`, a moment of `monotonic`."""
-        return _ReviewQuota(self._batcher, self._metrics, namespace, deadline, dry_run)
+        return _ReviewQuota(self.batcher, self.metrics, namespace, deadline, dry_run)
 
 
 class _ReviewQuota(msgspec.Struct, frozen=True):
@@ -57,10 +54,8 @@ class _ReviewQuota(msgspec.Struct, frozen=True):
         except LedgerError:
             self.metrics.decided("ledger error")
             raise
-        if outcome.ledger is None:
-            self.metrics.decided("no quota")
-        else:
-            self.metrics.decided(outcome.verdict.reason.value if outcome.verdict else "refused")
+        decided = outcome.verdict.reason.value if outcome.verdict else "refused"
+        self.metrics.decided("no quota" if outcome.ledger is None else decided)
         return outcome
 
     def grant(self) -> QuotaGrant | None:

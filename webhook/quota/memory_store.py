@@ -52,10 +52,7 @@ class MemoryStore:
         """Give back what an object holds, and its changes: it is being deleted."""
         with self._lock:
             held = self._ledgers.get(namespace)
-            if held is None:
-                return
-            ids = held.ledger.reservations.of_object(uid)
-            if ids:
+            if held and (ids := held.ledger.reservations.of_object(uid)):
                 reservations = held.ledger.reservations.without(ids)
                 self._replace(namespace, msgspec.structs.replace(held.ledger, reservations=reservations))
 
@@ -83,18 +80,16 @@ class MemoryStore:
             ledger = held.ledger
             if (ledger.hard, ledger.unpinned, ledger.class_catalogue) == (hard, spec.unpinned, catalogue):
                 return held
-        return self._replace(
-            namespace,
-            msgspec.structs.replace(
-                ledger,
-                generation=ledger.generation + 1,
-                observed_generation=ledger.generation + 1,
-                hard=hard,
-                unpinned=spec.unpinned,
-                used={**dict.fromkeys(hard, NOTHING), **(ledger.used or {})},
-                class_catalogue=catalogue,
-            ),
+        changed = msgspec.structs.replace(
+            ledger,
+            generation=ledger.generation + 1,
+            observed_generation=ledger.generation + 1,
+            hard=hard,
+            unpinned=spec.unpinned,
+            used={**dict.fromkeys(hard, NOTHING), **(ledger.used or {})},
+            class_catalogue=catalogue,
         )
+        return self._replace(namespace, changed)
 
     def _replace(self, namespace: str, ledger: QuotaLedger) -> VersionedLedger:
         held = self._ledgers.get(namespace)

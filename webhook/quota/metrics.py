@@ -1,7 +1,7 @@
 """Prometheus metrics of quotas. An administrator makes namespaces and dimensions with a quota: their number is bounded."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -17,35 +17,25 @@ class QuotaMetrics:
     """What serve does with the ledgers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.decisions = Counter(
-            "gpu_admission_quota_decisions",
-            "Requests decided by a quota, by reason.",
-            ["reason"],
-            registry=registry,
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        decisions = counter(
+            "gpu_admission_quota_decisions", "Requests decided by a quota, by reason.", ["reason"]
         )
-        self.batch_size = Histogram(
-            "gpu_admission_quota_batch_size",
-            "Requests decided on one version of a ledger.",
-            buckets=BATCHES,
-            registry=registry,
+        self._decisions = cache(decisions.labels)  # which checks and locks at every call
+        self.batch_size = histogram(
+            "gpu_admission_quota_batch_size", "Requests decided on one version of a ledger.", buckets=BATCHES
         )
-        self.conflicts = Counter(
+        self.conflicts = counter(
             "gpu_admission_quota_conflicts",
             "Writes of serve that found the ledger changed, and were decided again.",
-            registry=registry,
         )
-        self.errors = Counter(
-            "gpu_admission_quota_ledger_errors",
-            "Reads and writes of a ledger that failed.",
-            registry=registry,
+        self.errors = counter(
+            "gpu_admission_quota_ledger_errors", "Reads and writes of a ledger that failed."
         )
-        self.write_seconds = Histogram(
-            "gpu_admission_quota_write_seconds",
-            "Duration of one write of a ledger.",
-            buckets=SECONDS,
-            registry=registry,
+        self.write_seconds = histogram(
+            "gpu_admission_quota_write_seconds", "Duration of one write of a ledger.", buckets=SECONDS
         )
-        self._decisions = cache(self.decisions.labels)  # which checks and locks at every call
 
     def decided(self, reason: str) -> None:
         self._decisions(reason).inc()
@@ -62,22 +52,20 @@ class LedgerCollector(Collector):
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        labels = ("namespace", "dimension")
-        used = GaugeMetricFamily(
-            "gpu_admission_quota_used", "What stored pods and claims use.", labels=labels
-        )
-        reserved = GaugeMetricFamily(
-            "gpu_admission_quota_reserved", "What creations and changes in flight hold.", labels=labels
-        )
-        hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=labels)
-        reservations = GaugeMetricFamily(
-            "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=("namespace",)
-        )
-        condition = GaugeMetricFamily(
-            "gpu_admission_quota_condition",
-            "1 for each condition of the quota that is true, 0 for each that is not.",
-            labels=("namespace", "condition"),
-        )
+        used, reserved, hard, reservations, condition = families = [
+            GaugeMetricFamily(f"gpu_admission_quota_{name}", text, labels=("namespace", *labels))
+            for name, text, *labels in (
+                ("used", "What stored pods and claims use.", "dimension"),
+                ("reserved", "What creations and changes in flight hold.", "dimension"),
+                ("hard", "What the quota grants.", "dimension"),
+                ("reservations", "Creations and changes in flight."),
+                (
+                    "condition",
+                    "1 for each condition of the quota that is true, 0 for each that is not.",
+                    "condition",
+                ),
+            )
+        ]
         for namespace, ledger in self._ledgers().items():
             held = ledger.reservations.demand
             for key in sorted({*ledger.hard, *(ledger.used or {}), *held}):
@@ -89,4 +77,4 @@ class LedgerCollector(Collector):
             reservations.add_metric((namespace,), len(ledger.reservations))
             for each in ledger.conditions:
                 condition.add_metric((namespace, each.type), float(each.status == "True"))
-        yield from (used, reserved, hard, reservations, condition)
+        yield from families

@@ -50,31 +50,27 @@ class Connection:
         self.request: Request | None = None
         self.outgoing = memoryview(b"")
         self.closing = False  # after the answer
-        self.counted = 0
-        self.served = 0
+        self.counted = self.served = 0
 
     def handshake(self) -> int:
         """Go on with the handshake; returns the events to wait for, 0 when it is done. OSError: it failed."""
-        if isinstance(self.socket, ssl.SSLSocket):
-            try:
+        try:
+            if isinstance(self.socket, ssl.SSLSocket):
                 self.socket.do_handshake()
-            except _NOT_NOW as wait:
-                wants_write = isinstance(wait, ssl.SSLWantWriteError)
-                return selectors.EVENT_WRITE if wants_write else selectors.EVENT_READ
+        except _NOT_NOW as wait:
+            return selectors.EVENT_WRITE if isinstance(wait, ssl.SSLWantWriteError) else selectors.EVENT_READ
         return 0
 
     def receive(self) -> bool:
         """Take in what is there, up to the end of one request; False at the end of the stream. Raises RefusedError."""
-        for _ in range(_READS_PER_TURN):
-            try:
+        try:
+            for _ in range(_READS_PER_TURN):
                 data = self.socket.recv(_READ)
-            except _NOT_NOW:
-                break
-            if not data:
-                return False
-            self.received += data
-            if self.is_whole():
-                break
+                self.received += data
+                if not data or self.is_whole():
+                    return bool(data)
+        except _NOT_NOW:
+            return True
         return True
 
     def is_whole(self) -> bool:
@@ -92,12 +88,11 @@ class Connection:
 
     def send(self) -> bool:
         """Hand `outgoing` to the socket; True when it took everything. OSError: the client is gone."""
-        while self.outgoing:
-            try:
-                sent = self.socket.send(self.outgoing[:_WRITE])
-            except _NOT_NOW:
-                return False
-            self.outgoing = self.outgoing[sent:]
+        try:
+            while self.outgoing:
+                self.outgoing = self.outgoing[self.socket.send(self.outgoing[:_WRITE]) :]
+        except _NOT_NOW:
+            return False
         return True
 
     def say_goodbye(self) -> None:
@@ -108,12 +103,8 @@ class Connection:
 
     def linger(self) -> bool:
         """Throw away what still comes; False when the client has closed."""
-        for _ in range(_READS_PER_TURN):
-            try:
-                if not self.socket.recv(_READ):
-                    return False
-            except _NOT_NOW:
-                break
+        with contextlib.suppress(*_NOT_NOW):
+            return all(self.socket.recv(_READ) for _ in range(_READS_PER_TURN))
         return True
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -79,12 +79,10 @@ class Dispatcher:
     def __init__(self, site: Site, limits: Limits, metrics: EdgeMetrics, wake: Callable[[], object]) -> None:
         self.closing = False
         self._site, self._limits, self._metrics, self._wake = site, limits, metrics, wake
-        self._at_once: deque[tuple[Connection, Request]] = deque()
-        self._probes: deque[tuple[Connection, Request]] = deque()
+        self._own: tuple[deque[tuple[Connection, Request]], ...] = deque(), deque()  # probes, at once
         self._for_threads: queue.SimpleQueue[tuple[Connection, Request]] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Connection] = queue.SimpleQueue()
-        self._held = 0
-        self._next_shed_log = 0.0
+        self._held, self._next_shed_log = 0, 0.0
         metrics.held.set_function(lambda: self._held)
         for number in range(limits.threads):
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
@@ -92,29 +90,30 @@ class Dispatcher:
     @property
     def busy(self) -> bool:
         """Whether the poller's thread itself has requests to answer."""
-        return bool(self._probes or self._at_once)
+        return any(self._own)
 
     def take(self, connection: Connection, request: Request) -> None:
         """Have the request answered, sooner or later. RefusedError: too many are held already."""
+        probes, at_once = self._own
         if request.path in self._site.probes:
-            self._probes.append((connection, request))
+            probes.append((connection, request))
         elif self._held >= self._limits.max_concurrent:
-            self._shed()
+            self._log_shed()
+            # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find
+            # another one when it asks again.
+            raise RefusedError(TOO_MANY_REQUESTS)
         elif request.body_size <= _SMALL_BYTES and self._site.at_once(request.path):
-            self._at_once.append((connection, request))
+            at_once.append((connection, request))
         else:
             self._for_threads.put((connection, request))
         self._held += 1
 
-    def _shed(self) -> NoReturn:
+    def _log_shed(self) -> None:
         self._metrics.shed.inc()
         if (now := time.monotonic()) >= self._next_shed_log:
             self._next_shed_log = now + _SHED_LOG_SECONDS
             held = self._limits.max_concurrent
             logger.warning("shedding: %d requests at once are held already (--max-concurrent)", held)
-        # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find
-        # another one when it asks again.
-        raise RefusedError(TOO_MANY_REQUESTS)
 
     def answered(self) -> Iterator[Connection]:
         """Give back the connections whose answers are in `outgoing`, and go on with what is answered at once."""
@@ -123,10 +122,7 @@ class Dispatcher:
             yield self._done.get()
         end = time.monotonic() + _SLICE_SECONDS
         while self.busy and time.monotonic() < end:
-            for waiting in (
-                self._probes,
-                self._at_once,
-            ):  # in turn: a flood of neither keeps the other waiting
+            for waiting in self._own:  # in turn: a flood of neither keeps the other waiting
                 if waiting:
                     connection, request = waiting.popleft()
                     self._answer(connection, request)

@@ -202,9 +202,9 @@ def call_wsgi(application: WSGIApplication, request: Request) -> Response:
 def _environ(request: Request) -> WSGIEnvironment:
     headers = request.headers
     # A name with an underscore would become that of another field.
-    names = {name: f"HTTP_{name.upper().replace('-', '_')}" for name in headers if "_" not in name}
+    named = {f"HTTP_{name.upper().replace('-', '_')}": headers[name] for name in headers if "_" not in name}
     return {
-        **{names[name]: headers[name] for name in names},
+        **named,
         "REQUEST_METHOD": request.method.replace("HEAD", "GET"),  # `encode` leaves the body out
         "PATH_INFO": unquote_to_bytes(request.path).decode("latin-1"),
         "QUERY_STRING": request.query,

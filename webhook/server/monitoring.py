@@ -43,8 +43,7 @@ def start_monitoring(
     listener: socket.socket, registry: CollectorRegistry, checks: Mapping[str, Check] | None = None
 ) -> None:
     """Serve /metrics of `registry`, and each check at its path, from a thread of this process."""
-    checks = checks or {}
-    metrics = make_wsgi_app(registry)
+    checks, metrics = checks or {}, make_wsgi_app(registry)
 
     def answer(request: Request) -> Response:
         if check := checks.get(request.path):
@@ -55,9 +54,9 @@ def start_monitoring(
     site = Site(answer, at_once=lambda _path: False, probes=frozenset(checks))
     # The metrics of the edge count reviews and those who send them, not this.
     poller = Poller(listener, site, LIMITS, EdgeMetrics(CollectorRegistry()))
-    threading.Thread(target=_serve, args=(poller,), name="monitoring", daemon=True).start()
 
+    def serve() -> NoReturn:
+        while True:
+            poller.turn()
 
-def _serve(poller: Poller) -> NoReturn:
-    while True:
-        poller.turn()
+    threading.Thread(target=serve, name="monitoring", daemon=True).start()

@@ -26,7 +26,6 @@ SWEEP_SECONDS = 0.5
 _ACCEPTS_PER_TURN = 64
 _LINGER_SECONDS = 2.0
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_WAKE_BYTES = 4096
 _UNFINISHED = {ConnectionState.REQUEST, ConnectionState.RESPONSE}
 _TIMED = {ConnectionState.HANDSHAKE, *_UNFINISHED}
 
@@ -52,15 +51,13 @@ class Poller:
         self._wrap, self._on_sweep = wrap, on_sweep
         self._dispatcher = Dispatcher(site, limits, metrics, self.wake)
         self._selector = selectors.DefaultSelector()
-        self._buffered = 0
-        self._idle_seconds = limits.keepalive_seconds
-        self._leaving = False
-        self._next_sweep = 0.0
+        self._buffered, self._next_sweep = 0, 0.0
+        self._idle_seconds, self._leaving = limits.keepalive_seconds, False
         waking, self.wakeup = os.pipe()
         """A byte written to `wakeup` ends a wait, from any thread or signal handler."""
         os.set_blocking(waking, False)
         os.set_blocking(self.wakeup, False)
-        self._selector.register(waking, selectors.EVENT_READ, lambda: os.read(waking, _WAKE_BYTES))
+        self._selector.register(waking, selectors.EVENT_READ, lambda: os.read(waking, 4096))
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
@@ -78,8 +75,7 @@ class Poller:
             pass
         self._selector.unregister(self._listener)
         self._listener.close()
-        self._leaving = True
-        self._idle_seconds = seconds
+        self._idle_seconds, self._leaving = seconds, True
         end = time.monotonic() + seconds
         for connection in self.connections:
             if connection.state is ConnectionState.IDLE:
@@ -104,21 +100,21 @@ class Poller:
     def _cut_overdue(self, now: float) -> None:
         for connection in [each for each in self.connections if each.deadline < now]:
             if connection.state is ConnectionState.IDLE and self._leaving:
-                self._send_away(connection)
+                # The client may be making use of it this very moment. A request that crosses our end of the stream is lost:
+                # kube-apiserver does not repeat it. One that crosses an answer takes it for its own, and repeats. Where none
+                # is under way, net/http throws the answer away and notes "Unsolicited response received on idle HTTP channel".
+                self._metrics.sent_away.inc()
+                self._refuse(connection, http.STOPPING)
             elif connection.state is not ConnectionState.ANSWERING:
                 if connection.state in _TIMED:
                     self._metrics.cut.labels(f"{connection.state.value} deadline").inc()
                 self._close(connection)
-
-    # Connections
 
     def _accept(self) -> bool:
         """Take new connections, so many a turn; whether there may be more."""
         for _ in range(_ACCEPTS_PER_TURN):
             try:
                 accepted, _ = self._listener.accept()
-            except BlockingIOError:
-                return False
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     self._make_place()
@@ -214,29 +210,18 @@ class Poller:
         self._move_on(connection, self._deliver)
 
     def _deliver(self, connection: Connection) -> None:
-        if not connection.send():
-            self._count(connection, len(connection.outgoing) + len(connection.received))
+        is_sent = connection.send()
+        self._count(connection, len(connection.outgoing) + len(connection.received))
+        if not is_sent:
             if connection.state is not ConnectionState.RESPONSE:
                 self._enter(connection, ConnectionState.RESPONSE, self._limits.response_seconds)
-            return
-        self._count(connection, len(connection.received))
-        if connection.closing:
+        elif connection.closing:
             connection.say_goodbye()
             self._enter(connection, ConnectionState.LINGER, _LINGER_SECONDS)
-            return
-        self._enter(connection, ConnectionState.IDLE, self._idle_seconds)
-        if connection.received:
-            self._collect(connection)
-
-    def _send_away(self, connection: Connection) -> None:
-        """Close an idle connection of which the client may be making use this very moment.
-
-        A request that crosses our end of the stream is lost: kube-apiserver does not repeat it. One that crosses an
-        answer takes it for its own, and repeats. Where none is under way, net/http throws the answer away and notes
-        "Unsolicited response received on idle HTTP channel".
-        """
-        self._metrics.sent_away.inc()
-        self._refuse(connection, http.STOPPING)
+        else:
+            self._enter(connection, ConnectionState.IDLE, self._idle_seconds)
+            if connection.received:
+                self._collect(connection)
 
     def _close(self, connection: Connection) -> None:
         if connection.state is ConnectionState.CLOSED:
@@ -246,8 +231,6 @@ class Poller:
         connection.close()
         self.connections.discard(connection)
         self._metrics.open.set(len(self.connections))
-
-    # Bounds
 
     def _count(self, connection: Connection, held: int) -> None:
         self._buffered += held - connection.counted

@@ -36,9 +36,7 @@ SiteFactory = Callable[[ServingCertificate, Callable[[], bool]], Site]
 """Makes the site, given what is served to new connections and whether the process was asked to stop."""
 
 
-def run(
-    make_site: SiteFactory, settings: ServerSettings, *, registry: CollectorRegistry = REGISTRY
-) -> NoReturn:
+def run(make_site: SiteFactory, settings: ServerSettings, registry: CollectorRegistry = REGISTRY) -> NoReturn:
     """Serve until a signal ends it; leaves by SystemExit: 0 after a stop, 2 with one line on stderr without a start.
 
     `make_site` is called in the worker, where threads may be started; it may raise StartupError.

@@ -75,10 +75,8 @@ class ServerSettings(Limits):
         if self.port == self.metrics_port != 0:
             yield f"metrics_port: {self.metrics_port} is the port of the webhook itself"
         if self.keepalive_seconds <= API_SERVER_IDLE_SECONDS:
-            yield (
-                f"keepalive_seconds: {self.keepalive_seconds} must be more than {API_SERVER_IDLE_SECONDS},"
-                " the idle time of the API server's connections"
-            )
+            idle = f"{API_SERVER_IDLE_SECONDS}, the idle time of the API server's connections"
+            yield f"keepalive_seconds: {self.keepalive_seconds} must be more than {idle}"
         if self.connections < self.threads:
             yield f"connections: {self.connections} leaves some of {self.threads} threads without work"
         if self.buffer_limit < self.body_limit:

@@ -18,14 +18,12 @@ from webhook.server.settings import StartupError
 
 logger = logging.getLogger(__name__)
 
-_Fingerprint = tuple[tuple[int, ...], ...]
-
 
 class CertificateError(StartupError):
     """No usable pair of certificate and key; the message names the file."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class CertificateState:
     """What is being served.
 
@@ -46,27 +44,27 @@ class ServingCertificate:
     may read. `context` belongs to one thread.
     """
 
+    state: CertificateState
+
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate, self._key = certificate, key
+        self._failures = 0
         self._seen = self._fingerprint()
-        self._context, not_after = self._load()
-        self.state = CertificateState(loaded_at=time.time(), not_after=not_after, last_error=None, failures=0)
+        self._load()
 
     def context(self) -> ssl.SSLContext:
         """Context for the next connection, new if the files have changed since the last call."""
-        seen: _Fingerprint = ()
+        seen: tuple[object, ...] = ()
         try:
             seen = self._fingerprint()
             if seen != self._seen:
-                self._context, not_after = self._load()
-                self.state = dataclasses.replace(
-                    self.state, loaded_at=time.time(), not_after=not_after, last_error=None
-                )
-                logger.info("serving a new certificate from %s, valid until %s", self._certificate, not_after)
+                self._load()
+                until = self.state.not_after
+                logger.info("serving a new certificate from %s, valid until %s", self._certificate, until)
         except CertificateError as error:
             if seen != self._seen:
-                failures = self.state.failures + 1
-                self.state = dataclasses.replace(self.state, last_error=str(error), failures=failures)
+                self._failures += 1
+                self.state = dataclasses.replace(self.state, last_error=str(error), failures=self._failures)
                 logger.error("keeping the certificate valid until %s: %s", self.state.not_after, error)  # noqa: TRY400 - no traceback
         self._seen = seen
         return self._context
@@ -75,7 +73,7 @@ class ServingCertificate:
         """Put TLS around a connection that does not block; its handshake is still to come."""
         return self.context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
-    def _fingerprint(self) -> _Fingerprint:
+    def _fingerprint(self) -> tuple[object, ...]:
         """Change of either file, seen through symlinks: a write moves the times, a swap the inode."""
         try:
             found = [path.stat() for path in (self._certificate, self._key)]
@@ -83,7 +81,7 @@ class ServingCertificate:
             raise CertificateError(f"{error.filename}: {error.strerror}") from error
         return tuple((file.st_ino, file.st_mtime_ns, file.st_ctime_ns, file.st_size) for file in found)
 
-    def _load(self) -> tuple[ssl.SSLContext, dt.datetime]:
+    def _load(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])  # all that kube-apiserver offers to webhooks
@@ -98,7 +96,8 @@ class ServingCertificate:
             raise CertificateError(f"{error.filename or self._key}: {error.strerror}") from error
         except ValueError as error:
             raise CertificateError(f"{self._key}: {error}") from error
-        return context, x509.load_pem_x509_certificate(pem).not_valid_after_utc
+        not_after = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+        self._context, self.state = context, CertificateState(time.time(), not_after, None, self._failures)
 
 
 def _no_password() -> str:

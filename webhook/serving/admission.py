@@ -9,27 +9,25 @@ import msgspec
 from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.policy import EffectivePolicy, Labels, TemplateMode
-from policies.quota.charge_request import (
-    NamespaceQuota,
-    charge_request_for_claim,
-    charge_request_for_pod,
-)
+from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
 from policies.quota.claims import decode_claim
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving import review
-from webhook.serving.advice import CLAIM_TEMPLATE, RESOURCE_QUOTA, advise
 from webhook.serving.audit import Recorder
 from webhook.serving.canary_trace import canary_trace
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import (
+    CLAIM_TEMPLATE,
     MOST_FINDINGS,
+    RESOURCE_QUOTA,
     Decision,
     Engine,
     EvaluatedFinding,
     Outcome,
     Subject,
+    advise,
     outcome_of,
 )
 from webhook.serving.namespaces import NamespaceUnknown
@@ -77,9 +75,8 @@ class Review(msgspec.Struct, frozen=True):
 
     def quota(self) -> NamespaceQuota | None:
         request, quota = self.request, self.cluster.quota
-        if quota is None:
-            return None
-        return quota.of(request.namespace, self.deadline, dry_run=bool(request.dry_run))
+        dry_run = bool(request.dry_run)
+        return None if quota is None else quota.of(request.namespace, self.deadline, dry_run=dry_run)
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -108,7 +105,6 @@ class Admission:
         return self._answer(Phase.MUTATE, request, deadline)
 
     def validate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
-        """Likewise."""
         return self._answer(Phase.VALIDATE, request, deadline)
 
     def _answer(self, phase: Phase, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
@@ -198,9 +194,7 @@ def release(asked: Review) -> Answered:
     """Give back what a deleted object holds, where no controller counts."""
     request, quota = asked.request, asked.cluster.quota
     if quota is not None and quota.release is not None and not request.dry_run:
-        uid = review.deleted_uid(request)
-        if uid:
-            quota.release(request.namespace, uid)
+        quota.release(request.namespace, review.metadata_of(request.old_object).uid)
     return allow(asked)
 
 
@@ -269,14 +263,11 @@ def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
     """Return what answers a request, by kind and operation; no rule looks at subresources."""
     kind = request.kind
     handler = _HANDLERS.get((kind.group, kind.kind, request.operation))
-    if request.sub_resource or (
-        phase is Phase.MUTATE and (handler, request.operation) != (review_pod, "CREATE")
-    ):
+    creates_pod = handler is review_pod and request.operation == "CREATE"
+    if request.sub_resource or (phase is Phase.MUTATE and not creates_pod):
         return allow
-    if handler is not None:
-        return handler
-    if request.operation == "DELETE":
-        return allow
+    if handler is not None or request.operation == "DELETE":
+        return handler or allow
     if kind.group == GROUP:
         return review_document
     return review_templates if has_pods(kind.group, kind.kind) else allow
@@ -310,6 +301,4 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
 
 def _name(request: AdmissionRequest, metadata: Metadata | None) -> str:
     """Return the object's name, or its generateName while it has no final one."""
-    if request.name or metadata is None:
-        return request.name
-    return metadata.name or metadata.generate_name or ""
+    return request.name or (metadata and (metadata.name or metadata.generate_name)) or ""

@@ -5,6 +5,7 @@ neither a slow pipe nor a full disk can delay or change a decision: what could n
 that is killed outright loses at most that tenth of a second of lines.
 """
 
+import contextlib
 import os
 import sys
 import threading
@@ -76,21 +77,18 @@ class AuditLog:
 
     def _flush(self) -> None:
         with self._writing:
-            lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
-            if lines:
+            if lines := b"".join(self._waiting.popleft() for _ in range(len(self._waiting))):
                 self._write_lines(lines)
 
-    def _write_lines(self, lines: list[bytes]) -> None:
+    def _write_lines(self, lines: bytes) -> None:
         # After a line that was cut short by a full disk, the next one starts on a line of its own.
-        data = (b"\n" if self._mid_line else b"") + b"".join(lines)
+        data = b"\n" + lines if self._mid_line else lines
         written = 0
-        while written < len(data):
-            try:
+        with contextlib.suppress(OSError):
+            while written < len(data):
                 written += os.write(self._descriptor, data[written:])
-            except OSError:
-                break
-        if written < len(data):
-            self._lost(data[written:].count(b"\n"))
+        if lost := data[written:].count(b"\n"):
+            self._lost(lost)
         if written:
             self._mid_line = data[written - 1 : written] != b"\n"
 
@@ -130,8 +128,7 @@ class Recorder:
             "verdict": verdict,
             "durationMs": round(seconds * 1000, 3),
         }
-        findings = [_finding(judged) for decision in decisions for judged in decision.judged]
-        if findings:
+        if findings := [_finding(judged) for decision in decisions for judged in decision.judged]:
             record["findings"] = findings
         if decisions:
             record |= _decision(decisions[0], is_patched=verdict == "patched")
@@ -148,10 +145,9 @@ def verdict_of(response: AdmissionResponse) -> str:
 
 
 def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
-    policy: dict[str, Any] = {"name": decision.policy.name, "version": decision.policy.version}
+    fields: dict[str, Any] = {"policy": {"name": decision.policy.name, "version": decision.policy.version}}
     if decision.paused_until is not None:
-        policy["pausedUntil"] = decision.paused_until
-    fields: dict[str, Any] = {"policy": policy}
+        fields["policy"]["pausedUntil"] = decision.paused_until
     if decision.exemption is not None:
         fields["exemption"] = {"reason": decision.exemption.reason}
     if decision.changes and is_patched:

@@ -7,6 +7,7 @@ takes nothing away: every rule runs as ever, and only a dry run is traced, so no
 import os
 import re
 import socket
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from importlib.metadata import version
@@ -64,27 +65,20 @@ def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]
     """Return the traces among warnings that answer this canary."""
     traces = []
     for warning in warnings:
-        if not warning.startswith(PREFIX):
-            continue
         pairs = (word.partition("=") for word in warning.removeprefix(PREFIX).split(" "))
-        fields = {name: value for name, _, value in pairs}
-        if fields.get("nonce") == nonce:
-            traces.append(
-                CanaryTrace(
-                    nonce=nonce,
-                    phase=fields.get("phase", ""),
-                    patched=fields.get("patched") == "yes",
-                    enforces=_listed(fields.get("enforces", "")),
-                    injects=_listed(fields.get("injects", "")),
-                    version=fields.get("version", ""),
-                    replica=fields.get("replica", ""),
-                )
+        fields = defaultdict(str, {name: value for name, _, value in pairs})
+        if warning.startswith(PREFIX) and fields["nonce"] == nonce:
+            trace = CanaryTrace(
+                nonce=nonce,
+                phase=fields["phase"],
+                patched=fields["patched"] == "yes",
+                enforces=tuple(filter(None, fields["enforces"].split(","))),
+                injects=tuple(filter(None, fields["injects"].split(","))),
+                version=fields["version"],
+                replica=fields["replica"],
             )
+            traces.append(trace)
     return traces
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(word for word in text.split(",") if word)
 
 
 def canary_trace(
@@ -94,8 +88,7 @@ def canary_trace(
     nonce = pod.annotations.get(CANARY)
     if nonce is None or not dry_run or not NONCE.fullmatch(nonce):
         return None
-    policy = decision.policy
-    is_mutation = phase is Phase.MUTATE
+    policy, is_mutation = decision.policy, phase is Phase.MUTATE
     return CanaryTrace(
         nonce=nonce,
         phase=phase.value,

@@ -4,7 +4,7 @@ A problem of the candidate, or of another document because of it, rejects the ca
 anyway is a warning: else two bad documents could never be corrected one by one. A pause is always accepted.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -61,7 +61,9 @@ class DocumentReviews:
         name = request.name or metadata.name or metadata.generate_name.rstrip("-")
         document = Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
         if not self._source.state.read:
-            return [*_own(_problems_alone(document), document), _UNREAD]
+            alone = DocumentSet()
+            read_document(DocumentLocation("", document.data), alone)
+            return [*_own(alone.problems, document), _UNREAD]
         found = self._problems(document)
         if found:
             # What it names may have been applied a moment ago; only what is stored now is a reason to refuse.
@@ -96,24 +98,14 @@ class DocumentReviews:
             yield from (_warning(message, path) for path, message in advice)
 
 
-def _problems_alone(document: Document) -> list[LocatedProblem]:
-    collected = DocumentSet()
-    read_document(DocumentLocation("", document.data), collected)
-    return collected.problems
-
-
-def _own(
-    problems: tuple[LocatedProblem, ...] | list[LocatedProblem], document: Document
-) -> Iterator[Finding]:
-    return (
-        Finding(rule=ID, path=problem.path, message=problem.message)
-        for problem in problems
-        if problem.document == document.title
-    )
+def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:
+    for problem in problems:
+        if problem.document == document.title:
+            yield Finding(rule=ID, path=problem.path, message=problem.message)
 
 
 def _caused(
-    problems: tuple[LocatedProblem, ...], document: Document, already: frozenset[LocatedProblem]
+    problems: Iterable[LocatedProblem], document: Document, already: frozenset[LocatedProblem]
 ) -> Iterator[Finding]:
     """Yield what would be wrong with other documents that is not wrong yet."""
     for problem in problems:

@@ -4,10 +4,10 @@ Deterministic; the time is an argument, and the only I/O is behind the quota tha
 one has denied the pod, so that its author sees everything at once; only the quota is asked last, for what nothing else denies.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -18,12 +18,19 @@ from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
-from policies.quota.claims import ResourceClaimTemplate
+from policies.quota.claims import decode_claim_template
+from policies.quota.spec import resource_quota_findings
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from webhook.configuration.loader import Configuration
 
 MOST_FINDINGS = 100
 """Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""
+
+
+RESOURCE_QUOTA = ("", "ResourceQuota")
+CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
+ADVISED = frozenset({RESOURCE_QUOTA, CLAIM_TEMPLATE})
+"""Kinds, with their API groups, that are always admitted, though their effect shows only later, out of sight."""
 
 
 class Outcome(Enum):
@@ -129,17 +136,6 @@ class Engine:
         run.reserve()
         return run.decision()
 
-    def advise_on_claim_template(
-        self, subject: Subject, template: ResourceClaimTemplate, now: datetime
-    ) -> Decision:
-        """Warn, whatever the mode, of a template whose claims could never be created."""
-        run = _Run(self, subject, Phase.TEMPLATE, now)
-        for binding, _ in run.rules:
-            if binding.rule.check_claim_template is not None:
-                for finding in binding.rule.check_claim_template(template, run.context):
-                    run.judge(finding, Mode.WARN)
-        return run.decision()
-
     def check_template(self, subject: Subject, now: datetime) -> Decision:
         """Return what would be wrong with pods made from this template; a template itself is never changed."""
         run = _Run(self, subject, Phase.TEMPLATE, now)
@@ -174,7 +170,9 @@ class _Run:
         self.paused_until = self.policy.paused(now)
         modes = ((binding, self.policy.mode(binding, now)) for binding in self.policy.bindings)
         self.rules = [(binding, mode) for binding, mode in modes if mode is not Mode.DISABLED]
-        self.exemption = self._exemption(now) if len(self.rules) < len(self.policy.bindings) else None
+        exempted = self.policy.bindings if len(self.rules) < len(self.policy.bindings) else ()
+        exemptions = (self.policy.exemption(binding.rule.id, now) for binding in exempted)
+        self.exemption = next((each for each in exemptions if each is not None), None)
         self.patch = PodPatch(subject.pod)
         self.judged: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
@@ -192,10 +190,6 @@ class _Run:
             quota=subject.quota,
             options_of=self.policy.options_of,
         )
-
-    def _exemption(self, now: datetime) -> Exemption | None:
-        found = (self.policy.exemption(binding.rule.id, now) for binding in self.policy.bindings)
-        return next((exemption for exemption in found if exemption is not None), None)
 
     def reserve(self) -> None:
         """Charge the quota, last, and only if nothing denies: what is denied must hold nothing."""
@@ -256,11 +250,48 @@ class _Run:
         return patch.changes[before:]
 
     def note(self) -> Change | None:
-        """Return the annotation that says what was injected."""
+        """Return the annotation that tells people what was injected, one line a rule."""
         if not self.changes:
             return None
-        self.patch.set_annotation(INJECTED, injected_text(self.patch.pod, self.changes))
+        by_rule: dict[str, list[str]] = {}
+        for change in self.changes:
+            by_rule.setdefault(change.rule, []).append(change.change.what)
+        lines = [f"{rule}: {', '.join(whats)}" for rule, whats in by_rule.items()]
+        if before := self.patch.pod.annotations.get(INJECTED):
+            lines.insert(0, before)
+        self.patch.set_annotation(INJECTED, "\n".join(lines))
         return self.patch.changes[-1]
+
+
+class _Spec(msgspec.Struct):
+    hard: Mapping[str, Any] | None = None
+
+
+class _ResourceQuota(msgspec.Struct):
+    spec: _Spec | None = None
+
+
+def advise(
+    kind: tuple[str, str], document: bytes | msgspec.Raw, subject: Subject, engine: Engine, now: datetime
+) -> Decision:
+    """Warn, whatever the mode, of keys that limit nothing, and of a template whose claims could never be created.
+
+    An object that cannot be read is the API server's to reject.
+    """
+    try:
+        if kind == CLAIM_TEMPLATE:
+            run, template = _Run(engine, subject, Phase.TEMPLATE, now), decode_claim_template(document)
+            for binding, _ in run.rules:
+                if binding.rule.check_claim_template is not None:
+                    for finding in binding.rule.check_claim_template(template, run.context):
+                        run.judge(finding, Mode.WARN)
+            return run.decision()
+        spec = msgspec.json.decode(document, type=_ResourceQuota).spec
+    except msgspec.ValidationError:
+        return Decision(policy=subject.policy)
+    findings = resource_quota_findings((spec and spec.hard) or (), engine.configuration.resource_mapping)
+    judged = tuple(EvaluatedFinding(finding, Outcome.WARNED) for finding in findings)
+    return Decision(policy=subject.policy, judged=judged)
 
 
 def outcome_of(severity: Severity, mode: Mode) -> Outcome:
@@ -279,13 +310,3 @@ def _missing(rule_id: str, change: Change) -> Finding:
         message=f"{change.what} is missing from the final pod: it was not injected, or a later webhook took it out",
         remedy="see which mutating webhooks run after gpu-admission",
     )
-
-
-def injected_text(pod: Pod, changes: list[RuleChange]) -> str:
-    """Return the value of the annotation that tells people what was injected, one line a rule."""
-    by_rule: dict[str, list[str]] = {}
-    for change in changes:
-        by_rule.setdefault(change.rule, []).append(change.change.what)
-    lines = [f"{rule}: {', '.join(whats)}" for rule, whats in by_rule.items()]
-    before = pod.annotations.get(INJECTED)
-    return "\n".join([before, *lines] if before else lines)

@@ -1,7 +1,7 @@
 """Prometheus metrics of the admission path. Labels are chosen by us, never by tenants: cardinality stays bounded."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -17,66 +17,47 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
-        self.requests = Counter(
-            "gpu_admission_requests",
-            "Admission requests answered.",
-            ["phase", "verdict"],
-            registry=self.registry,
-        )
-        self.findings = Counter(
+        counter = partial(Counter, registry=registry)
+        requests = counter("gpu_admission_requests", "Admission requests answered.", ["phase", "verdict"])
+        findings = counter(
             "gpu_admission_findings",
             "Findings, by rule and by what became of them.",
             ["phase", "rule", "outcome"],
-            registry=self.registry,
         )
-        self.injections = Counter(
-            "gpu_admission_injections",
-            "Pods that a rule changed.",
-            ["rule"],
-            registry=self.registry,
-        )
-        self.duration = Histogram(
+        injections = counter("gpu_admission_injections", "Pods that a rule changed.", ["rule"])
+        duration = Histogram(
             "gpu_admission_request_duration_seconds",
             "Time from the whole body to the answer.",
             ["phase"],
             buckets=BUCKETS,
-            registry=self.registry,
+            registry=registry,
         )
-        self.bad_requests = Counter(
-            "gpu_admission_bad_requests",
-            "HTTP requests that were no admission review.",
-            ["code"],
-            registry=self.registry,
+        self.bad_requests = counter(
+            "gpu_admission_bad_requests", "HTTP requests that were no admission review.", ["code"]
         )
-        self.errors = Counter(
-            "gpu_admission_internal_errors",
-            "Requests that failed through a defect of ours.",
-            registry=self.registry,
+        self.errors = counter(
+            "gpu_admission_internal_errors", "Requests that failed through a defect of ours."
         )
-        self.audit_lost = Counter(
-            "gpu_admission_audit_lines_lost", "Audit lines that could not be written.", registry=self.registry
-        )
-        self.certificate_not_after = not_after_gauge(self.registry)
-        self.certificate_valid = Gauge(
+        self.audit_lost = counter("gpu_admission_audit_lines_lost", "Audit lines that could not be written.")
+        self._certificate_not_after = not_after_gauge(registry)
+        self._certificate_valid = Gauge(
             "gpu_admission_certificate_valid",
             "1 if the newest certificate is served, 0 if it could not be used and an older one is, or none.",
-            registry=self.registry,
+            registry=registry,
         )
-
         # prometheus_client checks and locks at every `labels`; what is asked for at every request is looked up once.
-        self._requests = cache(self.requests.labels)
-        self._findings = cache(self.findings.labels)
-        self._injections = cache(self.injections.labels)
-        self._duration = cache(self.duration.labels)
+        self._requests, self._findings = cache(requests.labels), cache(findings.labels)
+        self._injections, self._duration = cache(injections.labels), cache(duration.labels)
 
     def watch_certificate(
         self, state: Callable[[], CertificateState | None], authority: Callable[[], float] | None = None
     ) -> None:
         """Read the certificate's state at every scrape, and when its authority expires where that is known."""
-        self.certificate_not_after.labels(LEAF).set_function(lambda: _expiry(state()))
+        expiry = self._certificate_not_after
+        expiry.labels(LEAF).set_function(lambda: s.not_after.timestamp() if (s := state()) else 0.0)
         if authority is not None:
-            self.certificate_not_after.labels(CA).set_function(authority)
-        self.certificate_valid.set_function(lambda: _valid(state()))
+            expiry.labels(CA).set_function(authority)
+        self._certificate_valid.set_function(lambda: float(bool((s := state()) and s.last_error is None)))
 
     def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:
         """Count one answered request."""
@@ -88,11 +69,3 @@ class Metrics:
             if verdict == "patched":
                 for rule in dict.fromkeys(change.rule for change in decision.changes):
                     self._injections(rule).inc()
-
-
-def _expiry(state: CertificateState | None) -> float:
-    return state.not_after.timestamp() if state else 0.0
-
-
-def _valid(state: CertificateState | None) -> float:
-    return 1.0 if state and state.last_error is None else 0.0

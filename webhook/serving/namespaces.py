@@ -5,7 +5,6 @@ proves nothing. Later its labels are as old as the watch; while the API server i
 """
 
 import threading
-from collections.abc import Callable
 from time import monotonic
 
 import msgspec
@@ -19,9 +18,6 @@ from webhook.cluster.objects import decode_metadata
 RESOURCE = Resource("/api/v1", "namespaces", metadata_only=True)
 LONGEST_SECONDS = 2.0
 """At most for one read; the deadline of the request may be earlier."""
-
-LabelsOf = Callable[[str, float], Labels]
-"""Returns the labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
 
 
 class NamespaceUnknown(Exception):  # noqa: N818 - no bug
@@ -64,9 +60,8 @@ class Namespaces:
         if seconds <= 0:
             raise NamespaceUnknown("no time was left to ask the API server")
         try:
-            return namespace_record(
-                self._api.get(f"{RESOURCE.path()}/{name}", timeout=seconds, accept=METADATA)
-            ).labels
+            found = self._api.get(f"{RESOURCE.path()}/{name}", timeout=seconds, accept=METADATA)
+            return namespace_record(found).labels
         except (errors.ApiError, msgspec.MsgspecError) as error:
             raise NamespaceUnknown(str(error)) from None
 

@@ -109,14 +109,14 @@ class NodeWatch:
             keys = self._keys()
             if self._nodes is None or self._nodes.keys != keys:
                 if self._nodes is not None:
-                    self._nodes.stop()
+                    self._nodes.stopping.set()
                 self._nodes = _Nodes(self._api, keys, self._timings)
                 self._pools_read = 0.0
             if not self._pools_read or monotonic() - self._pools_read > self._pool_seconds:
                 self._read_pools(keys)
             stopping.wait(LOOK_SECONDS)
         if self._nodes is not None:
-            self._nodes.stop()
+            self._nodes.stopping.set()
 
     def _read_pools(self, keys: frozenset[str]) -> None:
         self._pools_read = monotonic()
@@ -139,8 +139,8 @@ class _Nodes:
         self._seen: tuple[int, frozenset[Labels]] = (-1, frozenset())
         self._interned: dict[Labels, Labels] = {}
         self._informer: Informer[_Node] = Informer(api, NODES, self._read, self._changed, timings=timings)
-        self._stopping = threading.Event()
-        self._informer.start(self._stopping)
+        self.stopping = threading.Event()
+        self._informer.start(self.stopping)
 
     @property
     def is_current(self) -> bool:
@@ -155,9 +155,6 @@ class _Nodes:
             seen = self._seen = changes, frozenset(node.labels for node in self._informer.all())
             self._interned = {labels: labels for labels in seen[1]}
         return seen[1]
-
-    def stop(self) -> None:
-        self._stopping.set()
 
     def _read(self, raw: msgspec.Raw) -> _Node:
         metadata = decode_metadata(raw)
@@ -180,9 +177,9 @@ def node_pools(api: ApiClient, keys: frozenset[str]) -> Iterator[NodePool]:
 def _node_pool(pool: _Pool, keys: Iterable[str]) -> NodePool:
     template = pool.spec.template
     given = (template.metadata and template.metadata.labels) or {}
-    values: dict[str, tuple[str, ...] | None] = dict.fromkeys(
-        (key for key in keys if key.startswith(PROVIDER_DOMAINS)), None
-    )
+    values: dict[str, tuple[str, ...] | None] = {
+        key: None for key in keys if key.startswith(PROVIDER_DOMAINS)
+    }
     for requirement in (template.spec and template.spec.requirements) or ():
         # The other operators leave the values open: the pool makes nodes for the value that a pod selects.
         values[requirement.key] = requirement.values if requirement.operator == "In" else None

@@ -124,15 +124,12 @@ def object_name(request: AdmissionRequest) -> str:
     """Return the name of an object that nobody decodes, or its generateName while it has no final name."""
     if request.name:
         return request.name
-    metadata = _metadata(request.object)
+    metadata = metadata_of(request.object)
     return metadata.name or metadata.generate_name
 
 
-def deleted_uid(request: AdmissionRequest) -> str:
-    return _metadata(request.old_object).uid
-
-
-def _metadata(document: msgspec.Raw) -> ObjectMeta:
+def metadata_of(document: msgspec.Raw) -> ObjectMeta:
+    """Return the metadata of an object that nobody else decodes, empty if it has none that can be read."""
     try:
         return decode_metadata(document)
     except msgspec.ValidationError:
@@ -157,10 +154,21 @@ def allowed(uid: str, *, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
     return AdmissionResponse(uid=uid, allowed=True, warnings=warnings or None)
 
 
+def _rejected(
+    uid: str,
+    code: int,
+    reason: str,
+    message: str,
+    details: Details | None = None,
+    warnings: tuple[str, ...] = (),
+) -> AdmissionResponse:
+    status = Status(code, reason, message, details)
+    return AdmissionResponse(uid=uid, allowed=False, status=status, warnings=warnings or None)
+
+
 def unreadable_object(uid: str, reason: str) -> AdmissionResponse:
     """Reject an object that is not what its kind says: code 400, with the path of the offending field."""
-    message = f"gpu-admission cannot read the object: {reason}"
-    return AdmissionResponse(uid=uid, allowed=False, status=Status(400, "BadRequest", message))
+    return _rejected(uid, 400, "BadRequest", f"gpu-admission cannot read the object: {reason}")
 
 
 def invalid_document(
@@ -169,21 +177,13 @@ def invalid_document(
     """Reject a document of our own with everything that is wrong, as the API server itself rejects an invalid object."""
     lines = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
     details = Details(kind.group, kind.kind, name, causes[:MESSAGE_FINDINGS])
-    message = denial_message(lines, f"{kind.kind} {name}")
-    return AdmissionResponse(
-        uid=uid,
-        allowed=False,
-        status=Status(INVALID, "Invalid", message, details),
-        warnings=warnings or None,
-    )
+    return _rejected(uid, INVALID, "Invalid", denial_message(lines, f"{kind.kind} {name}"), details, warnings)
 
 
 def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
     """Reject what is governed by labels that cannot be read: nobody knows which policy holds."""
     message = f"gpu-admission cannot read the labels of namespace {namespace}, which select its policy; try again: {reason}"
-    return AdmissionResponse(
-        uid=uid, allowed=False, status=Status(UNAVAILABLE, "ServiceUnavailable", message)
-    )
+    return _rejected(uid, UNAVAILABLE, "ServiceUnavailable", message)
 
 
 def internal_error(uid: str) -> AdmissionResponse:
@@ -191,7 +191,7 @@ def internal_error(uid: str) -> AdmissionResponse:
     message = (
         f"internal error of gpu-admission: report it to the platform team; see its log for request uid {uid}"
     )
-    return AdmissionResponse(uid=uid, allowed=False, status=Status(500, "InternalError", message))
+    return _rejected(uid, 500, "InternalError", message)
 
 
 def decided(
@@ -202,14 +202,13 @@ def decided(
     `subject` names the object in a denial ("pod ml/train"); only a mutating webhook may `patch`.
     """
     denials = sentences(decisions, Outcome.DENIED)
-    operations: list[Operation] = []
-    if patch and not denials:
-        operations = [operation for decision in decisions for operation in decision.operations]
+    patched = decisions if patch and not denials else ()
+    operations = [operation for decision in patched for operation in decision.operations]
     injected = bool(operations)
     warnings = warning_texts(_paused(decisions) + sentences(decisions, Outcome.WARNED))
     if trace is not None:
         warnings = (trace.text(), *warnings)
-        if patch and not denials and not trace.patched:
+        if patched and not trace.patched:
             operations.append(trace.proof)
     return AdmissionResponse(
         uid=uid,
@@ -238,10 +237,8 @@ def _paused(decisions: list[Decision]) -> list[str]:
     """Warn the author of what is admitted, or left as it is, only because of a pause."""
     for decision in decisions:
         if decision.paused_until is not None and any(decision.findings(Outcome.AUDITED)):
-            until = timestamp(decision.paused_until)
-            return [
-                f"policy {decision.policy.name} is paused until {until}: what it would deny or change is only logged"
-            ]
+            paused = f"policy {decision.policy.name} is paused until {timestamp(decision.paused_until)}"
+            return [f"{paused}: what it would deny or change is only logged"]
     return []
 
 
@@ -262,11 +259,9 @@ def denial_message(denials: list[str], subject: str) -> str:
 def warning_texts(texts: list[str]) -> tuple[str, ...]:
     """Return the texts as warnings that survive as HTTP headers, duplicates left out."""
     warnings = list(dict.fromkeys(_header_text(text) for text in texts))
-    if len(warnings) > WARNING_COUNT:
-        more = len(warnings) - WARNING_COUNT + 1
-        warnings = [
-            *warnings[: WARNING_COUNT - 1],
-            f"… and {more} more; the audit log of gpu-admission has them all",
+    if more := len(warnings[WARNING_COUNT:]):
+        warnings[WARNING_COUNT - 1 :] = [
+            f"… and {more + 1} more; the audit log of gpu-admission has them all"
         ]
     return tuple(warnings)
 
@@ -283,13 +278,9 @@ def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str
     if injected:
         rules = (change.rule for decision in decisions for change in decision.changes)
         annotations["injected-by"] = ",".join(dict.fromkeys(rules))
-    found = [
-        f"{judged.finding.rule}={judged.outcome.value}"
-        for decision in decisions
-        for judged in decision.judged
-    ]
-    if found:
-        annotations["findings"] = ",".join(dict.fromkeys(found))
+    judged = (each for decision in decisions for each in decision.judged)
+    if found := dict.fromkeys(f"{each.finding.rule}={each.outcome.value}" for each in judged):
+        annotations["findings"] = ",".join(found)
     if not annotations:
         return None
     policy = decisions[0].policy

@@ -103,14 +103,12 @@ class _Batch:
         self.added: dict[str, Reservation] = {}
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
-        settled = self._without_reserving(request)
-        if settled is None:
+        verdict = self._verdict(request)
+        if verdict.reason is Reason.RESERVED:
             self._add(request.reservation)
-            return ReservationVerdict(Reason.RESERVED)
-        return settled
+        return verdict
 
-    def _without_reserving(self, request: ReservationRequest) -> ReservationVerdict | None:
-        """Return the verdict where nothing is to be reserved, allowed or not."""
+    def _verdict(self, request: ReservationRequest) -> ReservationVerdict:
         reservation, used = request.reservation, self._ledger.used
         if not reservation.demand:
             return ReservationVerdict(Reason.NOTHING_TO_RESERVE)
@@ -120,14 +118,10 @@ class _Batch:
             return ReservationVerdict(Reason.UNCOUNTED)
         if request.catalogue != self._ledger.class_catalogue:
             return ReservationVerdict(Reason.OTHER_CATALOGUE)
-        shortfalls = tuple(self._shortfalls(reservation, used))
-        if shortfalls:
+        if shortfalls := self._shortfalls(reservation, used):
             return ReservationVerdict(Reason.EXCEEDED, shortfalls)
-        return (
-            ReservationVerdict(Reason.FULL)
-            if self._ledger.reservations.cost(reservation) > self._space
-            else None
-        )
+        is_full = self._ledger.reservations.cost(reservation) > self._space
+        return ReservationVerdict(Reason.FULL if is_full else Reason.RESERVED)
 
     def _add(self, reservation: Reservation) -> None:
         self.added[reservation.id] = reservation
@@ -135,10 +129,10 @@ class _Batch:
         for key, amount in reservation.demand.items():
             self._reserved[key] = self._reserved.get(key, NOTHING) + amount
 
-    def _shortfalls(self, reservation: Reservation, used: Vector) -> list[Shortfall]:
+    def _shortfalls(self, reservation: Reservation, used: Vector) -> tuple[Shortfall, ...]:
         reserved, hard = self._reserved, self._ledger.hard
-        return [
+        return tuple(
             Shortfall(key, requested, used[key], reserved.get(key, NOTHING), hard[key])
             for key, requested in sorted(reservation.demand.items())
             if key in hard and used[key] + reserved.get(key, NOTHING) + requested > hard[key]
-        ]
+        )

@@ -5,6 +5,7 @@ that replaces them.
 """
 
 from collections.abc import Mapping
+from operator import ge
 
 import msgspec
 
@@ -37,11 +38,7 @@ class Revisions(msgspec.Struct, frozen=True, rename="camel"):
 
     def reaches(self, other: "Revisions") -> bool:
         """Whether none of these is older."""
-        return (
-            self.pods >= other.pods
-            and self.resource_claims >= other.resource_claims
-            and self.nodes >= other.nodes
-        )
+        return all(map(ge, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
 
 class Holder(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ class StoredObject(msgspec.Struct, frozen=True):
     version: int = 0
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
+class Listing(msgspec.Struct, frozen=True):
     """What consistent lists showed of one namespace, and what was known when they began.
 
     `quota_uid` and `generation` are of the quota object as read before any of the lists began; `catalogue` is by
@@ -33,34 +33,17 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     objects: Mapping[str, StoredObject]
-    used: Vector
     revisions: Revisions
     quota_uid: str
     generation: int
     catalogue: str
     holders: Mapping[str, tuple[Holder, ...]] = {}
+    used: Vector = {}
+    """Counted here once, ahead of the swap: ten thousand pods take longer than the ledger stands still."""
 
-    @classmethod
-    def of(
-        cls,
-        objects: Mapping[str, StoredObject],
-        revisions: Revisions,
-        *,
-        quota_uid: str,
-        generation: int,
-        catalogue: str,
-        holders: Mapping[str, tuple[Holder, ...]] | None = None,
-    ) -> "Listing":
-        """Count once, ahead of the swap: ten thousand pods take longer than the ledger stands still."""
-        return cls(
-            objects=objects,
-            used=total(stored.demand for stored in objects.values() if not stored.terminal),
-            revisions=revisions,
-            quota_uid=quota_uid,
-            generation=generation,
-            catalogue=catalogue,
-            holders=holders or {},
-        )
+    def __post_init__(self) -> None:
+        used = total(stored.demand for stored in self.objects.values() if not stored.terminal)
+        msgspec.structs.force_setattr(self, "used", used)
 
 
 class Refused(Enum):

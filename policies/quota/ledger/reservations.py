@@ -70,9 +70,8 @@ class Reservations:
             _read(head)
             for reservation_id in ids.split(_ITEMS):
                 if not reservation_id or reservation_id in heads:
-                    raise ReservationsError(
-                        f"line {number} of the reservations has an id that is empty or a duplicate"
-                    )
+                    problem = "has an id that is empty or a duplicate"
+                    raise ReservationsError(f"line {number} of the reservations {problem}")
                 heads[reservation_id] = head
         return cls(heads)
 
@@ -124,9 +123,7 @@ class Reservations:
 
     def of_object(self, uid: str) -> tuple[str, ...]:
         """Return the ids of an object's creation and changes."""
-        return tuple(
-            reservation_id for reservation_id in self._heads if reservation_id.partition("/")[0] == uid
-        )
+        return tuple(each for each in self._heads if each.partition("/")[0] == uid)
 
     def plus(self, reservations: Iterable[Reservation]) -> "Reservations":
         """Return these and `reservations`; an id that is there stays what it is."""
@@ -138,11 +135,7 @@ class Reservations:
     def without(self, ids: Iterable[str]) -> "Reservations":
         """Return these but `ids`."""
         gone = frozenset(ids)
-        return (
-            Reservations({key: head for key, head in self._heads.items() if key not in gone})
-            if gone
-            else self
-        )
+        return Reservations({key: head for key, head in self._heads.items() if key not in gone})
 
 
 def _head(reservation: Reservation) -> str:

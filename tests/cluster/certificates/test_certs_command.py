@@ -55,7 +55,7 @@ def test_check_finds_everything_at_once(installation: Installation) -> None:
         " must have a caBundle: without one the API server trusts no certificate of ours"
     }
     assert remedies_of(missing) == {
-        "run `gpu-admission controller --certificate-secret`, which repairs it within seconds"
+        "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
     }
     assert reasons_of(missing) == ["no webhook has a caBundle to check with"]
     assert certs(installation, "show").exit_code == 1

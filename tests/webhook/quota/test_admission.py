@@ -20,8 +20,8 @@ from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import VersionedLedger
 from webhook.serving import review
 from webhook.serving.admission import Admission, ClusterState
-from webhook.serving.app import create_app
 from webhook.serving.audit import Recorder
+from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse

@@ -288,7 +288,7 @@ class World:
         ledger = self.read().ledger
         controller.observe(ledger, self.now)
         waited = self.now - controller.quotas[ledger.quota_uid] >= NO_QUOTA_SECONDS
-        listing = Listing.of(
+        listing = Listing(
             {**dict.fromkeys(self.gone, DELETED), **self.pods, **self.claims},
             self.revisions,
             quota_uid=ledger.quota_uid,

@@ -25,8 +25,8 @@ from tests.webhook.serving.hostile_bodies import Body, bodies
 from webhook.configuration.loader import load_directory
 from webhook.serving import review
 from webhook.serving.admission import Admission
-from webhook.serving.app import create_app
 from webhook.serving.audit import AuditLog, Recorder
+from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 

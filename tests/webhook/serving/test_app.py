@@ -11,8 +11,8 @@ from tests.builders import JSON, gpu_container, pod
 from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
-from webhook.serving.app import create_app
 from webhook.serving.audit import Recorder
+from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse

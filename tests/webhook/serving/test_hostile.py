@@ -23,8 +23,8 @@ from tests.webhook.server.harness import Client
 from tests.webhook.serving.hostile_bodies import bodies, review, workload
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
-from webhook.serving.app import create_app
 from webhook.serving.audit import Recorder
+from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 

@@ -26,8 +26,8 @@ from webhook.cluster.objects import (
     PartialObject,
 )
 from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.documents import Document, LocatedProblem
-from webhook.configuration.loader import Configuration, ConfigurationError, load_directory, load_with_origins
+from webhook.configuration.documents import LocatedProblem
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -95,14 +95,13 @@ class _Node(PartialObject, frozen=True):
 
 
 class Documents(msgspec.Struct, frozen=True):
-    """Where documents are from, the configuration in force, the documents besides the built-in ones, and what is wrong.
+    """Where documents are from, the configuration in force, and what is wrong with the newest of them.
 
     `configuration` is None for a directory with a mistake in it, where what is in force cannot be known.
     """
 
     source: str
     configuration: Configuration | None
-    own: tuple[Document, ...] = ()
     problems: Sequence[LocatedProblem] = ()
 
 
@@ -193,12 +192,11 @@ class InstalledCluster:
     def documents(self) -> Documents:
         if self._config is None:
             chosen = read_chosen(self.api)
-            return Documents("the cluster", chosen.configuration, chosen.documents, chosen.problems)
+            return Documents("the cluster", chosen.configuration, chosen.problems)
         try:
-            configuration, origins = load_with_origins(self._config)
+            return Documents(str(self._config), load_directory(self._config))
         except ConfigurationError as error:
-            return Documents(str(self._config), None, (), error.problems)
-        return Documents(str(self._config), configuration, origins.documents)
+            return Documents(str(self._config), None, error.problems)
 
     def policy_of(self, namespace: str) -> EffectivePolicy:
         """Return the policy that governs the namespace."""

@@ -144,7 +144,7 @@ def _fragments(
 
 
 def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:
-    """Yield the taints of GPU nodes as `gpu_isolation.gpu_taints` finds them."""
+    """Yield the taints of GPU nodes as `gpu_isolation.tolerated_gpu_taint` finds them."""
     yield gpu_toleration.NVIDIA_GPU
     for binding in governed.bindings:
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):

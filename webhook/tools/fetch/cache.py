@@ -39,11 +39,10 @@ class ModelCache:
         """Whether the directory holds this model, complete."""
         try:
             left = self._left()
-            sizes = {path: (self.directory / path).stat().st_size for path in left["files"]}
-            return bool(
-                left["source"] == self._identity
-                and sizes == {path: size for path, (size, _) in left["files"].items()}
+            sizes = (
+                (self.directory / path).stat().st_size == size for path, (size, _) in left["files"].items()
             )
+            return left["source"] == self._identity and all(sizes)
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
@@ -55,7 +54,10 @@ class ModelCache:
         self._state.mkdir(parents=True, exist_ok=True)
         file = (self._state / "lock").open("a+", encoding="utf-8")
         began, say_at = time.monotonic(), 0.0
-        while not _locks(file):
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             file.seek(0)
             holder, now = file.read() or "another pod", time.monotonic()
             if now - began > wait:
@@ -73,45 +75,40 @@ class ModelCache:
 
     def partial_file(self, file: RemoteFile) -> Path:
         """Return where a file is while it is fetched. Raises `LastingError` for a path that leads out."""
-        name = hashlib.sha256(f"{safe(file.path)} {file.size} {file.tag}".encode()).hexdigest()[:32]
-        return self.partial / name
+        return self._partial(file.path, file.size, file.tag)
 
     def fetched(self, files: Iterable[RemoteFile]) -> int:
-        """Return how many bytes of the files are there in part; other threads may move them away meanwhile."""
-        sizes = []
+        """Return how many bytes of the files are there in part; other threads may delete them meanwhile."""
+        found = 0
         for file in files:
             with contextlib.suppress(FileNotFoundError):
-                sizes.append(self.partial_file(file).stat().st_size)
-        return sum(sizes)
+                found += self.partial_file(file).stat().st_size
+        return found
 
     def reuse(self, files: list[RemoteFile]) -> None:
         """Delete partial files of other versions and the files of the last run; those that still hold become partial."""
         self.partial.mkdir(exist_ok=True)
-        for stale in set(self.partial.iterdir()) - {self.partial_file(file) for file in files}:
+        wanted = {self.partial_file(file) for file in files}
+        for stale in set(self.partial.iterdir()) - wanted:
             stale.unlink()
         try:
             left = self._left()
         except (OSError, ValueError):
             return
-        same = left["source"] == self._identity
-        partial = {(f.path, f.size, f.tag): self.partial_file(f) for f in files if f.tag and same}
         for path, (size, tag) in left["files"].items():
-            target = self.directory / safe(path)
-            if not target.is_file():
-                continue
-            kept = partial.get((path, size, tag))
-            if kept and target.stat().st_size == size:
+            target, kept = self.directory / safe(path), self._partial(path, size, tag)
+            is_same = left["source"] == self._identity and tag and kept in wanted
+            if target.is_file() and is_same and target.stat().st_size == size:
                 target.replace(kept)
-            else:
+            elif target.is_file():
                 target.unlink()
         self._marker.unlink()
 
     def install(self, files: list[RemoteFile]) -> None:
         """Move the files, all fetched, to their places and write the marker."""
-        held = {}
+        held = {file.path: (self.fetched([file]), file.tag) for file in files}
         for file in files:
             target = self.directory / file.path
-            held[file.path] = (self.fetched([file]), file.tag)
             if self.directory.resolve() not in (target.parent / "-").resolve().parents:
                 raise LastingError(f"would have {file.path} written through a link")
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -121,14 +118,9 @@ class ModelCache:
         new.replace(self._marker)
         shutil.rmtree(self.partial, ignore_errors=True)
 
+    def _partial(self, path: str, size: int | None, tag: str) -> Path:
+        return self.partial / hashlib.sha256(f"{safe(path)} {size} {tag}".encode()).hexdigest()[:32]
+
     def _left(self) -> Any:
         """Return what the last run to finish wrote."""
         return json.loads(self._marker.read_text("utf-8"))
-
-
-def _locks(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import errno
+import functools
 import os
 import re
 import shutil
@@ -23,48 +24,43 @@ LASTING = (
 PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 
 
-class FetchOptions(NamedTuple):
-    """The options of the command; sizes in bytes, times in seconds."""
-
-    endpoint: str | None
-    claim_mount: Path
-    size_limit: int | None
-    parallel: int
-    attempts: int
-    lock_wait: int
-
-
-def fetch_model(uri: ModelURI, directory: Path, options: FetchOptions) -> NoReturn:
-    """Fetch a model unless the directory holds it, and end the process."""
+def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, **options: Any) -> NoReturn:
+    """Fetch a model unless the directory holds it, and end the process. `options` are those of `_Run`."""
     report = FetchReport(uri.shown, uri.query)
     signal.signal(signal.SIGTERM, lambda *_: report.end(STOPPED, "stopped; the next run resumes"))
     os.umask(0o002)  # pods that share a claim share its fsGroup, not their user
     cache = ModelCache(directory, uri)
     try:
         # The lock lasts as long as its file is open.
-        lock = None if cache.is_warm() else cache.lock(options.lock_wait, report)
+        lock = None if cache.is_warm() else cache.lock(lock_wait, report)
         if lock and not cache.is_warm():
-            _Run(uri, cache, options, report).fetch()
+            _Run(uri, cache, report, **options).fetch()
     except Exception as error:  # noqa: BLE001 - whatever a client library raises becomes one line
         report.fail(described(error))
     report.end(0, f"warm: {directory} holds {uri.shown}")
 
 
 class _Run(NamedTuple):
+    """What is fetched, and how; sizes in bytes."""
+
     uri: ModelURI
     cache: ModelCache
-    options: FetchOptions
     report: FetchReport
+    endpoint: str | None
+    claim_mount: Path
+    size_limit: int | None
+    parallel: int
+    attempts: int
 
     def fetch(self) -> NoReturn:
-        began, options = time.monotonic(), self.options
-        files = self._persist("listing", lambda: list_files(self.uri, options.endpoint, options.claim_mount))
+        began = time.monotonic()
+        files = self._persist("listing", lambda: list_files(self.uri, self.endpoint, self.claim_mount))
         if not files:
             raise LastingError("holds no files")
         self.cache.reuse(files)
         total = sum(file.size or 0 for file in files)
         self._check_space(files, total)
-        with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
+        with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
             self._wait({pool.submit(self._complete, file) for file in files}, files, total)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only renames are left
         self.cache.install(files)
@@ -72,8 +68,11 @@ class _Run(NamedTuple):
         self.report.end(0, f"done: {self.cache.directory} holds {human(total)} after {took:.1f} s")
 
     def _check_space(self, files: list[RemoteFile], total: int) -> None:
-        had, free = self.cache.fetched(files), shutil.disk_usage(self.cache.partial).free
-        limit = self.options.size_limit
+        had, free, limit = (
+            self.cache.fetched(files),
+            shutil.disk_usage(self.cache.partial).free,
+            self.size_limit,
+        )
         if limit and total > limit:
             raise LastingError(f"has {human(total)}, more than the cache's size limit of {human(limit)}")
         if total - had > free:
@@ -100,9 +99,7 @@ class _Run(NamedTuple):
     def _complete(self, file: RemoteFile) -> None:
         """Fetch what is missing of a file and compare its digest. Raises what the source raises, and `LastingError`."""
         partial = self.cache.partial_file(file)
-
-        def size() -> int:
-            return self.cache.fetched([file])
+        size = functools.partial(self.cache.fetched, [file])
 
         def attempt() -> None:
             have = size() if file.tag and file.size is not None else 0
@@ -113,13 +110,11 @@ class _Run(NamedTuple):
                 raise OSError(f"got {size()} of {file.size} bytes")
 
         self._persist(file.path, attempt, size)
-        if file.expected and file.new_hash:
-            digest = file.new_hash()
+        if file.expected:
             with partial.open("rb") as content:
                 while chunk := content.read(BUFFER):
-                    digest.update(chunk)
-            found = digest.digest().hex()
-            if found != file.expected:
+                    file.hash.update(chunk)
+            if (found := file.hash.digest().hex()) != file.expected:
                 partial.unlink()
                 raise LastingError(f"{file.path} has checksum {found}, not {file.expected}")
 
@@ -132,7 +127,7 @@ class _Run(NamedTuple):
             except Exception as error:
                 tries = 1 if progress() > best else tries + 1
                 best = max(best, progress())
-                if is_lasting(error) or tries >= self.options.attempts:
+                if is_lasting(error) or tries >= self.attempts:
                     raise
                 delay = min(2 ** (tries - 1), 30)
                 self.report.say(f"{what}: {described(error)}; trying again in {delay} s")

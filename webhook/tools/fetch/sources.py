@@ -35,9 +35,9 @@ class RemoteFile(NamedTuple):
     """Changes with the content; empty where a partial file cannot be resumed."""
     pull: Callable[[int, BinaryIO], object]
     """Append everything from the offset on, or rewind the file if the source starts over."""
-    new_hash: Callable[[], Any] | None = None
+    hash: Any = None
     expected: str = ""
-    """Hexadecimal digest, where the source has one."""
+    """The hexadecimal digest that `hash` must come to, where the source has one."""
 
 
 def list_files(uri: ModelURI, endpoint: str | None, claim_mount: Path) -> list[RemoteFile]:
@@ -62,18 +62,16 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return new
 
 
-def _open(url: str, authorization: str | None, **headers: str) -> Any:
-    request = urllib.request.Request(url, headers={name.replace("_", "-"): headers[name] for name in headers})  # noqa: S310 - https, or the endpoint of the policy
+def _open(url: str, authorization: str | None, headers: dict[str, str]) -> Any:
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - https, or the endpoint of the policy
     if authorization:
         request.add_unredirected_header("Authorization", authorization)
     return urllib.request.build_opener(_Redirects).open(request, timeout=60)
 
 
 def _pull_url(url: str, authorization: str | None, validator: str, offset: int, file: BinaryIO) -> None:
-    headers = {"Range": f"bytes={offset}-"} if offset else {}
-    if offset and validator:
-        headers["If_Range"] = validator
-    with _open(url, authorization, **headers) as answer:
+    headers = {"Range": f"bytes={offset}-", "If-Range": validator} if offset else {}
+    with _open(url, authorization, {name: value for name, value in headers.items() if value}) as answer:
         if answer.status != HTTPStatus.PARTIAL_CONTENT:
             file.seek(0)
             file.truncate()
@@ -85,7 +83,7 @@ def _pull_url(url: str, authorization: str | None, validator: str, offset: int, 
 def _web_file(uri: ModelURI) -> list[RemoteFile]:
     url, _, fragment = uri.text.partition("#")
     authorization = os.environ.get("MODEL_HTTP_AUTHORIZATION")
-    with _open(url, authorization, Range="bytes=0-0") as probe:
+    with _open(url, authorization, {"Range": "bytes=0-0"}) as probe:
         length = probe.headers.get("Content-Length", "")
         if probe.status == HTTPStatus.PARTIAL_CONTENT:
             length = probe.headers.get("Content-Range", "").rpartition("/")[2]
@@ -95,7 +93,9 @@ def _web_file(uri: ModelURI) -> list[RemoteFile]:
     name = urllib.parse.unquote(uri.path.rpartition("/")[2])
     pull = partial(_pull_url, url, authorization, tag)
     checksum = fragment.removeprefix("sha256=").lower()
-    return [RemoteFile(name, int(length) if length.isdigit() else None, tag, pull, hashlib.sha256, checksum)]
+    return [
+        RemoteFile(name, int(length) if length.isdigit() else None, tag, pull, hashlib.sha256(), checksum)
+    ]
 
 
 def _hub_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
@@ -114,7 +114,7 @@ def _hub_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
         sha256 = found.lfs.sha256 if found.lfs else ""
         pull = partial(_pull_url, url, f"Bearer {token}" if token else None, "")
         tag = sha256 or found.blob_id or ""
-        files.append(RemoteFile(found.rfilename, found.size, tag, pull, hashlib.sha256, sha256))
+        files.append(RemoteFile(found.rfilename, found.size, tag, pull, hashlib.sha256(), sha256))
     return files
 
 
@@ -168,9 +168,8 @@ def _gs_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
         blob.download_to_file(file, start=offset or None, raw_download=True, **options)
 
     def remote(path: str, blob: Any) -> RemoteFile:
-        expected = base64.b64decode(blob.crc32c or "").hex()
-        tag = str(blob.generation)
-        return RemoteFile(path, blob.size, tag, partial(pull, blob), google_crc32c.Checksum, expected)
+        crc32c, checksum = base64.b64decode(blob.crc32c or "").hex(), google_crc32c.Checksum()  # type: ignore[no-untyped-call]
+        return RemoteFile(path, blob.size, str(blob.generation), partial(pull, blob), checksum, crc32c)
 
     objects = [(blob.name, blob) for blob in client.list_blobs(uri.host, prefix=uri.path, retry=None)]
     return [remote(path, blob) for path, blob in _below(uri.path, objects)]

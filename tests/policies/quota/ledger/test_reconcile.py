@@ -39,7 +39,7 @@ def test_a_change_goes_by_the_version_that_is_listed(
         reservations=Reservations.of(Reservation("pod/request", {"gpus": Fraction(1)}, reviewed)),
         class_catalogue="c",
     )
-    listing = Listing.of(
+    listing = Listing(
         {"pod": listed} if listed else {}, Revisions(), quota_uid="q", generation=1, catalogue="c"
     )
     settled = reconcile(ledger, listing, frozenset())
@@ -68,7 +68,7 @@ def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight
         reservations=Reservations.of(Reservation("pod", BEFORE)),
         class_catalogue="before",
     )
-    listing = Listing.of(objects, Revisions(), quota_uid="q", generation=1, catalogue="after")
+    listing = Listing(objects, Revisions(), quota_uid="q", generation=1, catalogue="after")
     assert reconcile(ledger, listing, expired) is Refused.OTHER_CATALOGUE
 
     for _ in range(2):  # a second count while nothing has changed changes nothing

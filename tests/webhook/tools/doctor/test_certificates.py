@@ -300,7 +300,7 @@ def test_a_secret_that_is_missing_is_found_where_the_certificate_is_the_controll
     assert [each.why for each in kept.not_checked] == not_checked
     for finding in kept.findings:
         assert f"{finding.object} {finding.message}".startswith(f"{NO_SECRET}: ")
-        assert finding.remedy == certificates.RUN
+        assert finding.remedy == certificates.REPAIR
         assert NO_SECRET not in "".join(each.why for each in served.not_checked)
 
 

@@ -35,8 +35,7 @@ from webhook.tools.doctor.check import (
 from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, has_cert_manager, place
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
-RUN = "run `gpu-admission controller --certificate-secret`, which repairs it within seconds"
-REPAIR = "a running `gpu-admission controller --certificate-secret` repairs it within seconds: see the controller's log"
+REPAIR = "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
 RENEW_FILES = "renew the files: cert-manager does, and `serve --self-signed` at its next start"
 OVERDUE = 0.8
@@ -66,7 +65,7 @@ def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
             text = client.get("caBundle")
             if not text:
                 message = "must have a caBundle: without one the API server trusts no certificate of ours"
-                yield failure("ca-bundle-missing", where, message, RUN)
+                yield failure("ca-bundle-missing", where, message, REPAIR)
                 continue
             try:
                 bundle = base64.b64decode(text, validate=True)
@@ -246,7 +245,7 @@ def _kept(cluster: InstalledCluster) -> Iterator[Observation]:
     if stored is None:
         if _is_controllers(cluster, bundles):
             message = "does not exist: controllers keep authority and certificate in it"
-            yield failure("secret-missing", where, message, RUN)
+            yield failure("secret-missing", where, message, REPAIR)
         elif not bundles:  # else files take its place, or the check of what is served reports it
             yield NotChecked(f"{where} does not exist")
         return

@@ -182,7 +182,7 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
             words = {word for word in (options.default, *options.allowed) if word}
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
                 yield f"GPUPolicy/{policy.name}", word, unrestricted
-    for document in cluster.documents.own:
+    for document in configuration.documents:
         name, each = document.name, configuration.classes.get(document.name)
         if document.kind == CLASS and each is not None and not _is_known(cluster, each):
             options = gpu_class.GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
