@@ -12,19 +12,8 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.policy import Labels
 from webhook.cluster.objects import PartialObject
+from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
-from webhook.configuration.documents import (
-    PAUSE,
-    POLICY,
-    QUOTA,
-    Document,
-    DocumentLocation,
-    DocumentSet,
-    LocatedProblem,
-    is_pause,
-    read_document,
-    with_pause,
-)
 from webhook.configuration.loader import load_objects, problems_of
 from webhook.configuration.source import ConfigurationSource
 from webhook.serving.review import AdmissionRequest
@@ -59,10 +48,10 @@ class DocumentReviews:
             return []
         metadata = seen.metadata
         name = request.name or metadata.name or metadata.generate_name.rstrip("-")
-        document = Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
+        document = documents.Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
         if not self._source.state.read:
-            alone = DocumentSet()
-            read_document(DocumentLocation("", document.data), alone)
+            alone = documents.DocumentSet()
+            documents.read_document(documents.DocumentLocation("", document.data), alone)
             return [*_own(alone.problems, document), _UNREAD]
         found = self._problems(document)
         if found:
@@ -73,39 +62,41 @@ class DocumentReviews:
             return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
         return found or list(self._advice(document, now))
 
-    def _known(self) -> list[Document]:
+    def _known(self) -> list[documents.Document]:
         """Return what documents have to go together with: a quota is named by none."""
-        return [each for each in self._source.documents if each.kind != QUOTA]
+        return [each for each in self._source.documents if each.kind != documents.QUOTA]
 
-    def _problems(self, document: Document) -> list[Finding]:
+    def _problems(self, document: documents.Document) -> list[Finding]:
         known = self._known()
         others = [each for each in known if each.key != document.key]
         problems, already = problems_of([*others, document]), frozenset(problems_of(known))
         return [*_own(problems, document), *_caused(problems, document, already)]
 
-    def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
+    def _advice(self, document: documents.Document, now: datetime) -> Iterator[Finding]:
         others = [each for each in self._known() if each.key != document.key]
-        if document.kind != QUOTA and self._source.origin != "cluster":
+        if document.kind != documents.QUOTA and self._source.origin != "cluster":
             yield _warning("is not in force: gpu-admission reads its configuration from a directory")
         broken = problems_of(others)
-        if document.kind != QUOTA and broken:
+        if document.kind != documents.QUOTA and broken:
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
             yield _warning(f"is not in force until these are corrected: {titles}")
-        if document.kind == POLICY:
+        if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in others if each.title not in bad), document])
             advice = policy_advice(configuration, document.name, now, self._namespaces())
             yield from (_warning(message, path) for path, message in advice)
 
 
-def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:
+def _own(problems: Iterable[documents.LocatedProblem], document: documents.Document) -> Iterator[Finding]:
     for problem in problems:
         if problem.document == document.title:
             yield Finding(rule=ID, path=problem.path, message=problem.message)
 
 
 def _caused(
-    problems: Iterable[LocatedProblem], document: Document, already: frozenset[LocatedProblem]
+    problems: Iterable[documents.LocatedProblem],
+    document: documents.Document,
+    already: frozenset[documents.LocatedProblem],
 ) -> Iterator[Finding]:
     """Yield what would be wrong with other documents that is not wrong yet."""
     for problem in problems:
@@ -114,11 +105,11 @@ def _caused(
             yield Finding(rule=ID, message=message)
 
 
-def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
+def _is_only_a_pause(document: documents.Document, before: Mapping[str, object]) -> bool:
     return (
-        document.kind == POLICY
-        and is_pause(document.spec.get(PAUSE))
-        and with_pause(document.spec, None) == with_pause(dict(before), None)
+        document.kind == documents.POLICY
+        and documents.is_pause(document.spec.get(documents.PAUSE))
+        and documents.with_pause(document.spec, None) == documents.with_pause(dict(before), None)
     )
 
 

@@ -92,10 +92,8 @@ def _web_file(uri: ModelURI) -> list[RemoteFile]:
             tag = probe.headers.get("Last-Modified", "")
     name = urllib.parse.unquote(uri.path.rpartition("/")[2])
     pull = partial(_pull_url, url, authorization, tag)
-    checksum = fragment.removeprefix("sha256=").lower()
-    return [
-        RemoteFile(name, int(length) if length.isdigit() else None, tag, pull, hashlib.sha256(), checksum)
-    ]
+    size, checksum = int(length) if length.isdigit() else None, fragment.removeprefix("sha256=").lower()
+    return [RemoteFile(name, size, tag, pull, hashlib.sha256(), checksum)]
 
 
 def _hub_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
