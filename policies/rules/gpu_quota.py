@@ -89,17 +89,11 @@ RULE = Rule(
 
 
 def _ledger_error(error: LedgerError, on_error: OnLedgerError) -> Finding:
-    if on_error is OnLedgerError.DENY:
-        return Finding(
-            rule=RULE_ID,
-            message=f"the quota could not be checked: {error}",
-            remedy="try again; if it persists, contact the platform team",
-        )
-    return Finding(
-        rule=RULE_ID,
-        severity=Severity.WARNING,
-        message=f"admitted without a quota check, which failed: {error}",
-    )
+    if on_error is OnLedgerError.ALLOW:
+        message = f"admitted without a quota check, which failed: {error}"
+        return Finding(rule=RULE_ID, severity=Severity.WARNING, message=message)
+    remedy = "try again; if it persists, contact the platform team"
+    return Finding(rule=RULE_ID, message=f"the quota could not be checked: {error}", remedy=remedy)
 
 
 _UNDECIDED: Mapping[Reason, tuple[str, str]] = {

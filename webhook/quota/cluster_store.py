@@ -41,9 +41,8 @@ class ClusterStore:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache."""
         try:
             with _as_ledger_errors("read", errors.NotFound):
-                return documents.decode_quota(
-                    self._api.get(documents.quota_path(namespace), timeout=seconds)
-                ).versioned
+                found = self._api.get(documents.quota_path(namespace), timeout=seconds)
+                return documents.decode_quota(found).versioned
         except errors.NotFound as error:
             # An API server that has just started does not know the kind yet, and that must not mean "no quota".
             if _NAMED in str(error):
@@ -59,18 +58,17 @@ class ClusterStore:
         body = documents.encode_status(namespace, before, ledger)
         try:
             with _as_ledger_errors("written", errors.Conflict, errors.NotFound):
-                version = documents.decode_version(
-                    self._api.put(path, body, timeout=seconds, accept=METADATA)
-                )
+                written = self._api.put(path, body, timeout=seconds, accept=METADATA)
+                version = documents.decode_version(written)
         except errors.Conflict as error:
             raise LedgerConflict(str(error)) from None
         except errors.NotFound as error:
             raise QuotaGone(str(error)) from None
         old = before.ledger
-        written = msgspec.structs.replace(
+        now = msgspec.structs.replace(
             ledger, quota_uid=old.quota_uid, generation=old.generation, hard=old.hard, unpinned=old.unpinned
         )
-        return VersionedLedger(written, version)
+        return VersionedLedger(now, version)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from policies.policy import Labels
 from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
+from webhook.configuration.documents import Document, LocatedProblem
 from webhook.configuration.loader import load_objects, problems_of
 from webhook.configuration.source import ConfigurationSource
 from webhook.serving.review import AdmissionRequest
@@ -48,7 +49,7 @@ class DocumentReviews:
             return []
         metadata = seen.metadata
         name = request.name or metadata.name or metadata.generate_name.rstrip("-")
-        document = documents.Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
+        document = Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
         if not self._source.state.read:
             alone = documents.DocumentSet()
             documents.read_document(documents.DocumentLocation("", document.data), alone)
@@ -62,17 +63,17 @@ class DocumentReviews:
             return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
         return found or list(self._advice(document, now))
 
-    def _known(self) -> list[documents.Document]:
+    def _known(self) -> list[Document]:
         """Return what documents have to go together with: a quota is named by none."""
         return [each for each in self._source.documents if each.kind != documents.QUOTA]
 
-    def _problems(self, document: documents.Document) -> list[Finding]:
+    def _problems(self, document: Document) -> list[Finding]:
         known = self._known()
         others = [each for each in known if each.key != document.key]
         problems, already = problems_of([*others, document]), frozenset(problems_of(known))
         return [*_own(problems, document), *_caused(problems, document, already)]
 
-    def _advice(self, document: documents.Document, now: datetime) -> Iterator[Finding]:
+    def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
         others = [each for each in self._known() if each.key != document.key]
         if document.kind != documents.QUOTA and self._source.origin != "cluster":
             yield _warning("is not in force: gpu-admission reads its configuration from a directory")
@@ -87,16 +88,14 @@ class DocumentReviews:
             yield from (_warning(message, path) for path, message in advice)
 
 
-def _own(problems: Iterable[documents.LocatedProblem], document: documents.Document) -> Iterator[Finding]:
+def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:
     for problem in problems:
         if problem.document == document.title:
             yield Finding(rule=ID, path=problem.path, message=problem.message)
 
 
 def _caused(
-    problems: Iterable[documents.LocatedProblem],
-    document: documents.Document,
-    already: frozenset[documents.LocatedProblem],
+    problems: Iterable[LocatedProblem], document: Document, already: frozenset[LocatedProblem]
 ) -> Iterator[Finding]:
     """Yield what would be wrong with other documents that is not wrong yet."""
     for problem in problems:
@@ -105,7 +104,7 @@ def _caused(
             yield Finding(rule=ID, message=message)
 
 
-def _is_only_a_pause(document: documents.Document, before: Mapping[str, object]) -> bool:
+def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
     return (
         document.kind == documents.POLICY
         and documents.is_pause(document.spec.get(documents.PAUSE))

@@ -151,11 +151,8 @@ class Engine:
 class EngineInForce:
     """Calls return the engine of the configuration in force, built once a snapshot."""
 
-    def __init__(
-        self, configuration: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE
-    ) -> None:
-        self._configuration = configuration
-        self._engine = Engine(configuration(), fetcher_image)
+    def __init__(self, source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE) -> None:
+        self._configuration, self._engine = source, Engine(source(), fetcher_image)
 
     def __call__(self) -> Engine:
         configuration = self._configuration()
