@@ -17,8 +17,8 @@ import msgspec
 
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
-from webhook.commands.cluster_options import BAD_INPUT
-from webhook.commands.output import Screen, counted, end_with, print_json
+from webhook.commands.cluster_options import BAD_INPUT, end_with
+from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory

@@ -26,8 +26,8 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import decode_metadata, timestamp
-from webhook.commands.cluster_options import ClusterChoice, cluster_options
-from webhook.commands.output import Screen, end_with, print_json
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
+from webhook.commands.output import Screen, print_json
 from webhook.commands.parameters import now_option, output_option
 from webhook.commands.pause import pause, resume
 from webhook.commands.rules import as_yaml
