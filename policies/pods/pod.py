@@ -217,8 +217,13 @@ class PodSpec(View, frozen=True):
     runtime_class_name: str | None = None
 
 
+class ExtendedResourceClaimStatus(View, frozen=True):
+    resource_claim_name: str = ""
+
+
 class PodStatus(View, frozen=True):
     phase: str = ""
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
 class OwnerReference(View, frozen=True):

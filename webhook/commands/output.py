@@ -1,13 +1,16 @@
 """Output of the commands: text of a readable width, in colour on terminals only; JSON; errors."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
 from rich.console import Console
 from rich.text import Text
+
+from webhook.commands.cluster_options import BAD_INPUT
 
 WIDTH = 80
 WIDEST = 120
@@ -67,6 +70,13 @@ def print_json(value: Any) -> None:
 def print_errors(errors: Iterable[object]) -> None:
     for error in errors:
         click.echo(f"error: {error}", err=True)
+
+
+def end_with(problems: Sequence[object], consequence: str) -> NoReturn:
+    """Print the problems, then their number with the consequence, and end the command."""
+    print_errors(problems)
+    click.echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
+    sys.exit(BAD_INPUT)
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,7 +20,7 @@ from certs.check import issued_by, problems
 from certs.reconciler import StoredSecret
 from certs.rotation import COMMON_NAME, pem
 from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, DamagedError, decode
-from webhook.certificates.objects import ClusterSecret, SecretName, Target
+from webhook.certificates.objects import ClusterSecret, SecretName
 from webhook.tools.doctor.check import (
     CheckResult,
     DoctorCheck,
@@ -46,6 +46,15 @@ NO_HOST_NAME = 62
 """X509_V_ERR_HOSTNAME_MISMATCH of OpenSSL."""
 EXPIRED = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
+
+
+class Target(NamedTuple):
+    """The host name that API servers call, and the Service behind it, if there is one."""
+
+    host: str
+    service: str = ""
+    namespace: str = ""
+    port: int = PORT
 
 
 class CABundle(msgspec.Struct, frozen=True):

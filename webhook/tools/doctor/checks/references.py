@@ -119,9 +119,10 @@ def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
     if not isinstance(options, model_warming.ModelWarmingOptions):
         return None
     request = model_warming.read_request(workload.pod, options)
-    if isinstance(request, tuple):
+    if isinstance(request, list):
         return None
-    return options.sources.of(request.uri.scheme).secret_for(request.uri)
+    uri, *_ = request
+    return options.sources.of(uri.scheme).secret_for(uri)
 
 
 def _exists(cluster: InstalledCluster, path: str) -> bool:
