@@ -20,12 +20,11 @@ NOTHING, WHOLE = Fraction(0), Fraction(1)
 
 Amounts = dict[GPUResource, Fraction]
 
-_MIB_PER_GIB = 2**10
-_BYTES_PER_GIB = 2**30
 _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
-    Measure.MEMORY_MIB: lambda amount, gib: amount / (gib * _MIB_PER_GIB) if gib else WHOLE,
-    Measure.MEMORY_BYTES: lambda amount, gib: amount / (gib * _BYTES_PER_GIB) if gib else WHOLE,
+    Measure.MEMORY_MIB: lambda amount, gib: amount / (gib * 2**10) if gib else WHOLE,
+    Measure.MEMORY_BYTES: lambda amount, gib: amount / (gib * 2**30) if gib else WHOLE,
     Measure.MEMORY_PERCENT: lambda amount, _: amount / 100,
+    Measure.FRACTION: lambda amount, _: amount,
 }
 """Share of a card's memory, by the GiB that the card has (None: unknown)."""
 
@@ -150,13 +149,8 @@ def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> 
     bad = {problem.key for problem in fraction_problems(pod, resource_mapping)}
     texts = {key: pod.annotations[key.key].strip() for key in present if key.key not in bad}
     devices = [Fraction(text) for key, text in texts.items() if key.measure.is_count]
-    parts = {
-        key: Fraction(text)
-        if key.measure is Measure.FRACTION
-        else min(WHOLE, _MEMORY[key.measure](Fraction(text), card.memory_gib))
-        for key, text in texts.items()
-        if not key.measure.is_count
-    }
+    measured = [(key.measure, Fraction(text)) for key, text in texts.items() if not key.measure.is_count]
+    parts = [_MEMORY[measure](amount, card.memory_gib) for measure, amount in measured]
     first = next(key for key in present if not key.measure.is_count)
-    part = max(parts.values()) if parts else WHOLE
+    part = min(WHOLE, max(parts, default=WHOLE))
     return {GPUResource(first.key, first.measure): part * max(devices, default=WHOLE)}

@@ -48,13 +48,11 @@ def at_one_time(
     highest: dict[_Name, _Amount] = {}
     for container in pod.body.init_containers or ():
         needs = of_container(container)
+        # Only the sidecars declared before it run beside an init step.
+        beside = _sum((sidecars, needs), nothing)
+        highest = _maximum(highest, beside, nothing)
         if container.restart_policy == "Always":
-            running = _sum((running, needs), nothing)
-            # Only the sidecars declared before it run beside an init step.
-            sidecars = _sum((sidecars, needs), nothing)
-            highest = _maximum(highest, sidecars, nothing)
-        else:
-            highest = _maximum(highest, _sum((sidecars, needs), nothing), nothing)
+            running, sidecars = _sum((running, needs), nothing), beside
     return _sum((_maximum(running, highest, nothing), overhead), nothing)
 
 

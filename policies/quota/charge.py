@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache, partial
+from typing import Protocol
 
 import msgspec
 
@@ -69,6 +70,15 @@ class Charge(msgspec.Struct, frozen=True):
 CardsOn = Callable[[Card], Mapping[GPUResource, Fraction]]
 
 
+class Catalogues(Protocol):
+    """What a charge depends on besides the pod, the node and the quota; a rule's Context and a Configuration have it."""
+
+    @property
+    def classes(self) -> ClassCatalogue: ...
+    @property
+    def resource_mapping(self) -> ResourceMapping: ...
+
+
 class Tariff(msgspec.Struct, frozen=True, kw_only=True):
     """What amounts are weighed by."""
 
@@ -102,9 +112,8 @@ def charge_pod(
     candidates = candidate_classes(pod, classes, node_labels)
     charge = weighed(asked, lambda card: _cards_of(pod, card, resource_mapping), candidates, tariff)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
-    return msgspec.structs.replace(
-        charge, vector=add(charge.vector, counted), denials=(*denials, *charge.denials)
-    )
+    vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
+    return msgspec.structs.replace(charge, vector=vector, denials=denials)
 
 
 def catalogue_digest(classes: ClassCatalogue, resource_mapping: ResourceMapping) -> str:
@@ -128,17 +137,13 @@ def weighed(
         card = card_of(gpu_class, asked, tariff.classes, is_certain=is_certain)
         return cards_on(card).get(resource, NOTHING)
 
-    narrowed = [
-        for_resource(resource, candidates, tariff.classes, tariff.resource_mapping) for resource in asked
-    ]
+    narrowed = [for_resource(each, candidates, tariff.classes, tariff.resource_mapping) for each in asked]
     parts: list[Vector] = []
     for resource, left in zip(asked, narrowed, strict=True):
         on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
         in_total = max(on_classes, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
-        parts += [
-            {GPUS: in_total},
-            _by_class(left, tariff.unpinned, partial(weigh, resource, is_certain=True)),
-        ]
+        weigh_it = partial(weigh, resource, is_certain=True)
+        parts += [{GPUS: in_total}, _by_class(left, tariff.unpinned, weigh_it)]
     vector = total(parts)
     return Charge(
         vector,
@@ -169,9 +174,8 @@ def _by_class(
 def _refusals(narrowed: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[Finding]:
     if tariff.unpinned is not Unpinned.DENY:
         return
-    for because in dict.fromkeys(
-        each.because for each in narrowed if not each.is_known and not each.is_bound
-    ):
+    open_ones = (each for each in narrowed if not each.is_known and not each.is_bound)
+    for because in dict.fromkeys(each.because for each in open_ones):
         yield Finding(
             rule=RULE_ID,
             path="spec",

@@ -10,11 +10,9 @@ from typing import Protocol
 import msgspec
 
 from policies.finding import Finding
-from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import Vector, positive_difference
-from policies.quota.charge import Charge, Unpinned, catalogue_digest, charge_pod, counted_by
+from policies.quota.charge import Catalogues, Charge, Unpinned, catalogue_digest, charge_pod, counted_by
 from policies.quota.claims import SCHEDULER, ResourceClaim, charge_claim, is_charged_with_its_pod
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -37,13 +35,10 @@ class ChargeRequest:
         before: ChargeOf | None = None,
         version: int = 0,
     ) -> None:
-        self._request_uid = request_uid
         # Only reviews that no API server made lack a uid; each is of an object of its own.
-        self._uid = uid or request_uid
-        self._catalogue = catalogue
-        self.after = lru_cache(after)
-        self._before = lru_cache(before) if before else None
-        self._version = version
+        self._uid, self._request_uid = uid or request_uid, request_uid
+        self._catalogue, self._version = catalogue, version
+        self.after, self._before = lru_cache(after), lru_cache(before) if before else None
 
     def denials(self, unpinned: Unpinned) -> tuple[Finding, ...]:
         """Return what denies it whatever is free. A stored object that was admitted like that may change."""
@@ -113,21 +108,15 @@ class NamespaceQuota(Protocol):
 
 
 def charge_request_for_pod(
-    request_uid: str,
-    pod: Pod,
-    before: Pod | None,
-    *,
-    classes: ClassCatalogue,
-    resource_mapping: ResourceMapping,
+    request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues
 ) -> ChargeRequest:
     """Return what a review of a pod costs; `before` is the pod as it is stored, if it is."""
+    classes, mapping = catalogues.classes, catalogues.resource_mapping
 
     def charge(of: Pod) -> ChargeOf:
-        return lambda unpinned: charge_pod(
-            of, classes=classes, resource_mapping=resource_mapping, unpinned=unpinned
-        )
+        return lambda unpinned: charge_pod(of, classes=classes, resource_mapping=mapping, unpinned=unpinned)
 
-    uid, catalogue = (pod.metadata and pod.metadata.uid) or "", catalogue_digest(classes, resource_mapping)
+    uid, catalogue = (pod.metadata and pod.metadata.uid) or "", catalogue_digest(classes, mapping)
     if before is None:
         return ChargeRequest(request_uid, uid, catalogue, charge(pod))
     version = before.metadata.version if before.metadata else 0
@@ -135,21 +124,17 @@ def charge_request_for_pod(
 
 
 def charge_request_for_claim(
-    request_uid: str,
-    claim: ResourceClaim,
-    username: str,
-    *,
-    classes: ClassCatalogue,
-    resource_mapping: ResourceMapping,
+    request_uid: str, claim: ResourceClaim, username: str, catalogues: Catalogues
 ) -> ChargeRequest:
     """Return what a ResourceClaim costs that this user creates."""
     metadata = claim.metadata or Metadata()
     # The scheduler makes a claim only for a pod that lives, and each of those is charged.
     owners = frozenset(owner.uid for owner in metadata.owner_references or ())
+    classes, mapping = catalogues.classes, catalogues.resource_mapping
 
     def charge(unpinned: Unpinned) -> Charge:
         if is_charged_with_its_pod(claim, by_scheduler=username == SCHEDULER, charged_pods=owners):
             return Charge({})
-        return charge_claim(claim, classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
+        return charge_claim(claim, classes=classes, resource_mapping=mapping, unpinned=unpinned)
 
-    return ChargeRequest(request_uid, metadata.uid or "", catalogue_digest(classes, resource_mapping), charge)
+    return ChargeRequest(request_uid, metadata.uid or "", catalogue_digest(classes, mapping), charge)

@@ -21,7 +21,7 @@ from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata, View
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.charge import RULE_ID, Charge, Tariff, Unpinned, weighed
+from policies.quota.charge import RULE_ID, Catalogues, Charge, Tariff, Unpinned, weighed
 
 MOST_DEVICES = 32
 """What `allocationMode: All` is charged: the most devices that a claim can be given (`AllocationResultsMaxSize`)."""
@@ -80,15 +80,11 @@ def charge_claim(
 
 
 def template_findings(
-    template: ResourceClaimTemplate,
-    hard: Mapping[str, Fraction],
-    *,
-    classes: ClassCatalogue,
-    resource_mapping: ResourceMapping,
-    unpinned: Unpinned,
+    template: ResourceClaimTemplate, hard: Mapping[str, Fraction], catalogues: Catalogues, unpinned: Unpinned
 ) -> Iterator[Finding]:
     """Warn of a template whose claims could never be made in a namespace that has `hard`, and nothing else in it."""
-    tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
+    classes, mapping = catalogues.classes, catalogues.resource_mapping
+    tariff = Tariff(classes=classes, resource_mapping=mapping, unpinned=unpinned)
     charge = _charge(template.spec.spec if template.spec else None, "spec.spec", tariff)
     for denial in charge.denials:
         yield msgspec.structs.replace(denial, severity=Severity.WARNING)
@@ -162,12 +158,8 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
         return _denied(f"{path}.count", "must be at least 1", str(count))
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
     asked = {resource: Fraction(count)}
-    charge = weighed(
-        asked,
-        lambda card: cards(asked, card),
-        all_classes(tariff.classes, f"device class {name} is of no GPU class in particular"),
-        tariff,
-    )
+    candidates = all_classes(tariff.classes, f"device class {name} is of no GPU class in particular")
+    charge = weighed(asked, lambda card: cards(asked, card), candidates, tariff)
     place = {"path": f"{path}.deviceClassName", "value": name}
     denials = tuple(msgspec.structs.replace(denial, **place) for denial in charge.denials)
     counted = vector.add(charge.vector, {RESOURCES + resource.name: Fraction(count)})

@@ -75,13 +75,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
     """Warn of a ResourceClaimTemplate whose claims the quota of its namespace could never grant."""
     grant = context.quota.grant() if context.quota else None
     if grant is not None:
-        yield from template_findings(
-            template,
-            grant.hard,
-            classes=context.classes,
-            resource_mapping=context.resource_mapping,
-            unpinned=grant.unpinned,
-        )
+        yield from template_findings(template, grant.hard, context, grant.unpinned)
 
 
 RULE = Rule(
@@ -95,17 +89,11 @@ RULE = Rule(
 
 
 def _ledger_error(error: LedgerError, on_error: OnLedgerError) -> Finding:
-    if on_error is OnLedgerError.DENY:
-        return Finding(
-            rule=RULE_ID,
-            message=f"the quota could not be checked: {error}",
-            remedy="try again; if it persists, contact the platform team",
-        )
-    return Finding(
-        rule=RULE_ID,
-        severity=Severity.WARNING,
-        message=f"admitted without a quota check, which failed: {error}",
-    )
+    if on_error is OnLedgerError.ALLOW:
+        message = f"admitted without a quota check, which failed: {error}"
+        return Finding(rule=RULE_ID, severity=Severity.WARNING, message=message)
+    remedy = "try again; if it persists, contact the platform team"
+    return Finding(rule=RULE_ID, message=f"the quota could not be checked: {error}", remedy=remedy)
 
 
 _UNDECIDED: Mapping[Reason, tuple[str, str]] = {
@@ -136,7 +124,10 @@ def _exceeded(
         f"used: {_amounts((s.key, s.used) for s in shortfalls)}"
     )
     if any(shortfall.reserved for shortfall in shortfalls):
-        message += f", reserved: {_amounts((s.key, s.reserved) for s in shortfalls)}{_until(ledger, now)}"
+        message += f", reserved: {_amounts((s.key, s.reserved) for s in shortfalls)}"
+        # Else no controller counts: without a cluster, reservations are what exists.
+        if ledger.revisions.pods:
+            message += f" (until {now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS):%H:%M:%SZ})"
     message += f", limited: {_amounts((s.key, s.hard) for s in shortfalls)}"
     keys = [shortfall.key for shortfall in shortfalls]
     for key in keys:
@@ -146,22 +137,12 @@ def _exceeded(
     classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
     if classes and charge.because:
         message += f"; charged to {', '.join(classes)}: {charge.because}"
-    fields = ", ".join(map(_field, keys))
-    return Finding(
-        rule=RULE_ID,
-        message=message,
-        remedy=f"wait until others finish, or ask the platform team to raise {fields}",
-    )
+    remedy = f"wait until others finish, or ask the platform team to raise {', '.join(map(_field, keys))}"
+    return Finding(rule=RULE_ID, message=message, remedy=remedy)
 
 
 def _amounts(pairs: Iterable[tuple[str, Fraction]]) -> str:
     return ",".join(f"{key}={format_amount(amount)}" for key, amount in pairs)
-
-
-def _until(ledger: QuotaLedger, now: datetime) -> str:
-    if not ledger.revisions.pods:  # no controller counts: without a cluster, reservations are what exists
-        return ""
-    return f" (until {now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS):%H:%M:%SZ})"
 
 
 def _field(key: str) -> str:

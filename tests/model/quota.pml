@@ -533,7 +533,7 @@ inline answers_yes(q) {
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
 
-/* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._compare_and_swap */
+/* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._decide_on */
 proctype Serve(byte s) {
   byte q; bool reserved;
 end:

@@ -29,6 +29,7 @@ from webhook.commands.doctor import report, run_checks
 from webhook.commands.output import Screen
 from webhook.commands.parameters import now
 from webhook.tools.doctor.checks import certificates
+from webhook.tools.doctor.checks.configurations import configurations_exist
 from webhook.tools.doctor.cluster import Names
 
 FAILED = 1
@@ -108,7 +109,8 @@ def check(
                 "--name needs --dir: in a cluster the webhook configurations name the hosts"
             )
         installation = Names(namespace=secret_name.namespace, secret=secret_name.name)
-        results = run_checks(certificates.CHECKS, cluster, installation)
+        checks = (configurations_exist, *certificates.CHECKS)
+        results = run_checks(checks, cluster, installation)
     else:
         if cluster.is_named:
             raise click.UsageError("--dir needs no cluster: omit either it or --kubeconfig and --context")

@@ -3,6 +3,7 @@
 Prints text for people, a diff, YAML for kubectl or JSON for programs.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -17,7 +18,7 @@ import msgspec
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
 from webhook.commands.cluster_options import BAD_INPUT
-from webhook.commands.output import Screen, counted, print_errors, print_json
+from webhook.commands.output import Screen, counted, end_with, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory
@@ -60,9 +61,7 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 )
 @output_option("text", "yaml", "json", "diff")
 @now_option("Answer for this time, when exemptions and pauses may have ended")
-@click.pass_context
 def check(
-    context: click.Context,
     *,
     sources: tuple[str, ...],
     recursive: bool,
@@ -78,18 +77,15 @@ def check(
     try:
         engine = Engine(load_directory(config))
     except ConfigurationError as error:
-        print_errors(error.problems)
-        problems = counted(len(error.problems), "problem")
-        click.echo(f"{problems} in the configuration; nothing was checked", err=True)
-        context.exit(BAD_INPUT)
+        end_with(error.problems, " in the configuration; nothing was checked")
     found = read_manifests(sources, recursive=recursive, namespace=namespace)
     labels = labels_by_namespace(found.manifests)
     results = [evaluate(manifest, engine, now, labels) for manifest in found.manifests]
     PRINTERS[output](results, found.problems)
     if found.problems:
-        context.exit(BAD_INPUT)
+        sys.exit(BAD_INPUT)
     if any(result.verdict is ManifestVerdict.REFUSED for result in results):
-        context.exit(REFUSED)
+        sys.exit(REFUSED)
 
 
 def print_text(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:

@@ -48,16 +48,17 @@ PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
 
 
-@click.command()
+_path = click.Path(path_type=Path)
+
+
+@click.command(context_settings={"show_default": True})
 @config_option("the cluster's documents, with --standalone the built-in ones")
 @optional_cluster_options
-@click.option(
-    "--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM. Read again when it changes."
-)
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
+@click.option("--tls-cert", type=_path, help="Certificate chain, PEM. Read again when it changes.")
+@click.option("--tls-key", type=_path, help="Its private key, PEM.")
 @click.option(
     "--self-signed",
-    type=click.Path(path_type=Path),
+    type=_path,
     help="Directory for a certificate authority and a certificate of our own, made when missing or due.",
 )
 @click.option(
@@ -71,28 +72,21 @@ PROBES = frozenset({"/healthz", "/readyz"})
     multiple=True,
     help="DNS name or IP address in the self-signed certificate (repeatable).",
 )
-@click.option("--host", default="0.0.0.0", show_default=True, help="Address of the webhook.")  # noqa: S104 - a pod's address
-@click.option("--port", default=8443, show_default=True, help="Port of the webhook (TLS).")
-@click.option("--metrics-host", default="0.0.0.0", show_default=True, help="Address of /metrics.")  # noqa: S104 - likewise
-@click.option("--metrics-port", default=9443, show_default=True, help="Port of /metrics (plain HTTP).")
-@click.option("--threads", default=32, show_default=True, help="Requests worked on at once.")
+@click.option("--host", default="0.0.0.0", help="Address of the webhook.")  # noqa: S104 - a pod's address
+@click.option("--port", default=8443, help="Port of the webhook (TLS).")
+@click.option("--metrics-host", default="0.0.0.0", help="Address of /metrics.")  # noqa: S104 - likewise
+@click.option("--metrics-port", default=9443, help="Port of /metrics (plain HTTP).")
+@click.option("--threads", default=32, help="Requests worked on at once.")
 @click.option(
     "--max-concurrent",
     default=256,
-    show_default=True,
     help="Requests worked on or waiting at once; one more is answered 503 with Retry-After, and asked again.",
 )
-@click.option("--drain-seconds", default=15.0, show_default=True, help="How long to serve on after SIGTERM.")
-@click.option(
-    "--audit-log",
-    default="-",
-    show_default=True,
-    help='File for the audit log; "-" is stdout, "none" is none.',
-)
+@click.option("--drain-seconds", default=15.0, help="How long to serve on after SIGTERM.")
+@click.option("--audit-log", default="-", help='File for the audit log; "-" is stdout, "none" is none.')
 @click.option(
     "--fetcher-image",
     default=FETCHER_IMAGE,
-    show_default=True,
     help="What model-warming runs where the policy names no image; built by deploy/Dockerfile.",
 )
 def serve(
@@ -115,11 +109,9 @@ def serve(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     secret = _secret(certificate_secret, cluster, tls_cert or tls_key or self_signed)
-    certificate, key = (
-        (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
-    )
+    pair = (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
     try:
-        settings = ServerSettings(certificate=certificate, key=key, **server)
+        settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
     run(partial(build, config, audit_log, cluster, secret, fetcher_image), settings)
@@ -182,9 +174,8 @@ def _api(cluster: ClusterChoice) -> ApiClient:
     try:
         return ApiClient(cluster.access())
     except AccessError as error:
-        raise StartupError(
-            f"no cluster to work with: {error}; name one with --kubeconfig, or serve without one: --standalone"
-        ) from None
+        remedy = "name one with --kubeconfig, or serve without one: --standalone"
+        raise StartupError(f"no cluster to work with: {error}; {remedy}") from None
 
 
 def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
@@ -242,26 +233,23 @@ def _secret(
     if certificate_secret is None:
         return None
     if other is not None:
-        raise click.UsageError(
-            "--certificate-secret says where the certificate is: leave --tls-cert, --tls-key, --self-signed out"
-        )
+        problem = "says where the certificate is: leave --tls-cert, --tls-key, --self-signed out"
+        raise click.UsageError(f"--certificate-secret {problem}")
     if cluster is None:
         raise click.UsageError("--certificate-secret needs a cluster: omit --standalone")
     return SecretCertificate(SecretName.of(certificate_secret, own_namespace()))
 
 
 def _certificate(
-    tls_cert: Path | None, tls_key: Path | None, self_signed: Path | None, names: tuple[str, ...]
+    cert: Path | None, key: Path | None, self_signed: Path | None, names: tuple[str, ...]
 ) -> tuple[Path, Path]:
+    if self_signed is not None and (cert or key):
+        problem = "makes the certificate itself: leave --tls-cert and --tls-key out"
+        raise click.UsageError(f"--self-signed {problem}")
     if self_signed is not None:
-        if tls_cert or tls_key:
-            raise click.UsageError(
-                "--self-signed makes the certificate itself: leave --tls-cert and --tls-key out"
-            )
         paths = ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
         return paths.certificate, paths.key
-    if tls_cert is None or tls_key is None:
-        raise click.UsageError(
-            "give --tls-cert and --tls-key, --self-signed DIR or --certificate-secret NAME"
-        )
-    return tls_cert, tls_key
+    if cert is None or key is None:
+        ways = "--tls-cert and --tls-key, --self-signed DIR or --certificate-secret NAME"
+        raise click.UsageError(f"give {ways}")
+    return cert, key

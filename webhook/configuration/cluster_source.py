@@ -22,12 +22,11 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
 from webhook.cluster.objects import PartialObject
 from webhook.configuration.documents import (
+    API_VERSION,
     CLASS,
-    GROUP,
     PAUSE,
     POLICY,
     RESOURCE_MAPPING,
-    VERSION,
     Document,
     LocatedProblem,
     is_pause,
@@ -40,16 +39,10 @@ from webhook.configuration.loader import (
     load_objects,
     problems_of,
 )
-from webhook.configuration.source import (
-    ConfigurationSource,
-    ConfigurationState,
-    DirectorySource,
-    log_rejected,
-)
+from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 
-PREFIX = f"/apis/{GROUP}/{VERSION}"
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
-RESOURCES = {kind: Resource(PREFIX, plural) for kind, plural in PLURALS.items()}
+RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
 
 QUIET_SECONDS = 0.3
 """Documents that are applied together arrive one after the other; half of them may not be valid alone."""
@@ -293,10 +286,10 @@ class ClusterSource:
         if version != before.version:
             self.configuration = chosen.configuration
             log.info("configuration version %s is in force", version)
-        if refused != before.refused:
-            log_rejected(refused, version)
         loaded_at = before.loaded_at if version == before.version else time()
         self.state = ConfigurationState(version, loaded_at, refused)
+        if refused != before.refused:
+            self.state.log_refused()
         self.evaluated = chosen
         if not self._read.is_set() or self.state != before:
             self._read.set()

@@ -35,6 +35,10 @@ class ConfigurationState(msgspec.Struct, frozen=True):
     read: bool = True
     """False while the built-in documents are in force because no others could be read yet."""
 
+    def log_refused(self) -> None:
+        for problem in self.refused:
+            log.error("new configuration rejected, version %s stays in force: %s", self.version, problem)
+
 
 class ConfigurationSource(Protocol):
     """Provides the configuration in force. `configuration` and `state` are replaced as a whole: reading them never waits."""
@@ -59,11 +63,6 @@ class ConfigurationSource(Protocol):
     @property
     def waits(self) -> bool:
         """Whether it is too early to serve: the documents may be read any moment."""
-
-
-def log_rejected(problems: Iterable[str], version: str) -> None:
-    for problem in problems:
-        log.error("new configuration rejected, version %s stays in force: %s", version, problem)
 
 
 def readiness_details(source: ConfigurationSource) -> dict[str, Any]:
@@ -175,9 +174,8 @@ class DirectorySource:
         try:
             self._load()
         except ConfigurationError as error:
-            refused = tuple(map(str, error.problems))
-            log_rejected(refused, self.state.version)
-            self.state = msgspec.structs.replace(self.state, refused=refused)
+            self.state = msgspec.structs.replace(self.state, refused=tuple(map(str, error.problems)))
+            self.state.log_refused()
         else:
             log.info("configuration version %s is in force", self.state.version)
         self._changed(self.state)

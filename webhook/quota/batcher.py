@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 
 from policies.quota.charge_request import LedgerError, ReservationOutcome
-from policies.quota.ledger.decide import Decided, Reason, ReservationRequest, decide
+from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
@@ -83,9 +83,8 @@ class ReservationBatcher:
                 waiting.lead()
         while waiting.outcome is None:
             if not waiting.turn.wait(max(0.0, deadline - self._clock())) and self._give_up(waiting):
-                raise LedgerError(
-                    "other requests for the same quota were not decided in time", transient=True
-                )
+                problem = "other requests for the same quota were not decided in time"
+                raise LedgerError(problem, transient=True)
             if waiting.leads and waiting.outcome is None:
                 self._lead(namespace, waiting)
         if isinstance(waiting.outcome, Exception):
@@ -192,7 +191,7 @@ class ReservationBatcher:
         A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
         """
         known = None if fresh else self._known.get(namespace)
-        if known is not None and self._decide_on(namespace, known, batch, deadline, only_by_write=True):
+        if known is not None and self._decide_on(namespace, known, batch, deadline, must_write=True):
             return
         begun = self._clock()
         before = self._store.read(namespace, self._seconds_until(deadline))
@@ -203,7 +202,7 @@ class ReservationBatcher:
             return
         self._without_quota.pop(namespace, None)
         self._remember(namespace, before)
-        self._decide_on(namespace, before, batch, deadline, only_by_write=False)
+        self._decide_on(namespace, before, batch, deadline, must_write=False)
 
     def _decide_on(
         self,
@@ -212,17 +211,22 @@ class ReservationBatcher:
         batch: list[_Waiting],
         deadline: float,
         *,
-        only_by_write: bool,
+        must_write: bool,
     ) -> bool:
-        """Decide on the batch by this ledger; with `only_by_write` only if all of it is reserved. Return whether it was."""
+        """Decide on the batch by this ledger; with `must_write` only if all of it is reserved. Return whether it was."""
         found = [(waiting, _request_of(waiting, before.ledger)) for waiting in batch]
         asking = [(waiting, request) for waiting, request in found if request is not None]
         requests, limit = [request for _, request in asking], self._store.reservations_limit
         decided = decide(before.ledger, requests, limit=limit)
         reserved = [verdict for verdict in decided.verdicts if verdict.reason is Reason.RESERVED]
-        if only_by_write and len(reserved) < len(batch):
+        if must_write and len(reserved) < len(batch):
             return False
-        self._compare_and_swap(namespace, before, decided, deadline)
+        if decided.ledger is not before.ledger:
+            self._known.pop(namespace, None)
+            with self._metrics.write_seconds.time():
+                left = self._seconds_until(deadline)
+                after = self._store.compare_and_swap(namespace, before, decided.ledger, left)
+            self._remember(namespace, after)
         self._metrics.batch_size.observe(len(batch))
         for (waiting, _), verdict in zip(asking, decided.verdicts, strict=True):
             waiting.finish(ReservationOutcome(before.ledger, verdict))
@@ -230,17 +234,6 @@ class ReservationBatcher:
             if request is None and waiting.outcome is None:
                 waiting.finish(ReservationOutcome(before.ledger))
         return True
-
-    def _compare_and_swap(
-        self, namespace: str, before: VersionedLedger, decided: Decided, deadline: float
-    ) -> None:
-        if decided.ledger is before.ledger:
-            return
-        self._known.pop(namespace, None)
-        with self._metrics.write_seconds.time():
-            left = self._seconds_until(deadline)
-            after = self._store.compare_and_swap(namespace, before, decided.ledger, left)
-        self._remember(namespace, after)
 
     def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
         self._known[namespace] = ledger

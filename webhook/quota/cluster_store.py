@@ -14,18 +14,10 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA
-from webhook.quota.documents import (
-    GROUP,
-    PLURAL,
-    DocumentError,
-    decode_quota,
-    decode_version,
-    encode_status,
-    quota_path,
-)
+from webhook.quota import documents
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
-_NAMED = f'{PLURAL}.{GROUP} "'
+_NAMED = f'{documents.PLURAL}.{documents.GROUP} "'
 """How the API server begins to say that one object is not there, as against the whole kind."""
 
 
@@ -49,36 +41,34 @@ class ClusterStore:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache."""
         try:
             with _as_ledger_errors("read", errors.NotFound):
-                return decode_quota(self._api.get(quota_path(namespace), timeout=seconds)).versioned
+                found = self._api.get(documents.quota_path(namespace), timeout=seconds)
+                return documents.decode_quota(found).versioned
         except errors.NotFound as error:
             # An API server that has just started does not know the kind yet, and that must not mean "no quota".
             if _NAMED in str(error):
                 return None
-            problem = f"the API server does not know the kind {PLURAL}.{GROUP}: {error}"
+            problem = f"the API server does not know the kind {documents.PLURAL}.{documents.GROUP}: {error}"
             raise LedgerError(problem, transient=True) from None
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
         """Write all of the status. The spec that is stored then is that of `before`: any other one has another version."""
-        path = f"{quota_path(namespace)}/status"
-        body = encode_status(namespace, before, ledger)
+        path = f"{documents.quota_path(namespace)}/status"
+        body = documents.encode_status(namespace, before, ledger)
         try:
             with _as_ledger_errors("written", errors.Conflict, errors.NotFound):
-                version = decode_version(self._api.put(path, body, timeout=seconds, accept=METADATA))
+                written = self._api.put(path, body, timeout=seconds, accept=METADATA)
+                version = documents.decode_version(written)
         except errors.Conflict as error:
             raise LedgerConflict(str(error)) from None
         except errors.NotFound as error:
             raise QuotaGone(str(error)) from None
-        spec = before.ledger
-        written = msgspec.structs.replace(
-            ledger,
-            quota_uid=spec.quota_uid,
-            generation=spec.generation,
-            hard=spec.hard,
-            unpinned=spec.unpinned,
+        old = before.ledger
+        now = msgspec.structs.replace(
+            ledger, quota_uid=old.quota_uid, generation=old.generation, hard=old.hard, unpinned=old.unpinned
         )
-        return VersionedLedger(written, version)
+        return VersionedLedger(now, version)
 
 
 @contextlib.contextmanager
@@ -87,7 +77,7 @@ def _as_ledger_errors(done: str, *but: type[errors.ApiError]) -> Iterator[None]:
         yield
     except but:
         raise
-    except DocumentError as error:
+    except documents.DocumentError as error:
         raise LedgerError(str(error), transient=False) from None
     except errors.ApiError as error:
         transient = isinstance(error, errors.Unreachable | errors.Unavailable)

@@ -24,11 +24,9 @@ from webhook.serving.engine import (
     RESOURCE_QUOTA,
     Decision,
     Engine,
-    EvaluatedFinding,
     Outcome,
     Subject,
     advise,
-    outcome_of,
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
@@ -146,20 +144,13 @@ def review_pod(asked: Review) -> Answered:
     if mutates:
         decision = engine.mutate(Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset), asked.now)
     else:
-        configuration = engine.configuration
         subject = Subject(
             policy=policy,
             pod=pod,
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
             nodes=asked.cluster.nodes(),
-            charge_request=charge_request_for_pod(
-                request.uid,
-                pod,
-                before,
-                classes=configuration.classes,
-                resource_mapping=configuration.resource_mapping,
-            ),
+            charge_request=charge_request_for_pod(request.uid, pod, before, engine.configuration),
             quota=asked.quota(),
         )
         decision = engine.validate(subject, asked.now)
@@ -174,17 +165,8 @@ def review_claim(asked: Review) -> Answered:
     request, configuration = asked.request, asked.engine.configuration
     claim = decode_claim(request.object)
     name = _name(request, claim.metadata)
-    subject = Subject(
-        policy=asked.policy(),
-        charge_request=charge_request_for_claim(
-            request.uid,
-            claim,
-            request.user_info.username,
-            classes=configuration.classes,
-            resource_mapping=configuration.resource_mapping,
-        ),
-        quota=asked.quota(),
-    )
+    charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
+    subject = Subject(policy=asked.policy(), charge_request=charged, quota=asked.quota())
     decision = asked.engine.validate_claim(subject, asked.now)
     title = f"resourceclaim {request.namespace}/{name}"
     return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
@@ -235,16 +217,14 @@ def review_document(asked: Review) -> Answered:
         return allow(asked)
     found = asked.cluster.documents.findings(request, asked.now)
     policy = asked.engine.configuration.policies.for_namespace(request.namespace)
-    judged = tuple(EvaluatedFinding(finding, outcome_of(finding.severity, Mode.ENFORCE)) for finding in found)
-    decision = Decision(policy=policy, judged=judged)
+    decision = Decision.on(policy, found, Mode.ENFORCE)
     if decision.allowed:
         return Answered(review.advised(request.uid, [decision]), [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
     warnings = review.warning_texts(review.sentences([decision], Outcome.WARNED))
     name = review.object_name(request)
-    return Answered(
-        review.invalid_document(request.uid, request.kind, name, causes, warnings), [decision], name
-    )
+    response = review.invalid_document(request.uid, request.kind, name, causes, warnings)
+    return Answered(response, [decision], name)
 
 
 _HANDLERS: Mapping[tuple[str, str, str], Handler] = {

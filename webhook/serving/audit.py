@@ -61,8 +61,8 @@ class AuditLog:
         """Take one record; it is written soon after. Never blocks, never raises for want of space."""
         if len(self._waiting) >= QUEUE_LIMIT:
             self._lost(1)
-            return
-        self._waiting.append(msgspec.json.encode(record) + b"\n")
+        else:
+            self._waiting.append(msgspec.json.encode(record) + b"\n")
 
     def stop(self) -> None:
         """Write what is waiting and end the thread."""
@@ -77,20 +77,16 @@ class AuditLog:
 
     def _flush(self) -> None:
         with self._writing:
-            if lines := b"".join(self._waiting.popleft() for _ in range(len(self._waiting))):
-                self._write_lines(lines)
-
-    def _write_lines(self, lines: bytes) -> None:
-        # After a line that was cut short by a full disk, the next one starts on a line of its own.
-        data = b"\n" + lines if self._mid_line else lines
-        written = 0
-        with contextlib.suppress(OSError):
-            while written < len(data):
-                written += os.write(self._descriptor, data[written:])
-        if lost := data[written:].count(b"\n"):
-            self._lost(lost)
-        if written:
-            self._mid_line = data[written - 1 : written] != b"\n"
+            lines, written = b"".join(self._waiting.popleft() for _ in range(len(self._waiting))), 0
+            # After a line that was cut short by a full disk, the next one starts on a line of its own.
+            data = b"\n" + lines if lines and self._mid_line else lines
+            with contextlib.suppress(OSError):
+                while written < len(data):
+                    written += os.write(self._descriptor, data[written:])
+            if lost := data[written:].count(b"\n"):
+                self._lost(lost)
+            if written:
+                self._mid_line = data[written - 1 : written] != b"\n"
 
 
 class Recorder:

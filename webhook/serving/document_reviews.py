@@ -12,19 +12,9 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.policy import Labels
 from webhook.cluster.objects import PartialObject
+from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
-from webhook.configuration.documents import (
-    PAUSE,
-    POLICY,
-    QUOTA,
-    Document,
-    DocumentLocation,
-    DocumentSet,
-    LocatedProblem,
-    is_pause,
-    read_document,
-    with_pause,
-)
+from webhook.configuration.documents import Document, LocatedProblem
 from webhook.configuration.loader import load_objects, problems_of
 from webhook.configuration.source import ConfigurationSource
 from webhook.serving.review import AdmissionRequest
@@ -61,8 +51,8 @@ class DocumentReviews:
         name = request.name or metadata.name or metadata.generate_name.rstrip("-")
         document = Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
         if not self._source.state.read:
-            alone = DocumentSet()
-            read_document(DocumentLocation("", document.data), alone)
+            alone = documents.DocumentSet()
+            documents.read_document(documents.DocumentLocation("", document.data), alone)
             return [*_own(alone.problems, document), _UNREAD]
         found = self._problems(document)
         if found:
@@ -75,7 +65,7 @@ class DocumentReviews:
 
     def _known(self) -> list[Document]:
         """Return what documents have to go together with: a quota is named by none."""
-        return [each for each in self._source.documents if each.kind != QUOTA]
+        return [each for each in self._source.documents if each.kind != documents.QUOTA]
 
     def _problems(self, document: Document) -> list[Finding]:
         known = self._known()
@@ -85,13 +75,13 @@ class DocumentReviews:
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
         others = [each for each in self._known() if each.key != document.key]
-        if document.kind != QUOTA and self._source.origin != "cluster":
+        if document.kind != documents.QUOTA and self._source.origin != "cluster":
             yield _warning("is not in force: gpu-admission reads its configuration from a directory")
         broken = problems_of(others)
-        if document.kind != QUOTA and broken:
+        if document.kind != documents.QUOTA and broken:
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
             yield _warning(f"is not in force until these are corrected: {titles}")
-        if document.kind == POLICY:
+        if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in others if each.title not in bad), document])
             advice = policy_advice(configuration, document.name, now, self._namespaces())
@@ -116,9 +106,9 @@ def _caused(
 
 def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
     return (
-        document.kind == POLICY
-        and is_pause(document.spec.get(PAUSE))
-        and with_pause(document.spec, None) == with_pause(dict(before), None)
+        document.kind == documents.POLICY
+        and documents.is_pause(document.spec.get(documents.PAUSE))
+        and documents.with_pause(document.spec, None) == documents.with_pause(dict(before), None)
     )
 
 

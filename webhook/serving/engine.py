@@ -4,7 +4,7 @@ Deterministic; the time is an argument, and the only I/O is behind the quota tha
 one has denied the pod, so that its author sees everything at once; only the quota is asked last, for what nothing else denies.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from typing import Any, Self
@@ -78,6 +78,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     paused_until: datetime | None = None
     """There only if the policy was paused when this was decided."""
 
+    @classmethod
+    def on(cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode) -> Self:
+        """Return the verdict by findings alone."""
+        judged = (EvaluatedFinding(each, outcome_of(each.severity, mode)) for each in findings)
+        return cls(policy=policy, judged=tuple(judged))
+
     @property
     def allowed(self) -> bool:
         return not any(judged.outcome is Outcome.DENIED for judged in self.judged)
@@ -89,13 +95,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     def located(self, path_of: Callable[[str], str]) -> Self:
         """Return the decision with every path in the pod replaced by what `path_of` says, for a pod inside another object."""
-        judged = (
-            EvaluatedFinding(
-                msgspec.structs.replace(each.finding, path=path_of(each.finding.path)), each.outcome
-            )
-            for each in self.judged
-        )
-        return msgspec.structs.replace(self, judged=tuple(judged))
+        replace = msgspec.structs.replace
+        found = ((replace(e.finding, path=path_of(e.finding.path)), e.outcome) for e in self.judged)
+        return replace(self, judged=tuple(EvaluatedFinding(*each) for each in found))
 
     def findings(self, outcome: Outcome) -> Iterator[Finding]:
         return (judged.finding for judged in self.judged if judged.outcome is outcome)
@@ -149,11 +151,8 @@ class Engine:
 class EngineInForce:
     """Calls return the engine of the configuration in force, built once a snapshot."""
 
-    def __init__(
-        self, configuration: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE
-    ) -> None:
-        self._configuration = configuration
-        self._engine = Engine(configuration(), fetcher_image)
+    def __init__(self, source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE) -> None:
+        self._configuration, self._engine = source, Engine(source(), fetcher_image)
 
     def __call__(self) -> Engine:
         configuration = self._configuration()
@@ -290,8 +289,7 @@ def advise(
     except msgspec.ValidationError:
         return Decision(policy=subject.policy)
     findings = resource_quota_findings((spec and spec.hard) or (), engine.configuration.resource_mapping)
-    judged = tuple(EvaluatedFinding(finding, Outcome.WARNED) for finding in findings)
-    return Decision(policy=subject.policy, judged=judged)
+    return Decision.on(subject.policy, findings, Mode.WARN)
 
 
 def outcome_of(severity: Severity, mode: Mode) -> Outcome:

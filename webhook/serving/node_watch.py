@@ -177,11 +177,9 @@ def node_pools(api: ApiClient, keys: frozenset[str]) -> Iterator[NodePool]:
 def _node_pool(pool: _Pool, keys: Iterable[str]) -> NodePool:
     template = pool.spec.template
     given = (template.metadata and template.metadata.labels) or {}
-    values: dict[str, tuple[str, ...] | None] = {
-        key: None for key in keys if key.startswith(PROVIDER_DOMAINS)
-    }
+    found: dict[str, tuple[str, ...] | None] = {key: None for key in keys if key.startswith(PROVIDER_DOMAINS)}
     for requirement in (template.spec and template.spec.requirements) or ():
         # The other operators leave the values open: the pool makes nodes for the value that a pod selects.
-        values[requirement.key] = requirement.values if requirement.operator == "In" else None
-    values.update({key: (value,) for key, value in given.items()})
-    return NodePool(pool.metadata.name, tuple(sorted((key, values[key]) for key in keys if key in values)))
+        found[requirement.key] = requirement.values if requirement.operator == "In" else None
+    found.update({key: (value,) for key, value in given.items()})
+    return NodePool(pool.metadata.name, tuple(sorted((key, found[key]) for key in keys if key in found)))

@@ -154,21 +154,13 @@ def allowed(uid: str, *, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
     return AdmissionResponse(uid=uid, allowed=True, warnings=warnings or None)
 
 
-def _rejected(
-    uid: str,
-    code: int,
-    reason: str,
-    message: str,
-    details: Details | None = None,
-    warnings: tuple[str, ...] = (),
-) -> AdmissionResponse:
-    status = Status(code, reason, message, details)
+def _rejected(uid: str, status: Status, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
     return AdmissionResponse(uid=uid, allowed=False, status=status, warnings=warnings or None)
 
 
 def unreadable_object(uid: str, reason: str) -> AdmissionResponse:
     """Reject an object that is not what its kind says: code 400, with the path of the offending field."""
-    return _rejected(uid, 400, "BadRequest", f"gpu-admission cannot read the object: {reason}")
+    return _rejected(uid, Status(400, "BadRequest", f"gpu-admission cannot read the object: {reason}"))
 
 
 def invalid_document(
@@ -177,13 +169,14 @@ def invalid_document(
     """Reject a document of our own with everything that is wrong, as the API server itself rejects an invalid object."""
     lines = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
     details = Details(kind.group, kind.kind, name, causes[:MESSAGE_FINDINGS])
-    return _rejected(uid, INVALID, "Invalid", denial_message(lines, f"{kind.kind} {name}"), details, warnings)
+    status = Status(INVALID, "Invalid", denial_message(lines, f"{kind.kind} {name}"), details)
+    return _rejected(uid, status, warnings)
 
 
 def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
     """Reject what is governed by labels that cannot be read: nobody knows which policy holds."""
     message = f"gpu-admission cannot read the labels of namespace {namespace}, which select its policy; try again: {reason}"
-    return _rejected(uid, UNAVAILABLE, "ServiceUnavailable", message)
+    return _rejected(uid, Status(UNAVAILABLE, "ServiceUnavailable", message))
 
 
 def internal_error(uid: str) -> AdmissionResponse:
@@ -191,7 +184,7 @@ def internal_error(uid: str) -> AdmissionResponse:
     message = (
         f"internal error of gpu-admission: report it to the platform team; see its log for request uid {uid}"
     )
-    return _rejected(uid, 500, "InternalError", message)
+    return _rejected(uid, Status(500, "InternalError", message))
 
 
 def decided(
@@ -260,9 +253,8 @@ def warning_texts(texts: list[str]) -> tuple[str, ...]:
     """Return the texts as warnings that survive as HTTP headers, duplicates left out."""
     warnings = list(dict.fromkeys(_header_text(text) for text in texts))
     if more := len(warnings[WARNING_COUNT:]):
-        warnings[WARNING_COUNT - 1 :] = [
-            f"… and {more + 1} more; the audit log of gpu-admission has them all"
-        ]
+        last = f"… and {more + 1} more; the audit log of gpu-admission has them all"
+        warnings[WARNING_COUNT - 1 :] = [last]
     return tuple(warnings)
 
 

@@ -15,7 +15,7 @@ from policies.quota.claims import (
     is_charged_with_its_pod,
     template_findings,
 )
-from tests.builders import JSON
+from tests.builders import JSON, context
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged_claim
 
 PREFIX = "resources/deviceclass.resource.kubernetes.io/"
@@ -272,9 +272,8 @@ def test_templates(requests: list[JSON], hard: dict[str, str], unpinned: Unpinne
         template_findings(
             decode_claim_template(msgspec.json.encode(document)),
             parse_vector(hard),
-            classes=CLASSES,
-            resource_mapping=RESOURCE_MAPPING,
-            unpinned=unpinned,
+            context(classes=CLASSES, resource_mapping=RESOURCE_MAPPING),
+            unpinned,
         )
     )
 

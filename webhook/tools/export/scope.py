@@ -61,9 +61,9 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
 def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
     matches = [
-        exemption
-        for exemption in policy.spec.exemptions
-        if (exemption.rules is None or rule_id in exemption.rules) and exemption.is_in_force(now)
+        each
+        for each in policy.spec.exemptions
+        if (each.rules is None or rule_id in each.rules) and each.is_in_force(now)
     ]
     return None if any(map(_is_everything, matches)) else _outside("not-exempted", matches)
 

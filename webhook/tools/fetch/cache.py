@@ -39,10 +39,11 @@ class ModelCache:
         """Whether the directory holds this model, complete."""
         try:
             left = self._left()
-            sizes = (
-                (self.directory / path).stat().st_size == size for path, (size, _) in left["files"].items()
-            )
-            return left["source"] == self._identity and all(sizes)
+            held = {
+                path: [(self.directory / path).stat().st_size, tag]
+                for path, (_, tag) in left["files"].items()
+            }
+            return bool(left == {"source": self._identity, "files": held})
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
@@ -59,14 +60,12 @@ class ModelCache:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             file.seek(0)
-            holder, now = file.read() or "another pod", time.monotonic()
-            if now - began > wait:
-                raise LastingError(
-                    f"{self.directory} is locked by {holder}; gave up after {now - began:.0f} s"
-                )
-            if now >= say_at:
+            holder, waited = file.read() or "another pod", time.monotonic() - began
+            if waited > wait:
+                raise LastingError(f"{self.directory} is locked by {holder}; gave up after {waited:.0f} s")
+            if waited >= say_at:
                 report.say(f"waiting for {holder}, which fetches into {self.directory}")
-                say_at = now + SAY_EVERY
+                say_at = waited + SAY_EVERY
             time.sleep(0.5)
         file.truncate(0)
         file.write(f"{socket.gethostname()} (since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ})")

@@ -68,11 +68,8 @@ class _Run(NamedTuple):
         self.report.end(0, f"done: {self.cache.directory} holds {human(total)} after {took:.1f} s")
 
     def _check_space(self, files: list[RemoteFile], total: int) -> None:
-        had, free, limit = (
-            self.cache.fetched(files),
-            shutil.disk_usage(self.cache.partial).free,
-            self.size_limit,
-        )
+        had, free = self.cache.fetched(files), shutil.disk_usage(self.cache.partial).free
+        limit = self.size_limit
         if limit and total > limit:
             raise LastingError(f"has {human(total)}, more than the cache's size limit of {human(limit)}")
         if total - had > free:

@@ -12,7 +12,7 @@ import re
 import shutil
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -43,10 +43,10 @@ class RemoteFile(NamedTuple):
 def list_files(uri: ModelURI, endpoint: str | None, claim_mount: Path) -> list[RemoteFile]:
     """Return the files of a model. Raises `LastingError` and whatever the client library of the source raises."""
     if uri.scheme == "pvc":
-        return _claim_files(uri, claim_mount)
+        return list(_claim_files(uri, claim_mount))
     if uri.scheme == "https":
-        return _web_file(uri)
-    return {"s3": _s3_files, "gs": _gs_files, "hf": _hub_files}[uri.scheme](uri, endpoint)
+        return [_web_file(uri)]
+    return list({"s3": _s3_files, "gs": _gs_files, "hf": _hub_files}[uri.scheme](uri, endpoint))
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -80,7 +80,7 @@ def _pull_url(url: str, authorization: str | None, validator: str, offset: int, 
         shutil.copyfileobj(answer, file, BUFFER)
 
 
-def _web_file(uri: ModelURI) -> list[RemoteFile]:
+def _web_file(uri: ModelURI) -> RemoteFile:
     url, _, fragment = uri.text.partition("#")
     authorization = os.environ.get("MODEL_HTTP_AUTHORIZATION")
     with _open(url, authorization, {"Range": "bytes=0-0"}) as probe:
@@ -92,13 +92,11 @@ def _web_file(uri: ModelURI) -> list[RemoteFile]:
             tag = probe.headers.get("Last-Modified", "")
     name = urllib.parse.unquote(uri.path.rpartition("/")[2])
     pull = partial(_pull_url, url, authorization, tag)
-    checksum = fragment.removeprefix("sha256=").lower()
-    return [
-        RemoteFile(name, int(length) if length.isdigit() else None, tag, pull, hashlib.sha256(), checksum)
-    ]
+    size, checksum = int(length) if length.isdigit() else None, fragment.removeprefix("sha256=").lower()
+    return RemoteFile(name, size, tag, pull, hashlib.sha256(), checksum)
 
 
-def _hub_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
+def _hub_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
     """List by the hub's library, but read by range: its downloads (2.4) delete what an earlier process began."""
     # Read when the library is imported. Its telemetry would ask the hub for a list of coding agents.
     os.environ.update(HF_ENDPOINT=(endpoint or HUB).rstrip("/"), HF_HUB_DISABLE_TELEMETRY="1")
@@ -108,14 +106,12 @@ def _hub_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
     hub = HfApi(token=token or False)
     name, _, revision = f"{uri.host}/{uri.path}".partition("@")
     model = hub.model_info(name, revision=revision or "main", files_metadata=True)
-    files = []
     for found in model.siblings or ():
         url = hf_hub_url(name, found.rfilename, revision=model.sha)
         sha256 = found.lfs.sha256 if found.lfs else ""
         pull = partial(_pull_url, url, f"Bearer {token}" if token else None, "")
         tag = sha256 or found.blob_id or ""
-        files.append(RemoteFile(found.rfilename, found.size, tag, pull, hashlib.sha256(), sha256))
-    return files
+        yield RemoteFile(found.rfilename, found.size, tag, pull, hashlib.sha256(), sha256)
 
 
 def _below(prefix: str, objects: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -127,7 +123,7 @@ def _below(prefix: str, objects: list[tuple[str, Any]]) -> list[tuple[str, Any]]
     return inside or [(prefix.rpartition("/")[2], found) for key, found in objects if key == prefix]
 
 
-def _s3_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
+def _s3_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
     import boto3  # noqa: PLC0415
     import botocore.config  # noqa: PLC0415
 
@@ -148,10 +144,11 @@ def _s3_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
 
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=uri.host, Prefix=uri.path)
     objects = [(found["Key"], found) for page in pages for found in page.get("Contents", ())]
-    return [RemoteFile(path, o["Size"], o["ETag"], partial(pull, o)) for path, o in _below(uri.path, objects)]
+    for path, found in _below(uri.path, objects):
+        yield RemoteFile(path, found["Size"], found["ETag"], partial(pull, found))
 
 
-def _gs_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
+def _gs_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
     import google.auth.exceptions  # noqa: PLC0415
     import google_crc32c  # noqa: PLC0415
     from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415
@@ -167,15 +164,13 @@ def _gs_files(uri: ModelURI, endpoint: str | None) -> list[RemoteFile]:
         options = {"if_generation_match": blob.generation, "checksum": None, "retry": None}
         blob.download_to_file(file, start=offset or None, raw_download=True, **options)
 
-    def remote(path: str, blob: Any) -> RemoteFile:
-        crc32c, checksum = base64.b64decode(blob.crc32c or "").hex(), google_crc32c.Checksum()  # type: ignore[no-untyped-call]
-        return RemoteFile(path, blob.size, str(blob.generation), partial(pull, blob), checksum, crc32c)
-
     objects = [(blob.name, blob) for blob in client.list_blobs(uri.host, prefix=uri.path, retry=None)]
-    return [remote(path, blob) for path, blob in _below(uri.path, objects)]
+    for path, blob in _below(uri.path, objects):
+        crc32c, checksum = base64.b64decode(blob.crc32c or "").hex(), google_crc32c.Checksum()  # type: ignore[no-untyped-call]
+        yield RemoteFile(path, blob.size, str(blob.generation), partial(pull, blob), checksum, crc32c)
 
 
-def _claim_files(uri: ModelURI, mount: Path) -> list[RemoteFile]:
+def _claim_files(uri: ModelURI, mount: Path) -> Iterator[RemoteFile]:
     root = mount.resolve()
     top = root / uri.path.strip("/")
     found = [top] if top.is_file() else sorted(top.rglob("*"))
@@ -190,14 +185,12 @@ def _claim_files(uri: ModelURI, mount: Path) -> list[RemoteFile]:
             stream.seek(offset)
             shutil.copyfileobj(stream, file, BUFFER)
 
-    files = []
-    for file in (file for file in found if file.is_file()):
+    for file in filter(Path.is_file, found):
         source, path = file.resolve(), str(file.relative_to(top.parent if file == top else top))
         if root not in source.parents:
             raise LastingError(f"has {path!r}, which leads out of claim {uri.host}")
         about = source.stat()
-        files.append(RemoteFile(path, about.st_size, str(about.st_mtime_ns), partial(pull, source)))
-    return files
+        yield RemoteFile(path, about.st_size, str(about.st_mtime_ns), partial(pull, source))
 
 
 def safe(path: str) -> str:
