@@ -1,5 +1,4 @@
-"""
-Whether a server may present a certificate that it was offered; pure.
+"""Whether a server may present a certificate that it was offered; pure.
 
 A pair with a problem never replaces one without. While API servers accept the pair in use, another is presented only when they
 will accept it too: every published caBundle verifies it, and has done so long enough for all API servers to have loaded it.
@@ -31,8 +30,7 @@ class PEMPair:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PublishedBundles:
-    """
-    Every caBundle once, and the host names that API servers call.
+    """Every caBundle once, and the host names that API servers call.
 
     `carried` are the authorities in all of the bundles, and since when that was seen.
     """
@@ -62,10 +60,8 @@ def objections(
     faults = problems(offered.certificate, offered.key, offered.authorities, names, now)
     if faults or held is None or published is None or not published.bundles:
         return faults
-    held_is_good = published.verifies(held.certificate, now) and not problems(
-        held.certificate, held.key, held.authorities, names, now
-    )
-    if not held_is_good:
+    held_faults = problems(held.certificate, held.key, held.authorities, names, now)
+    if held_faults or not published.verifies(held.certificate, now):
         return []
     if not published.verifies(offered.certificate, now):
         return ["certificate: the published caBundle does not verify it yet"]

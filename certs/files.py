@@ -1,5 +1,4 @@
-"""
-Self-signed certificates in a directory, for a server that runs without a cluster.
+"""Self-signed certificates in a directory, for a server that runs without a cluster.
 
 A valid authority is kept, so that clients that trust it go on doing so; the server certificate is replaced when it has a
 problem or two thirds of its lifetime are over.
@@ -16,6 +15,7 @@ from cryptography import x509
 
 from certs.check import is_due, problems
 from certs.issue import KeyPair, issue_authority, issue_server
+from certs.secret import CA, CA_KEY, CERTIFICATE, KEY
 
 AUTHORITY_LIFETIME = dt.timedelta(days=3650)
 SERVER_LIFETIME = dt.timedelta(days=365)
@@ -26,8 +26,7 @@ _EVERYBODY_READS = 0o644
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """
-    Where the certificates are, and whether they are new.
+    """Where the certificates are, and whether they are new.
 
     `issued`: new files were written. `reason`: a sentence for the log, why or what was kept.
     """
@@ -40,8 +39,7 @@ class Paths:
 
 
 def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) -> Paths:
-    """
-    Make ca.crt, ca.key, tls.crt and tls.key in `directory`, or keep those that are valid for `names`.
+    """Make ca.crt, ca.key, tls.crt and tls.key in `directory`, or keep those that are valid for `names`.
 
     Keys are readable by their owner only, and each file is replaced atomically. A server that reads between two
     replacements finds a pair that does not match, keeps its own, and reads again at the next connection.
@@ -49,22 +47,20 @@ def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) 
     """
     names = list(names)
     directory.mkdir(parents=True, exist_ok=True)
-    ca, ca_key = directory / "ca.crt", directory / "ca.key"
-    certificate, key = directory / "tls.crt", directory / "tls.key"
+    ca, ca_key, certificate, key = (directory / name for name in (CA, CA_KEY, CERTIFICATE, KEY))
     problem = _problem((ca, certificate, key), names, now)
-    if not problem:
-        reason = f"kept {certificate}: valid for {', '.join(names)}"
-        return Paths(ca=ca, certificate=certificate, key=key, issued=False, reason=reason)
-    authority = _authority(ca, ca_key, now)
-    if authority is None:
-        authority = issue_authority(common_name="gpu-admission", now=now, lifetime=AUTHORITY_LIFETIME)
-        _write(ca_key, authority.key_pem(), _OWNER_ONLY)
-        _write(ca, authority.certificate_pem(), _EVERYBODY_READS)
-    server = issue_server(authority, names=names, now=now, lifetime=SERVER_LIFETIME)
-    _write(key, server.key_pem(), _OWNER_ONLY)
-    _write(certificate, server.certificate_pem(), _EVERYBODY_READS)
-    reason = f"issued {certificate} for {', '.join(names)}: {problem}"
-    return Paths(ca=ca, certificate=certificate, key=key, issued=True, reason=reason)
+    reason = f"kept {certificate}: valid for {', '.join(names)}"
+    if problem:
+        authority = _authority(ca, ca_key, now)
+        if authority is None:
+            authority = issue_authority(common_name="gpu-admission", now=now, lifetime=AUTHORITY_LIFETIME)
+            _write(ca_key, authority.key_pem(), _OWNER_ONLY)
+            _write(ca, authority.certificate_pem(), _EVERYBODY_READS)
+        server = issue_server(authority, names=names, now=now, lifetime=SERVER_LIFETIME)
+        _write(key, server.key_pem(), _OWNER_ONLY)
+        _write(certificate, server.certificate_pem(), _EVERYBODY_READS)
+        reason = f"issued {certificate} for {', '.join(names)}: {problem}"
+    return Paths(ca=ca, certificate=certificate, key=key, issued=bool(problem), reason=reason)
 
 
 def _problem(paths: tuple[Path, Path, Path], names: list[str], now: dt.datetime) -> str:
@@ -90,15 +86,14 @@ def _authority(ca: Path, ca_key: Path, now: dt.datetime) -> KeyPair | None:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file atomically; mkstemp makes it readable by its owner only until `mode` is set."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+    """Replace a file atomically; it is readable by its owner only until `mode` is set."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        try:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+            os.fchmod(file.fileno(), mode)
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise

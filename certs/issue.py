@@ -1,5 +1,4 @@
-"""
-Issue a certificate authority and server certificates.
+"""Issue a certificate authority and server certificates.
 
 ECDSA on P-256: a handshake costs a fraction of one with RSA. The clock is an argument. kube-apiserver checks subject
 alternative names only; the common name is for people.
@@ -12,8 +11,14 @@ from collections.abc import Iterable
 from typing import Self
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # Clocks differ: a certificate must be valid at once for an API server whose clock is behind.
@@ -34,7 +39,7 @@ class KeyPair:
     def of(cls, certificates: Iterable[x509.Certificate], key_pem: bytes) -> Self | None:
         """Pair the key in PEM with the certificate that is its own; None if there is none, or the key cannot be used."""
         try:
-            key = serialization.load_pem_private_key(key_pem, password=None)
+            key = load_pem_private_key(key_pem, password=None)
         except (ValueError, TypeError):  # TypeError: it is encrypted
             return None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -43,33 +48,24 @@ class KeyPair:
         return next((cls(each, key) for each in certificates if each.public_key() == public), None)
 
     def certificate_pem(self) -> bytes:
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
+        return self.certificate.public_bytes(Encoding.PEM)
 
     def key_pem(self) -> bytes:
         """Unencrypted PKCS #8; who stores it must restrict its permissions."""
-        return self.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def issue_authority(*, common_name: str, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
     """Make a self-signed authority for server certificates, not for further authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(common_name)
-    certificate = (
-        _builder(subject, subject, key, now=now, lifetime=lifetime)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(authority=True), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return KeyPair(certificate, key)
+    builder = _builder(_name(common_name), key, now, lifetime, path_length=0)
+    return KeyPair(builder.issuer_name(_name(common_name)).sign(key, hashes.SHA256()), key)
 
 
 def issue_server(
     authority: KeyPair, *, names: Iterable[str], now: dt.datetime, lifetime: dt.timedelta
 ) -> KeyPair:
-    """
-    Make a server certificate for DNS names and IP addresses, signed by the authority.
+    """Make a server certificate for DNS names and IP addresses, signed by the authority.
 
     It never outlives the authority. ValueError: no names, or one that is neither a DNS name nor an address.
     """
@@ -81,10 +77,9 @@ def issue_server(
     lifetime = min(lifetime, issuer.not_valid_after_utc - now)
     subject = _name(next((name for name in names if len(name) <= _COMMON_NAME_LENGTH), "webhook"))
     certificate = (
-        _builder(subject, issuer.subject, key, now=now, lifetime=lifetime)
+        _builder(subject, key, now, lifetime, path_length=None)
+        .issuer_name(issuer.subject)
         .add_extension(x509.SubjectAlternativeName([general_name(name) for name in names]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
@@ -104,32 +99,15 @@ def general_name(name: str) -> x509.GeneralName:
 
 def _builder(
     subject: x509.Name,
-    issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
-    *,
     now: dt.datetime,
     lifetime: dt.timedelta,
+    *,
+    path_length: int | None,
 ) -> x509.CertificateBuilder:
-    if lifetime <= dt.timedelta(0):
-        raise ValueError("a certificate needs a lifetime; has the authority expired?")
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + lifetime)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+    """Begin a certificate; `path_length` is that of an authority, None for a server."""
+    authority = path_length is not None
+    usage = x509.KeyUsage(
         digital_signature=not authority,
         key_cert_sign=authority,
         crl_sign=authority,
@@ -140,3 +118,20 @@ def _usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+    if lifetime <= dt.timedelta(0):
+        raise ValueError("a certificate needs a lifetime; has the authority expired?")
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=path_length), critical=True)
+        .add_extension(usage, critical=True)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])

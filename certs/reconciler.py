@@ -1,5 +1,4 @@
-"""
-The reconciler of the Secret and the caBundles with `rotation`. Any number of reconcilers may run at once.
+"""The reconciler of the Secret and the caBundles with `rotation`. Any number of reconcilers may run at once.
 
 Every write names the version that it replaces, so that one of several reconcilers wins and the others read again. The
 configurations are read before the Secret and written after it. So a caBundle that has not changed since it was read never
@@ -10,10 +9,11 @@ After any such event, authorities whose leaves may still be served (the publishe
 bundle until they retire in order.
 """
 
+import contextlib
 import dataclasses
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cryptography import x509
@@ -25,9 +25,6 @@ log = logging.getLogger("gpu_admission.certificates")
 
 ATTEMPTS = 8
 """After as many lost races in a row, the caller tries again later."""
-
-
-Clock = Callable[[], dt.datetime]
 
 
 class RacedError(Exception):
@@ -62,7 +59,7 @@ class SecretStore(Protocol):
 class WebhookConfigurations(Protocol):
     """Our webhook configurations, no others. `publish` gives every webhook the bundle; it raises RacedError."""
 
-    def read(self) -> list[WebhookConfiguration]: ...
+    def read(self) -> Sequence[WebhookConfiguration]: ...
     def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None: ...
 
 
@@ -79,7 +76,11 @@ class CertificateReconciler:
     """One of any number for the same Secret."""
 
     def __init__(
-        self, secret: SecretStore, configurations: WebhookConfigurations, terms: Terms, clock: Clock
+        self,
+        secret: SecretStore,
+        configurations: WebhookConfigurations,
+        terms: Terms,
+        clock: Callable[[], dt.datetime],
     ) -> None:
         self._secret = secret
         self._configurations = configurations
@@ -90,10 +91,8 @@ class CertificateReconciler:
     def reconcile(self) -> ReconcileResult:
         """Do at most one step; call again until nothing was written. RacedError: others were faster every time."""
         for _ in range(ATTEMPTS - 1):
-            try:
+            with contextlib.suppress(RacedError):
                 return self._reconcile_once()
-            except RacedError:
-                continue
         return self._reconcile_once()
 
     def _reconcile_once(self) -> ReconcileResult:
@@ -115,7 +114,7 @@ class CertificateReconciler:
         self.last_state = state
         return ReconcileResult(state, written, tuple(self._publish(configurations, state.bundle())))
 
-    def _publish(self, configurations: list[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
+    def _publish(self, configurations: Sequence[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
         raced = None
         for each in configurations:
             if all(present == bundle for present in each.bundles):
@@ -131,7 +130,7 @@ class CertificateReconciler:
             raise raced
 
     def _present(
-        self, stored: StoredSecret | None, configurations: list[WebhookConfiguration], now: dt.datetime
+        self, stored: StoredSecret | None, configurations: Sequence[WebhookConfiguration], now: dt.datetime
     ) -> RotationState:
         """Return the state to advance; authorities whose leaves may still be served stay in the bundle."""
         problem, readable = "is missing", tuple[x509.Certificate, ...]()

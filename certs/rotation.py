@@ -1,5 +1,4 @@
-"""
-The state machine of a rotation: from the certificates of a cluster at one moment, one step to the next.
+"""The state machine of a rotation: from the certificates of a cluster at one moment, one step to the next.
 
 Pure: observations and the clock are arguments. Invariant: any leaf that a server may still present verifies by any
 caBundle that an API server may still use. So an authority is replaced with an overlap:
@@ -45,8 +44,7 @@ class Rotation(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """
-    The names of leaves, the lifetimes of certificates, and how long each phase of a rotation waits.
+    """The names of leaves, the lifetimes of certificates, and how long each phase of a rotation waits.
 
     `propagation` is for the API servers to load changed webhook configurations, `retirement` for the servers to load a
     new leaf: kubelet updates a mounted Secret within two minutes.
@@ -61,8 +59,7 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RotationState:
-    """
-    Everything that the Secret holds.
+    """Everything that the Secret holds.
 
     `authority` issues leaves; `upcoming` will, once every API server has it; `retired` only verify leaves issued before.
     `since` is when every caBundle was first seen with the present bundle, during a rotation. `requested` is a rotation
@@ -104,34 +101,25 @@ def new_state(terms: Terms, now: dt.datetime) -> RotationState:
 
 
 def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: dt.datetime) -> RotationState:
-    """
-    Add those of the authorities that are valid and unknown to the retired ones; that restarts the wait.
+    """Add those of the authorities that are valid and unknown to the retired ones; that restarts the wait.
 
     Their keys are lost or not ours, but servers may still have leaves of them.
     """
-    unknown = tuple(
-        dict.fromkeys(
-            authority
-            for authority in authorities
-            if authority not in state.authorities and authority.not_valid_after_utc > now
-        )
-    )
-    return dataclasses.replace(state, retired=state.retired + unknown, since=None) if unknown else state
+    valid = [each for each in authorities if each.not_valid_after_utc > now]
+    unknown = [each for each in dict.fromkeys(valid) if each not in state.authorities]
+    return dataclasses.replace(state, retired=(*state.retired, *unknown), since=None) if unknown else state
 
 
 def advance(
     state: RotationState, published: Collection[bytes], now: dt.datetime, terms: Terms
 ) -> RotationState:
-    """
-    Return the state after the next step that is due, the same one if none is. Each must be stored before the next.
+    """Return the state after the next step that is due, the same one if none is. Each must be stored before the next.
 
     `published` is the caBundle of every webhook.
     """
     if state.authority.certificate.not_valid_after_utc <= now:
         # No API server accepts its leaves: there is nothing to overlap with.
-        return (
-            new_state(terms, now) if state.upcoming is None else _switched(state, state.upcoming, terms, now)
-        )
+        return _switched(state, state.upcoming, terms, now) if state.upcoming else new_state(terms, now)
     if _leaf_is_broken(state, now):
         # Servers could not load it, so their wait starts with the new one.
         leaf = _issue(state.authority, terms.names, terms, now)

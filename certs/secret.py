@@ -1,5 +1,4 @@
-"""
-The encoding of a RotationState in a Secret.
+"""The encoding of a RotationState in a Secret.
 
     ca.crt       the bundle, the authority that issues leaves first
     ca.key       its key
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 
 from cryptography import x509
 
+from certs.check import certificates_in, is_authority
 from certs.issue import KeyPair
 from certs.rotation import Rotation, RotationState
 
@@ -49,12 +49,11 @@ def encode(state: RotationState) -> SecretContent:
         data[NEXT_CA_KEY] = state.upcoming.key_pem()
     if state.leaf:
         data |= {CERTIFICATE: state.leaf.certificate_pem(), KEY: state.leaf.key_pem()}
-    annotations = {}
-    if state.requested:
-        annotations[ROTATE] = state.requested.value
-    if state.since:
-        annotations[SINCE] = state.since.isoformat()
-    return SecretContent(data, annotations)
+    annotations = {
+        ROTATE: state.requested and state.requested.value,
+        SINCE: state.since and state.since.isoformat(),
+    }
+    return SecretContent(data, {key: text for key, text in annotations.items() if text})
 
 
 def decode(content: SecretContent) -> RotationState:
@@ -70,36 +69,17 @@ def decode(content: SecretContent) -> RotationState:
     used = {authority.certificate} | ({upcoming.certificate} if upcoming else set())
     return RotationState(
         authority=authority,
-        leaf=_leaf(data.get(CERTIFICATE, b""), data.get(KEY, b"")),
+        leaf=KeyPair.of(certificates_in(data.get(CERTIFICATE, b""))[:1], data.get(KEY, b"")),
         upcoming=upcoming,
         retired=tuple(certificate for certificate in authorities if certificate not in used),
         since=_moment(content.annotations.get(SINCE, "")),
-        requested=_requested(content.annotations.get(ROTATE, "")),
+        requested=next((each for each in Rotation if each == content.annotations.get(ROTATE)), None),
     )
 
 
 def authorities_of(bundle: bytes) -> tuple[x509.Certificate, ...]:
-    """Return the authorities in PEM, each once; none if any of it is unreadable, as for API servers."""
-    try:
-        certificates = x509.load_pem_x509_certificates(bundle)
-    except ValueError:
-        return ()
-    return tuple(dict.fromkeys(certificate for certificate in certificates if _is_authority(certificate)))
-
-
-def _is_authority(certificate: x509.Certificate) -> bool:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
-        return False
-
-
-def _leaf(certificate_pem: bytes, key_pem: bytes) -> KeyPair | None:
-    try:
-        certificate = x509.load_pem_x509_certificate(certificate_pem)
-    except ValueError:
-        return None
-    return KeyPair.of([certificate], key_pem)
+    """Return the authorities in PEM, each once; none if any of it is unreadable."""
+    return tuple(dict.fromkeys(filter(is_authority, certificates_in(bundle))))
 
 
 def _moment(text: str) -> dt.datetime | None:
@@ -108,10 +88,3 @@ def _moment(text: str) -> dt.datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else None
-
-
-def _requested(text: str) -> Rotation | None:
-    try:
-        return Rotation(text)
-    except ValueError:
-        return None

@@ -16,9 +16,9 @@ VALUE_LENGTH = 120
 """The most characters of a value in a sentence; an annotation may hold 256 KiB."""
 
 
-def truncate(value: str) -> str:
-    """Return the value, cut to `VALUE_LENGTH` characters."""
-    return value if len(value) <= VALUE_LENGTH else value[: VALUE_LENGTH - 1] + "…"
+def truncate(value: str, length: int = VALUE_LENGTH) -> str:
+    """Return the value, cut to so many characters."""
+    return value if len(value) <= length else value[: length - 1] + "…"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

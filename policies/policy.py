@@ -49,27 +49,17 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         return ", ".join(self.namespaces) + labelled
 
 
-class Exemption(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Exemption(Match, frozen=True, kw_only=True):
     """Namespaces in which some rules (all, if none is named) do not hold, why, and until the end of which day (UTC)."""
 
     namespaces: tuple[str, ...]
     reason: str
-    namespace_selector: LabelSelector | None = None
     rules: tuple[str, ...] | None = None
     until: date | None = None
 
-    @property
-    def match(self) -> Match:
-        return Match(namespaces=self.namespaces, namespace_selector=self.namespace_selector)
-
     def holds(self, namespace: str, rule_id: str, now: datetime, labels: Labels = ()) -> bool:
-        if not any(fnmatchcase(namespace, glob) for glob in self.namespaces):
-            return False
-        if self.namespace_selector is not None and not self.namespace_selector.matches(dict(labels)):
-            return False
-        if self.rules is not None and rule_id not in self.rules:
-            return False
-        return self.is_in_force(now)
+        is_about = self.rules is None or rule_id in self.rules
+        return is_about and self.covers(namespace, labels) and self.is_in_force(now)
 
     def is_in_force(self, now: datetime) -> bool:
         return self.until is None or now.astimezone(UTC) < end_of(self.until)
@@ -85,7 +75,7 @@ def end_of(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
 
 
-class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
+class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Spec of a GPUPolicy document; `rules` holds typed options by rule id."""
 
     priority: int = 0
@@ -144,12 +134,12 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def mode_of(self, rule_id: str, now: datetime) -> Mode:
         """Return likewise how strictly the rule of that id holds."""
-        binding = next((binding for binding in self.bindings if binding.rule.id == rule_id), None)
-        return Mode.DISABLED if binding is None else self.mode(binding, now)
+        return next(
+            (self.mode(each, now) for each in self.bindings if each.rule.id == rule_id), Mode.DISABLED
+        )
 
     def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
-        held = (e for e in self.exemptions if e.holds(self.namespace, rule_id, now, self.labels))
-        return next(held, None)
+        return next((e for e in self.exemptions if e.holds(self.namespace, rule_id, now, self.labels)), None)
 
     def options_of(self, rule_id: str) -> RuleOptions | None:
         return next((binding.options for binding in self.bindings if binding.rule.id == rule_id), None)
@@ -164,7 +154,7 @@ class PolicySet:
         self.has_selectors = any(
             match.namespace_selector is not None
             for policy in self.policies
-            for match in (policy.spec.match, *(exemption.match for exemption in policy.spec.exemptions))
+            for match in (policy.spec.match, *policy.spec.exemptions)
         )
         # Namespaces come and go; what is remembered is bounded.
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)
@@ -175,28 +165,22 @@ class PolicySet:
             return False
         for policy in self.policies:
             if policy.spec.match.names(namespace):
-                exempted = [e for e in policy.spec.exemptions if e.match.names(namespace)]
-                asked = [policy.spec.match.namespace_selector, *(e.namespace_selector for e in exempted)]
-                return any(selector is not None for selector in asked)
+                exempted = (each for each in policy.spec.exemptions if each.names(namespace))
+                return any(each.namespace_selector is not None for each in (policy.spec.match, *exempted))
         return False
 
     def _for_namespace(self, namespace: str, labels: Labels = ()) -> EffectivePolicy:
         """Return what holds in `namespace`; called through the cache `for_namespace`."""
         matching = [policy for policy in self.policies if policy.spec.match.covers(namespace, labels)]
-        if not matching:
-            return self._effective(BUILT_IN_POLICY, namespace, labels, "no policy matches this namespace")
-        policy, *rivals = matching
+        policy, *rivals = matching or [BUILT_IN_POLICY]
         why = f"matches {policy.spec.match} with priority {policy.spec.priority}"
         if rivals:
             why += f", before {', '.join(rival.name for rival in rivals)}"
-        return self._effective(policy, namespace, labels, why)
-
-    def _effective(self, policy: Policy, namespace: str, labels: Labels, why: str) -> EffectivePolicy:
         bindings = (self.binding(rule, policy) for rule in RULES)
         return EffectivePolicy(
             name=policy.name,
             version=policy.version,
-            why=why,
+            why=why if matching else "no policy matches this namespace",
             namespace=namespace,
             labels=labels,
             bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),

@@ -23,6 +23,7 @@ from policies.pods import annotations
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.builders import JSON, gpu_container, pod
+from tests.metrics import metrics_defined
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands import main
@@ -300,44 +301,11 @@ def nowhere(folder: Path) -> ApiClient:
     return ApiClient(load_access(str(folder / "kubeconfig")))
 
 
-METRIC_TYPES = {
-    "counter": "counter",
-    "gauge": "gauge",
-    "histogram": "histogram",
-    "gaugemetricfamily": "gauge",
-}
 METRICS = re.compile(r"(?<=<!-- metrics -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 
 
-def metrics_of(source: Path) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """Yield name, type, HELP text and labels of each metric that a module defines."""
-    module = ast.parse(source.read_text())
-    constants = {
-        target.id: node.value
-        for node in ast.walk(module)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for call in ast.walk(module):
-        if not (isinstance(call, ast.Call) and len(call.args) > 1 and isinstance(call.func, ast.Name)):
-            continue
-        kind, name = METRIC_TYPES.get(call.func.id.lower()), call.args[0]
-        if kind is None or not isinstance(name, ast.Constant):
-            continue
-        given = [*call.args[2:], *(keyword.value for keyword in call.keywords if keyword.arg == "labels")]
-        resolved = [constants.get(node.id) if isinstance(node, ast.Name) else node for node in given]
-        labels = next((node for node in resolved if isinstance(node, ast.List | ast.Tuple)), None)
-        yield (
-            f"{name.value!s}{'_total' if kind == 'counter' else ''}",
-            kind,
-            ast.literal_eval(call.args[1]),
-            tuple(ast.literal_eval(labels)) if labels is not None else (),
-        )
-
-
 def metrics_table() -> str:
-    found = {metric for path in sorted((ROOT / "webhook").rglob("*.py")) for metric in metrics_of(path)}
+    found = metrics_defined()
     repeated = [name for name, times in Counter(name for name, *_ in found).items() if times > 1]
     assert repeated == [], "a metric has one definition"
     rows = [

@@ -14,18 +14,17 @@ from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.pods.pod import Container, Pod, ResourceList
-from policies.pods.quantity import QuantityError, parse_quantity
+from policies.pods.quantity import readable
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 
 Amounts = dict[GPUResource, Fraction]
 
-_MIB_PER_GIB = 2**10
-_BYTES_PER_GIB = 2**30
 _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
-    Measure.MEMORY_MIB: lambda amount, gib: amount / (gib * _MIB_PER_GIB) if gib else WHOLE,
-    Measure.MEMORY_BYTES: lambda amount, gib: amount / (gib * _BYTES_PER_GIB) if gib else WHOLE,
+    Measure.MEMORY_MIB: lambda amount, gib: amount / (gib * 2**10) if gib else WHOLE,
+    Measure.MEMORY_BYTES: lambda amount, gib: amount / (gib * 2**30) if gib else WHOLE,
     Measure.MEMORY_PERCENT: lambda amount, _: amount / 100,
+    Measure.FRACTION: lambda amount, _: amount,
 }
 """Share of a card's memory, by the GiB that the card has (None: unknown)."""
 
@@ -71,11 +70,8 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
     found: Amounts = {}
     for name, raw in (resources or {}).items():
         resource = gpu_resource(name, resource_mapping)
-        if resource is None:
-            continue
-        try:
-            quantity = parse_quantity(raw)
-        except QuantityError:
+        quantity = readable(raw) if resource else None
+        if resource is None or quantity is None:
             continue
         # Nobody checks that an implicit one is whole; the scheduler asks for `Value()` devices.
         is_implicit = name.startswith(IMPLICIT_DEVICE_CLASS)
@@ -87,10 +83,7 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
 
 def container_amounts(container: Container, resource_mapping: ResourceMapping) -> Amounts:
     """Return what the container asks for: the request, else the limit, as defaulting copies it."""
-    resources = container.resources
-    if resources is None:
-        return {}
-    return amounts({**(resources.limits or {}), **(resources.requests or {})}, resource_mapping)
+    return amounts({**container.limits, **container.requests}, resource_mapping)
 
 
 def gpu_resource(name: str, resource_mapping: ResourceMapping) -> GPUResource | None:
@@ -150,19 +143,14 @@ def vendor(resource_name: str) -> str:
 
 def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
     """Return the cards that the pod's fraction annotations come to: part times devices; what cannot be read is a whole card."""
-    present = [key for key in resource_mapping.fraction_annotations if key.key in pod.annotations]
+    present = resource_mapping.fractions_of(pod)
     if all(key.measure.is_count for key in present):
         return {}
     bad = {problem.key for problem in fraction_problems(pod, resource_mapping)}
     texts = {key: pod.annotations[key.key].strip() for key in present if key.key not in bad}
     devices = [Fraction(text) for key, text in texts.items() if key.measure.is_count]
-    parts = {
-        key: Fraction(text)
-        if key.measure is Measure.FRACTION
-        else min(WHOLE, _MEMORY[key.measure](Fraction(text), card.memory_gib))
-        for key, text in texts.items()
-        if not key.measure.is_count
-    }
+    measured = [(key.measure, Fraction(text)) for key, text in texts.items() if not key.measure.is_count]
+    parts = [_MEMORY[measure](amount, card.memory_gib) for measure, amount in measured]
     first = next(key for key in present if not key.measure.is_count)
-    part = max(parts.values()) if parts else WHOLE
+    part = min(WHOLE, max(parts, default=WHOLE))
     return {GPUResource(first.key, first.measure): part * max(devices, default=WHOLE)}

@@ -9,11 +9,13 @@ import difflib
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from policies.pods.names import (
     is_class_name,
@@ -25,6 +27,7 @@ from policies.pods.names import (
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import toleration_problems
 
+K = TypeVar("K", bound=Hashable)
 Problem = tuple[str, str]
 """Path in the document, such as `spec.migProfiles[1g.10gb].weight`, and what is wrong there."""
 
@@ -87,8 +90,7 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
     @classmethod
     def of(cls, name: str, spec: GPUClassSpec) -> "GPUClass":
         """Return the class that the document `name` describes."""
-        fields = {field: getattr(spec, field) for field in GPUClassSpec.__struct_fields__}
-        return cls(**{**fields, "name": name, "family": spec.family or name})
+        return cls(**{**asdict(spec), "name": name, "family": spec.family or name})
 
     def __hash__(self) -> int:
         # The dicts of a class cannot be hashed; its name is unique in a catalogue.
@@ -97,15 +99,13 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
 
 def parse_share(text: str) -> Fraction:
     """Read a share of a card, such as "1/4" or "0.25": more than 0, at most 1. Raises ValueError."""
-    if _SHARE.fullmatch(text):
-        numerator, _, denominator = text.partition("/")
-        if not denominator or int(denominator):
-            share = Fraction(numerator) / int(denominator or "1")
-            if 0 < share <= 1:
-                return share
-    raise ValueError(
-        f'must be a share of a card such as "1/4" or "0.25", more than 0 and at most 1, not "{text[:40]}"'
-    )
+    numerator, _, denominator = text.partition("/")
+    if _SHARE.fullmatch(text) and int(denominator or "1"):
+        share = Fraction(numerator) / int(denominator or "1")
+        if 0 < share <= 1:
+            return share
+    known = 'must be a share of a card such as "1/4" or "0.25", more than 0 and at most 1'
+    raise ValueError(f'{known}, not "{text[:40]}"')
 
 
 class ClassCatalogue:
@@ -114,32 +114,29 @@ class ClassCatalogue:
     def __init__(self, classes: Iterable[GPUClass]) -> None:
         by_name = {gpu_class.name: gpu_class for gpu_class in classes}
         self._classes = {name: by_name[name] for name in sorted(by_name)}
-        families: dict[str, list[GPUClass]] = defaultdict(list)
-        labels: dict[tuple[str, str], list[GPUClass]] = defaultdict(list)
-        device_classes: dict[str, list[GPUClass]] = defaultdict(list)
-        self._profiles: dict[tuple[str, str], MigProfile] = {}
-        for gpu_class in self._classes.values():
-            families[gpu_class.family].append(gpu_class)
-            for label in gpu_class.node_labels:
-                for value in label.values:
-                    labels[label.key, value].append(gpu_class)
-            for device_class in gpu_class.device_classes:
-                device_classes[device_class].append(gpu_class)
-            for profile_name, profile in gpu_class.mig_profiles.items():
-                self._profiles[gpu_class.name, profile_name] = profile
-                # A resource name has no "+": a 1g.10gb+me is offered as nvidia.com/mig-1g.10gb.me.
-                self._profiles[gpu_class.name, profile_name.replace("+", ".")] = profile
-        self._families = {family: tuple(members) for family, members in sorted(families.items())}
-        self._labels = {label: tuple(members) for label, members in labels.items()}
-        self._device_classes = {name: tuple(members) for name, members in device_classes.items()}
-        self.label_keys = frozenset(key for key, _ in labels)
+        self._families = _grouped((c.family, c) for c in self)
+        self._labels = _grouped(
+            ((each.key, value), c) for c in self for each in c.node_labels for value in each.values
+        )
+        self._device_classes = _grouped((name, c) for c in self for name in c.device_classes)
+        self._profiles = {
+            (gpu_class.name, offered): profile
+            for gpu_class in self
+            for name, profile in gpu_class.mig_profiles.items()
+            # A resource name has no "+": a 1g.10gb+me is offered as nvidia.com/mig-1g.10gb.me.
+            for offered in (name, name.replace("+", "."))
+        }
+        self.label_keys = frozenset(key for key, _ in self._labels)
 
     def __iter__(self) -> Iterator[GPUClass]:
         return iter(self._classes.values())
 
     def get(self, name: str) -> GPUClass | None:
-        """Return the class of that name."""
         return self._classes.get(name)
+
+    def named(self, names: Collection[str]) -> tuple[GPUClass, ...]:
+        """Return the classes of those names, sorted by name."""
+        return tuple(gpu_class for gpu_class in self if gpu_class.name in names)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all classes, sorted."""
@@ -147,7 +144,7 @@ class ClassCatalogue:
 
     def families(self) -> tuple[str, ...]:
         """Return the names of all families, sorted."""
-        return tuple(self._families)
+        return tuple(sorted(self._families))
 
     def family(self, name: str) -> tuple[GPUClass, ...]:
         """Return the classes of that family, sorted by name; empty where there is no such family."""
@@ -218,6 +215,13 @@ class ClassCatalogue:
         return hashlib.sha256(content).hexdigest()
 
 
+def _grouped(pairs: Iterable[tuple[K, GPUClass]]) -> dict[K, tuple[GPUClass, ...]]:
+    groups: dict[K, list[GPUClass]] = defaultdict(list)
+    for key, gpu_class in pairs:
+        groups[key].append(gpu_class)
+    return {key: tuple(members) for key, members in groups.items()}
+
+
 def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
     """Yield everything that is wrong with a GPUClass beyond the types of its fields."""
     for path, each in (("metadata.name", name), *((("spec.family", spec.family),) if spec.family else ())):
@@ -235,13 +239,11 @@ def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
         yield from _resource_problems(f"spec.equivalents[{resource}]", resource)
         yield from _share_problems(f"spec.equivalents[{resource}]", share)
     for index, each in enumerate(spec.device_classes):
+        path = f"spec.deviceClasses[{index}]"
         if not is_dns_subdomain(each):
-            yield (
-                f"spec.deviceClasses[{index}]",
-                f'must be the name of a DeviceClass such as h100.example.com, not "{each}"',
-            )
+            yield path, f'must be the name of a DeviceClass such as h100.example.com, not "{each}"'
         elif each in spec.device_classes[:index]:
-            yield f"spec.deviceClasses[{index}]", f'duplicates "{each}"'
+            yield path, f'duplicates "{each}"'
 
 
 def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
@@ -271,18 +273,13 @@ def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassS
     match = _MIG_PROFILE.fullmatch(name)
     if match is None:
         yield path, f'must be a MIG profile such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb, not "{name}"'
-    else:
-        for field, value, named in (
-            ("sevenths", profile.sevenths, match["compute"] or match["gpu"]),
-            ("memoryGiB", profile.memory_gib, match["memory"]),
-        ):
-            if value != int(named):
-                yield f"{path}.{field}", f"must be {named}, as in the name of the profile, not {value}"
-    for field, value, most in (
-        ("sevenths", profile.sevenths, SEVENTHS),
-        ("memoryGiB", profile.memory_gib, spec.memory_gib),
-        ("perGPU", profile.per_gpu, SEVENTHS),
+    for field, value, named, most in (
+        ("sevenths", profile.sevenths, match and (match["compute"] or match["gpu"]), SEVENTHS),
+        ("memoryGiB", profile.memory_gib, match and match["memory"], spec.memory_gib),
+        ("perGPU", profile.per_gpu, None, SEVENTHS),
     ):
+        if named and value != int(named):
+            yield f"{path}.{field}", f"must be {named}, as in the name of the profile, not {value}"
         if not 1 <= value <= most:
             yield f"{path}.{field}", f"must be from 1 to {most}, not {value}"
     if profile.weight is not None:

@@ -19,22 +19,17 @@ _LARGEST = 10**12
 
 def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[BadAnnotation]:
     """Yield every fraction annotation that has no usable value, or stands beside one that says something else."""
-    annotations = pod.annotations
-    present = [key for key in resource_mapping.fraction_annotations if key.key in annotations]
-    for key in present:
-        problem = _problem(key, annotations[key.key])
+    present = [(key, pod.annotations[key.key]) for key in resource_mapping.fractions_of(pod)]
+    for key, text in present:
+        problem = _problem(key, text)
         if problem is not None:
             yield problem
-    amounts = [key for key in present if not key.measure.is_count]
-    for key in amounts[1:]:
-        first = amounts[0]
+    parts = [each for each in present if not each[0].measure.is_count]
+    for key, text in parts[1:]:
+        first = parts[0][0]
         if key.measure is not first.measure:
-            yield BadAnnotation(
-                key.key,
-                annotations[key.key],
-                f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory",
-                "keep one of the two",
-            )
+            message = f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory"
+            yield BadAnnotation(key.key, text, message, "keep one of the two")
 
 
 def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
@@ -43,9 +38,5 @@ def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
         return number if isinstance(number, BadAnnotation) else None
     if _DECIMAL.fullmatch(text) and text.strip(".") and 0 < float(text) < 1:
         return None
-    return BadAnnotation(
-        key.key,
-        text,
-        "must be a decimal number between 0 and 1",
-        'set the part of one GPU, such as "0.5"; request a whole GPU in the resources of a container',
-    )
+    remedy = 'set the part of one GPU, such as "0.5"; request a whole GPU in the resources of a container'
+    return BadAnnotation(key.key, text, "must be a decimal number between 0 and 1", remedy)

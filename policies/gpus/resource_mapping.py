@@ -12,8 +12,8 @@ from hashlib import sha256
 import msgspec
 
 from policies.pods.names import is_dns_subdomain
-from policies.pods.pod import Container, ContainerPlace, Pod, QuantityText
-from policies.pods.quantity import Quantity, QuantityError, parse_quantity
+from policies.pods.pod import Container, ContainerPlace, Pod
+from policies.pods.quantity import Quantity, readable
 from policies.pods.requests import NOTHING, pod_requests
 
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
@@ -71,6 +71,13 @@ class DeviceClassPattern(
     pattern: str
     resource: str | None = None
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        # A * stands for one or more characters, so a name must still be one with a letter in its place.
+        if self.pattern.count("*") > 1 or not is_dns_subdomain(self.pattern.replace("*", "x")):
+            yield "pattern", "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
+        if self.resource is not None and not all(self.resource.partition("/")):
+            yield "resource", "must be a resource name such as example.com/gpu"
+
 
 class ResourceMappingSpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
@@ -84,35 +91,20 @@ class ResourceMappingSpec(
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, sentence) for every invalid value."""
         for index, resource in enumerate(self.resources):
+            path = f"resources[{index}]"
             domain, _, name = resource.pattern.partition("/")
             if not domain or not name:
-                yield (
-                    f"resources[{index}].pattern",
-                    "must be a resource name such as example.com/gpu or example.com/*",
-                )
+                yield f"{path}.pattern", "must be a resource name such as example.com/gpu or example.com/*"
             if resource.pattern.count("*") > 1 or "*" in domain:
-                yield f"resources[{index}].pattern", "must have at most one *, after the /"
+                yield f"{path}.pattern", "must have at most one *, after the /"
             if resource.measure is Measure.FRACTION:
-                yield (
-                    f"resources[{index}].measure",
-                    "must not be fraction: amounts of resources are whole numbers",
-                )
+                yield f"{path}.measure", "must not be fraction: amounts of resources are whole numbers"
         for index, annotation in enumerate(self.fraction_annotations):
             if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
                 yield f"fractionAnnotations[{index}].measure", "must be fraction, memoryMiB or devices"
         for index, device_class in enumerate(self.device_classes):
-            yield from _device_class_problems(f"deviceClasses[{index}]", device_class)
-
-
-def _device_class_problems(path: str, device_class: DeviceClassPattern) -> Iterator[tuple[str, str]]:
-    # A * stands for one or more characters, so a name must still be one with a letter in its place.
-    if device_class.pattern.count("*") > 1 or not is_dns_subdomain(device_class.pattern.replace("*", "x")):
-        yield (
-            f"{path}.pattern",
-            "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
-        )
-    if device_class.resource is not None and not all(device_class.resource.partition("/")):
-        yield f"{path}.resource", "must be a resource name such as example.com/gpu"
+            for field, text in device_class.problems():
+                yield f"deviceClasses[{index}].{field}", text
 
 
 class GPUResource(msgspec.Struct, frozen=True):
@@ -147,9 +139,10 @@ class ResourceMapping:
         if name.startswith(IMPLICIT_DEVICE_CLASS):
             return GPUResource(name, Measure.DEVICES)
         for candidate in self.patterns:
-            found = _filling(candidate.pattern, name)
-            if found is not None:
-                return _gpu_resource(name, candidate.measure, found or None)
+            filling, measure = _filling(candidate.pattern, name), candidate.measure
+            if filling is not None:
+                profile = filling or None if measure is Measure.SLICES else None
+                return None if measure is Measure.NOTHING else GPUResource(name, measure, profile)
         return None
 
     def device_class(self, name: str) -> DeviceClassPattern | None:
@@ -164,10 +157,7 @@ class ResourceMapping:
 
     def named_resources(self, container: Container) -> Iterator[GPUResource]:
         """Yield every GPU resource that the container names in limits or requests, also with a zero, once each."""
-        resources = container.resources
-        if resources is None:
-            return
-        for name in {**(resources.limits or {}), **(resources.requests or {})}:
+        for name in {**container.limits, **container.requests}:
             resource = self.resource(name)
             if resource is not None:
                 yield resource
@@ -180,9 +170,7 @@ class ResourceMapping:
 
     def container_asks(self, container: Container) -> bool:
         """Whether the container asks for a GPU: a positive amount of a GPU resource, or a DRA claim."""
-        if container.resources is None:
-            return False
-        return bool(container.resources.claims) or bool(self._asked(container))
+        return container.resources is not None and bool(container.resources.claims or self._asked(container))
 
     def _asked(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
         # Every rule wants to know, of a view that never changes: remembered with it, and with who gave the answer.
@@ -190,12 +178,11 @@ class ResourceMapping:
             return ()
         memory = container.resources.__dict__
         if memory.get("resource_mapping") is not self:
-            effective = (
-                (resource, _effective(container, resource.name))
-                for resource in self.named_resources(container)
-            )
+            effective = {**container.requests, **container.limits}
             memory["asked"] = tuple(
-                (r, quantity) for r, quantity in effective if quantity is not None and quantity.nano > 0
+                (resource, quantity)
+                for resource in self.named_resources(container)
+                if (quantity := readable(effective[resource.name])) and quantity.nano > 0
             )
             memory["resource_mapping"] = self
         asked: tuple[tuple[GPUResource, Quantity], ...] = memory["asked"]
@@ -203,12 +190,14 @@ class ResourceMapping:
 
     def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
         """Return the annotation by which a fraction scheduler (KAI, Run:ai) is asked for a part of a GPU, and its value."""
+        present = ((key, pod.annotations[key.key]) for key in self.fractions_of(pod))
+        # A number of devices says only of how many the part is.
+        return next((each for each in present if not each[0].measure.is_count), None)
+
+    def fractions_of(self, pod: Pod) -> list[AnnotationKey]:
+        """Return the fraction annotations that the pod has."""
         annotations = pod.annotations
-        for key in self.fraction_annotations:
-            # A number of devices says only of how many the part is.
-            if key.key in annotations and not key.measure.is_count:
-                return key, annotations[key.key]
-        return None
+        return [key for key in self.fraction_annotations if key.key in annotations]
 
     def pod_asks(self, pod: Pod) -> bool:
         """Whether the pod asks for a GPU by any way there is: resources, DRA claims, fraction annotations."""
@@ -227,10 +216,8 @@ def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> dict[GPUResourc
 
 def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
     """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
-    requests = gpu_requests(pod, resource_mapping)
-    return sum(
-        quantity.value for resource, quantity in requests.items() if resource.measure is Measure.DEVICES
-    )
+    requests = gpu_requests(pod, resource_mapping).items()
+    return sum(quantity.value for resource, quantity in requests if resource.measure is Measure.DEVICES)
 
 
 def _filling(pattern: str, name: str) -> str | None:
@@ -241,24 +228,3 @@ def _filling(pattern: str, name: str) -> str | None:
     if len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):
         return name[len(prefix) : len(name) - len(suffix)]
     return None
-
-
-def _gpu_resource(name: str, measure: Measure, profile: str | None) -> GPUResource | None:
-    if measure is Measure.NOTHING:
-        return None
-    return GPUResource(name, measure, profile if measure is Measure.SLICES else None)
-
-
-def _effective(container: Container, name: str) -> Quantity | None:
-    resources = container.resources
-    if resources is None:
-        return None
-    limits, requests = resources.limits or {}, resources.requests or {}
-    return _parsed(limits[name]) if name in limits else _parsed(requests.get(name))
-
-
-def _parsed(text: QuantityText) -> Quantity | None:
-    try:
-        return parse_quantity(text)
-    except QuantityError:
-        return None

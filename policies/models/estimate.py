@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from enum import Enum
 from fractions import Fraction
 from math import ceil
+from string import ascii_lowercase
 
 import msgspec
 
@@ -61,29 +62,13 @@ class Precision(Enum):
     @property
     def size(self) -> Fraction:
         """Bytes of one parameter. TF32 is a way of computing: it is stored as FP32."""
-        return _SIZES[self]
+        return Fraction(int(self.value.lstrip(ascii_lowercase)), 8)  # every name ends in the bits
 
 
-_SIZES = {
-    Precision.FP32: Fraction(4),
-    Precision.TF32: Fraction(4),
-    Precision.FP16: Fraction(2),
-    Precision.BF16: Fraction(2),
-    Precision.FP8: Fraction(1),
-    Precision.INT8: Fraction(1),
-    Precision.FP4: Fraction(1, 2),
-    Precision.INT4: Fraction(1, 2),
-}
-_PRECISION_ALIASES = {
-    "float32": "fp32",
-    "float16": "fp16",
-    "half": "fp16",
-    "bfloat16": "bf16",
-    "float8": "fp8",
-}
+_ALIASES = {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8"}
 
 
-class Phase(Enum):
+class ModelPhase(Enum):
     """What the pod does with the model."""
 
     TRAINING = "training"
@@ -95,13 +80,13 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     params: int
     precision: Precision = Precision.BF16
-    phase: Phase = Phase.SERVING
+    phase: ModelPhase = ModelPhase.SERVING
     batch: int = 1
     sequence: int = 2048
     checkpointing: bool = False
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Estimate(msgspec.Struct, frozen=True, rename="camel"):
     """Bytes, rounded up, over all GPUs of the pod. `total` is the sum of the parts."""
 
     weights: int
@@ -111,14 +96,14 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     total: int
 
 
-class Slice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Slice(msgspec.Struct, frozen=True, rename="camel"):
     """A MIG slice that holds the whole model."""
 
     class_name: str
     profile: str
 
 
-class CardCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CardCount(msgspec.Struct, frozen=True, rename="camel"):
     """So many cards of one size hold the model together."""
 
     gpus: int
@@ -147,19 +132,15 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def advice(self) -> str:
         """One sentence: what fits, or else how many cards are needed."""
         if not self.fits:
-            return f"no class has {gib(self.per_gpu)} per GPU; needs {self._needed()}"
-        text = (
-            f"fits {self.fits[0]} and {len(self.fits) - 1} larger"
-            if len(self.fits) > 1
-            else f"fits {self.fits[0]}"
-        )
+            # None in one node: then as few as there can be.
+            needed = " or ".join(map(str, self.in_one_node or self.cards[-1:])) or "another class"
+            return f"no class has {gib(self.per_gpu)} per GPU; needs {needed}"
+        text = f"fits {self.fits[0]}"
+        if len(self.fits) > 1:
+            text += f" and {len(self.fits) - 1} larger"
         if self.slices:
             text += f"; a MIG slice would do: fits {self.slices[0].profile} of {self.slices[0].class_name}"
         return text
-
-    def _needed(self) -> str:
-        # None in one node: then as few as there can be.
-        return " or ".join(map(str, self.in_one_node or self.cards[-1:])) or "another class"
 
     @property
     def in_one_node(self) -> tuple[CardCount, ...]:
@@ -173,13 +154,11 @@ def estimate(shape: ModelShape) -> Estimate:
     weights = shape.params * shape.precision.size
     kv_cache = _KV_CACHE * weights * shape.batch * Fraction(shape.sequence, _KV_CACHE_TOKENS)
     activations = Fraction(0)
-    if shape.phase is Phase.TRAINING:
+    if shape.phase is ModelPhase.TRAINING:
         activations = _ACTIVATIONS * weights * shape.batch * (_CHECKPOINTING if shape.checkpointing else 1)
     parts = ceil(weights), ceil(kv_cache), ceil(activations)
     total = max(ceil(_OVERHEAD * (weights + kv_cache + activations)), sum(parts))
-    return Estimate(
-        weights=parts[0], kv_cache=parts[1], activations=parts[2], overhead=total - sum(parts), total=total
-    )
+    return Estimate(*parts, total - sum(parts), total)
 
 
 def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Placement:
@@ -198,9 +177,7 @@ def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Place
         fits=tuple(c.name for c in ordered if c.memory_gib * GIB * gpus >= needed.total),
         slices=tuple(found for found in slices if found is not None),
         cards=tuple(
-            CardCount(
-                gpus=ceil(Fraction(needed.total, size * GIB)), memory_gib=size, class_names=tuple(names)
-            )
+            CardCount(ceil(Fraction(needed.total, size * GIB)), size, tuple(names))
             for size, names in by_size.items()
         ),
     )
@@ -211,14 +188,11 @@ def _smallest_slice(needed: Estimate, gpu_class: GPUClass) -> Slice | None:
     candidates = sorted(
         (profile.memory_gib, profile.sevenths, len(name), name)
         for name, profile in gpu_class.mig_profiles.items()
-        if profile.memory_gib * GIB >= needed.total and not _is_whole_card(gpu_class, name)
+        # A slice that is the whole card is none to recommend.
+        if profile.sevenths != SEVENTHS
+        and needed.total <= profile.memory_gib * GIB < gpu_class.memory_gib * GIB
     )
-    return Slice(class_name=gpu_class.name, profile=candidates[0][3]) if candidates else None
-
-
-def _is_whole_card(gpu_class: GPUClass, name: str) -> bool:
-    profile = gpu_class.mig_profiles[name]
-    return profile.sevenths == SEVENTHS or profile.memory_gib >= gpu_class.memory_gib
+    return Slice(gpu_class.name, candidates[0][3]) if candidates else None
 
 
 def gib(size: int) -> str:
@@ -230,32 +204,30 @@ def gib(size: int) -> str:
 def parse_params(text: str) -> int:
     """Read a number of parameters: `70b`, `7B`, `350M`, `1.3e9`, `7000000000`. Raises EstimateError."""
     match = _PARAMS.fullmatch(text.strip())
-    if match is not None:
-        count: Fraction = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
-        if 0 < count <= LARGEST_PARAMS:
-            return ceil(count)
-        raise EstimateError(
-            f'must be more than 0 and at most {LARGEST_PARAMS:.0e} parameters, not "{text[:40]}"'
-        )
-    raise EstimateError(f'must be a number of parameters such as 70b, 350M or 1.3e9, not "{text[:40]}"')
+    if match is None:
+        raise _invalid("a number of parameters such as 70b, 350M or 1.3e9", text)
+    count: Fraction = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
+    if not 0 < count <= LARGEST_PARAMS:
+        raise _invalid(f"more than 0 and at most {LARGEST_PARAMS:.0e} parameters", text)
+    return ceil(count)
 
 
 def parse_precision(text: str) -> Precision:
     """Read a precision: one of the values of `Precision`, or what PyTorch calls it. Raises EstimateError."""
     word = text.strip().lower()
     try:
-        return Precision(_PRECISION_ALIASES.get(word, word))
+        return Precision(_ALIASES.get(word, word))
     except ValueError:
         known = ", ".join(precision.value for precision in Precision)
-        raise EstimateError(f'must be one of {known}, not "{text[:40]}"') from None
+        raise _invalid(f"one of {known}", text) from None
 
 
-def parse_phase(text: str) -> Phase:
+def parse_phase(text: str) -> ModelPhase:
     """Read a phase: training or serving. Raises EstimateError."""
     try:
-        return Phase(text.strip().lower())
+        return ModelPhase(text.strip().lower())
     except ValueError:
-        raise EstimateError(f'must be training or serving, not "{text[:40]}"') from None
+        raise _invalid("training or serving", text) from None
 
 
 def parse_count(text: str, what: str) -> int:
@@ -263,4 +235,16 @@ def parse_count(text: str, what: str) -> int:
     word = text.strip()
     if _COUNT.fullmatch(word) and 0 < int(word) <= LARGEST_COUNT:
         return int(word)
-    raise EstimateError(f'must be a {what}, a whole number from 1 to {LARGEST_COUNT}, not "{text[:40]}"')
+    raise _invalid(f"a {what}, a whole number from 1 to {LARGEST_COUNT}", text)
+
+
+def parse_flag(text: str) -> bool:
+    """Read a flag: true or false. Raises EstimateError."""
+    word = text.strip().lower()
+    if word not in {"true", "false"}:
+        raise _invalid("true or false", text)
+    return word == "true"
+
+
+def _invalid(want: str, text: str) -> EstimateError:
+    return EstimateError(f'must be {want}, not "{text[:40]}"')

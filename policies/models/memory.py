@@ -1,44 +1,30 @@
 """GPU memory of the model that a pod declares by its annotations, on the cards that the pod requests."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from functools import partial
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, gpu_requests
-from policies.models.estimate import (
-    GIB,
-    Estimate,
-    EstimateError,
-    ModelShape,
-    Phase,
-    Precision,
-    estimate,
-    gib,
-    parse_count,
-    parse_params,
-    parse_phase,
-    parse_precision,
-    placement,
-)
-from policies.pods.annotations import (
-    MODEL_BATCH,
-    MODEL_CHECKPOINTING,
-    MODEL_PARAMS,
-    MODEL_PHASE,
-    MODEL_PRECISION,
-    MODEL_SEQUENCE,
-    BadAnnotation,
-)
+from policies.models import estimate as estimates
+from policies.models.estimate import GIB, Estimate, EstimateError, ModelShape, gib
+from policies.pods import annotations
+from policies.pods.annotations import MODEL_PARAMS, BadAnnotation
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
 
-T = TypeVar("T")
-
-_ANNOTATIONS = frozenset(
-    (MODEL_PARAMS, MODEL_PRECISION, MODEL_PHASE, MODEL_BATCH, MODEL_SEQUENCE, MODEL_CHECKPOINTING)
-)
+_FIELDS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+    "params": (MODEL_PARAMS, estimates.parse_params, "70b"),
+    "precision": (annotations.MODEL_PRECISION, estimates.parse_precision, "bf16"),
+    "phase": (annotations.MODEL_PHASE, estimates.parse_phase, "serving"),
+    "batch": (annotations.MODEL_BATCH, partial(estimates.parse_count, what="batch size"), "8"),
+    "sequence": (annotations.MODEL_SEQUENCE, partial(estimates.parse_count, what="sequence length"), "4096"),
+    "checkpointing": (annotations.MODEL_CHECKPOINTING, estimates.parse_flag, "true"),
+}
+"""By field of a `ModelShape`: its annotation, how that is read, and an example."""
 
 MOST_WAYS = 3
 
@@ -69,7 +55,7 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return what to ask for instead so that the model fits on `classes`: a larger slice, or so many whole cards."""
-    found = placement(need.estimate, classes, need.gpus)
+    found = estimates.placement(need.estimate, classes, need.gpus)
     ways = [str(card) for card in found.in_one_node[-MOST_WAYS:]]
     if need.profile is not None and found.slices:
         ways.insert(0, f"a slice {found.slices[0].profile}")
@@ -93,51 +79,21 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
         return None
     ((resource, quantity),) = requests.items()
     model = f"{pod.annotations[MODEL_PARAMS].strip()} {shape.precision.value} {shape.phase.value}"
+    need = ModelNeed(model=model, estimate=estimates.estimate(shape), gpus=1, profile=resource.profile)
     if resource.measure is Measure.DEVICES and not resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        return ModelNeed(model=model, estimate=estimate(shape), gpus=quantity.value)
-    if resource.measure is Measure.SLICES:
-        return ModelNeed(model=model, estimate=estimate(shape), gpus=1, profile=resource.profile)
-    return None
+        return replace(need, gpus=quantity.value)
+    return need if resource.measure is Measure.SLICES else None
 
 
 def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
     """Return the model that the annotations declare, everything that is wrong with them, or None where they declare none."""
-    if _ANNOTATIONS.isdisjoint(pod.annotations):
-        return None
-    read = _Reader(pod.annotations)
-    shape = ModelShape(
-        params=read(MODEL_PARAMS, parse_params, 0, "70b"),
-        precision=read(MODEL_PRECISION, parse_precision, Precision.BF16, "bf16"),
-        phase=read(MODEL_PHASE, parse_phase, Phase.SERVING, "serving"),
-        batch=read(MODEL_BATCH, lambda text: parse_count(text, "batch size"), 1, "8"),
-        sequence=read(MODEL_SEQUENCE, lambda text: parse_count(text, "sequence length"), 2048, "4096"),
-        checkpointing=read(MODEL_CHECKPOINTING, _parse_flag, False, "true"),
-    )
-    if read.bad:
-        return tuple(read.bad)
-    return shape if MODEL_PARAMS in pod.annotations else None
-
-
-class _Reader:
-    """Reads annotations one by one and remembers what is wrong with them; a bad one counts as its default meanwhile."""
-
-    def __init__(self, annotations: Mapping[str, str]) -> None:
-        self._annotations = annotations
-        self.bad: list[BadAnnotation] = []
-
-    def __call__(self, key: str, parse: Callable[[str], T], default: T, example: str) -> T:
-        text = self._annotations.get(key)
-        if text is None:
-            return default
-        try:
-            return parse(text)
-        except EstimateError as error:
-            self.bad.append(BadAnnotation(key, text, str(error), f'set for example "{example}"'))
-            return default
-
-
-def _parse_flag(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in {"true", "false"}:
-        raise EstimateError(f'must be true or false, not "{text[:40]}"')
-    return word == "true"
+    fields: dict[str, Any] = {}
+    bad: list[BadAnnotation] = []
+    for field, (key, parse, example) in _FIELDS.items():
+        text = pod.annotations.get(key)
+        if text is not None:
+            try:
+                fields[field] = parse(text)
+            except EstimateError as error:
+                bad.append(BadAnnotation(key, text, str(error), f'set for example "{example}"'))
+    return tuple(bad) or (ModelShape(**fields) if "params" in fields else None)

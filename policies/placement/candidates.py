@@ -1,8 +1,9 @@
 """GPU classes on which a pod can run, by its node, its constraints or its device class."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
@@ -28,19 +29,16 @@ def candidate_classes(
     is_bound = node_labels is not None
     names = classes_of_node(node_labels or {}, catalogue)
     if names:
-        return CandidateClasses(
-            _named(names, catalogue), True, f"its node is {' or '.join(sorted(names))}", is_bound
-        )
+        because = f"its node is {' or '.join(sorted(names))}"
+        return CandidateClasses(catalogue.named(names), True, because, is_bound)
     pinned = pinning(pod, catalogue)
     if pinned is None:
         return all_classes(catalogue, "it pins no GPU class", is_bound)
+    because = " and ".join(pinned.because)
     if not pinned.classes:
-        return all_classes(
-            catalogue,
-            f"{' and '.join(pinned.because)} contradict each other and leave no GPU class",
-            is_bound,
-        )
-    return CandidateClasses(_named(pinned.classes, catalogue), True, " and ".join(pinned.because), is_bound)
+        because += " contradict each other and leave no GPU class"
+        return all_classes(catalogue, because, is_bound)
+    return CandidateClasses(catalogue.named(pinned.classes), True, because, is_bound)
 
 
 def all_classes(catalogue: ClassCatalogue, because: str, is_bound: bool = False) -> CandidateClasses:
@@ -52,13 +50,10 @@ def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> fro
 
     Labels that contradict each other leave every class that one of them names.
     """
-    named = [
-        classes
-        for key in catalogue.label_keys & labels.keys()
-        if (classes := classes_of_label(key, labels[key], catalogue))
-    ]
-    if not named:
-        return frozenset()
+    of_labels = (
+        classes_of_label(key, labels[key], catalogue) for key in catalogue.label_keys & labels.keys()
+    )
+    named = [classes for classes in of_labels if classes] or [frozenset[str]()]
     return frozenset.intersection(*named) or frozenset.union(*named)
 
 
@@ -69,33 +64,19 @@ def for_resource(
     resource_mapping: ResourceMapping,
 ) -> CandidateClasses:
     """Return the candidates narrowed to the classes that have the resource; unchanged where none is known to have it."""
-    offering = resource.name
-    if resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        device_class = resource.name.removeprefix(IMPLICIT_DEVICE_CLASS)
+    name, offering, classes = resource.name, resource.name, candidates.classes
+    if name.startswith(IMPLICIT_DEVICE_CLASS):
+        device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
         of_it = catalogue.of_device_class(device_class)
-        named = tuple(gpu_class for gpu_class in candidates.classes if gpu_class in of_it)
+        named = tuple(gpu_class for gpu_class in classes if gpu_class in of_it)
         if named:
             because = candidates.because if candidates.is_known else f"device class {device_class}"
             return CandidateClasses(named, True, because, candidates.is_bound)
         pattern = resource_mapping.device_class(device_class)
-        offering = (pattern and pattern.resource) or resource.name
-    having = tuple(
-        gpu_class
-        for gpu_class in candidates.classes
-        if resource.name in gpu_class.equivalents or vendor(gpu_class.resource) == vendor(offering)
-    )
-    if resource.profile is not None:
-        cut = tuple(
-            gpu_class
-            for gpu_class in having
-            if resource.name in gpu_class.equivalents or catalogue.mig_profile(gpu_class, resource.profile)
-        )
+        offering = (pattern and pattern.resource) or name
+    having = tuple(c for c in classes if name in c.equivalents or vendor(c.resource) == vendor(offering))
+    profile = resource.profile
+    if profile is not None:
+        cut = tuple(c for c in having if name in c.equivalents or catalogue.mig_profile(c, profile))
         having = cut or having
-    return CandidateClasses(
-        having or candidates.classes, candidates.is_known, candidates.because, candidates.is_bound
-    )
-
-
-def _named(names: Iterable[str], catalogue: ClassCatalogue) -> tuple[GPUClass, ...]:
-    wanted = frozenset(names)
-    return tuple(gpu_class for gpu_class in catalogue if gpu_class.name in wanted)
+    return replace(candidates, classes=having or classes)

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import partial
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Severity
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, advice
@@ -19,7 +20,10 @@ ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 
 
-class Source(Enum):
+warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
+
+
+class ChoiceSource(Enum):
     ANNOTATION = "annotation"
     ESTIMATE = "estimate"
     DEFAULT = "default"
@@ -30,14 +34,14 @@ def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in globs)
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class Choice(msgspec.Struct, frozen=True):
     """The classes on which the pod may run, never none. `asked` is the class or family that was named, `because` who did."""
 
     classes: tuple[GPUClass, ...]
     asked: str
-    source: Source
+    source: ChoiceSource
     because: str
-    whole_family: bool = False
+    whole_family: bool
 
     @property
     def names(self) -> frozenset[str]:
@@ -76,9 +80,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether they can, by units that have the memory which the catalogue states, as against shares of a card."""
-        return self.offers(gpu_class) and not any(
-            each.name in gpu_class.equivalents for each in self.resources
-        )
+        is_shared = any(each.name in gpu_class.equivalents for each in self.resources)
+        return self.offers(gpu_class) and not is_shared
 
 
 def choose(question: Question, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
@@ -90,38 +93,25 @@ def choose(question: Question, need: ModelNeed | None, *, is_pinned: bool) -> Ch
         return _named(question, question.pod.annotations[GPU_CLASS])
     if is_pinned:
         return None
-    estimated = _fitting(question, need) if need is not None else None
-    if estimated is not None:
-        return estimated
-    return _default(question, question.default) if question.default is not None else None
+    return (_fitting(question, need) if need else None) or _default(question)
 
 
 def _named(question: Question, name: str) -> Choice | Finding:
     named = question.catalogue.resolve(name)
     if not named:
-        nearest = question.catalogue.nearest(name)
-        known = "known: " + ", ".join(sorted({gpu_class.family for gpu_class in question.catalogue}))
-        remedy = f'did you mean "{nearest}"?' if nearest else known
-        return _refusal(name, "must be a GPU class or a family of classes", remedy)
+        known = "known: " + ", ".join(question.catalogue.families())
+        remedy = suggestion(name, question.catalogue) or known
+        return about_annotation(name, "must be a GPU class or a family of classes", remedy)
     if not any(question.offers(gpu_class) for gpu_class in named):
         asked = ", ".join(resource.name for resource in question.resources)
         offered = ", ".join(sorted({gpu_class.resource for gpu_class in named}))
-        return _refusal(
-            name,
-            f"must be a class with {asked}: nodes of this class have {offered}",
-            "request what the class has, or name another class",
-        )
+        message = f"must be a class with {asked}: nodes of this class have {offered}"
+        return about_annotation(name, message, "request what the class has, or name another class")
     permitted = question.allowed_of(named)
     if not permitted:
         message = f"is not allowed in namespace {question.namespace}"
-        return _refusal(name, message, question.allowed_words)
-    return Choice(
-        classes=permitted,
-        asked=name,
-        source=Source.ANNOTATION,
-        because=f"annotation {GPU_CLASS}",
-        whole_family=_is_whole_family(question, name, permitted),
-    )
+        return about_annotation(name, message, question.allowed_words)
+    return _chosen(question, permitted, name, ChoiceSource.ANNOTATION, f"annotation {GPU_CLASS}")
 
 
 def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
@@ -143,20 +133,23 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
             remedy=advice(need, usable),
         )
     smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
-    return Choice(classes=(smallest,), asked=smallest.name, source=Source.ESTIMATE, because=need.words)
+    return _chosen(question, (smallest,), smallest.name, ChoiceSource.ESTIMATE, need.words)
 
 
-def _default(question: Question, name: str) -> Choice | None:
+def _default(question: Question) -> Choice | None:
+    name = question.default or ""
     permitted = question.allowed_of(question.catalogue.resolve(name))
     if not any(question.offers(gpu_class) for gpu_class in permitted):
         return None
-    return Choice(
-        classes=permitted,
-        asked=name,
-        source=Source.DEFAULT,
-        because="the default of the policy",
-        whole_family=_is_whole_family(question, name, permitted),
-    )
+    return _chosen(question, permitted, name, ChoiceSource.DEFAULT, "the default of the policy")
+
+
+def _chosen(
+    question: Question, classes: tuple[GPUClass, ...], asked: str, source: ChoiceSource, because: str
+) -> Choice:
+    is_class = question.catalogue.get(asked) is not None
+    whole_family = not is_class and classes == question.catalogue.family(asked)
+    return Choice(classes, asked, source, because, whole_family)
 
 
 def label_values_of(gpu_class: GPUClass, key: str) -> tuple[str, ...]:
@@ -174,10 +167,6 @@ def label_values(choice: Choice, key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each))
 
 
-def _is_whole_family(question: Question, name: str, classes: tuple[GPUClass, ...]) -> bool:
-    return question.catalogue.get(name) is None and classes == question.catalogue.family(name)
-
-
 def _offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue) -> bool:
     if resource.measure is Measure.SLICES and resource.profile is not None:
         return catalogue.mig_profile(gpu_class, resource.profile) is not None
@@ -186,5 +175,14 @@ def _offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogu
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 
-def _refusal(name: str, message: str, remedy: str) -> Finding:
-    return Finding(rule=RULE_ID, path=ANNOTATION_PATH, value=name, message=message, remedy=remedy)
+def suggestion(word: str, catalogue: ClassCatalogue, before: str = "") -> str:
+    """Return the class or family that was probably meant, as a question; nothing where none is near."""
+    nearest = catalogue.nearest(word)
+    return f'{before}did you mean "{nearest}"?' if nearest else ""
+
+
+def about_annotation(asked: str, message: str, remedy: str, severity: Severity = Severity.DENIAL) -> Finding:
+    """Return a finding about the annotation that names a class."""
+    return Finding(
+        rule=RULE_ID, severity=severity, path=ANNOTATION_PATH, value=asked, message=message, remedy=remedy
+    )

@@ -4,14 +4,14 @@ One immutable value, made outside and handed in with each pod. Only the labels u
 other label is taken as met.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 
 from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.pod import NodeSelectorTerm, Pod
+from policies.pods.pod import Pod
 
 Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
@@ -49,34 +49,25 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         terms = required_terms(pod)
         if sum(1 + len(term.match_expressions or ()) for term in terms) > MOST_DEMANDS:
             return True
-        selected = [
-            (each, "In", frozenset((value,))) for each, value in (pod.body.node_selector or {}).items()
+        selected = {each: (value,) for each, value in (pod.body.node_selector or {}).items()}
+        demands = self._known((each, "In", one) for each, one in selected.items())
+        demands += self._known([(key, "In", values)] if values else ())
+        alternatives = [
+            self._known((each.key, each.operator, each.values or ()) for each in term.match_expressions or ())
+            for term in terms
+            if not is_empty_term(term)
         ]
-        demands = self._known([*selected, *([(key, "In", frozenset(values))] if values else ())])
-        alternatives = [self._known(_demands(term)) for term in terms if not is_empty_term(term)]
-        return any(
-            _meets_all(offer, demands)
-            and (not terms or any(_meets_all(offer, term) for term in alternatives))
-            for offer in self._offers
-        )
+        candidates = (offer for offer in self._offers if _meets_all(offer, demands))
+        return any(not terms or any(_meets_all(each, term) for term in alternatives) for each in candidates)
 
-    def _known(self, demands: Iterable[Demand]) -> list[Demand]:
-        return [demand for demand in demands if demand[0] in self.keys]
+    def _known(self, demands: Iterable[tuple[str, str, Sequence[str]]]) -> list[Demand]:
+        return [(key, operator, frozenset(values)) for key, operator, values in demands if key in self.keys]
 
     @cached_property
     def _offers(self) -> tuple[Offer, ...]:
-        return (
-            *({key: frozenset((value,)) for key, value in labels} for labels in self.label_sets),
-            *(
-                {key: None if values is None else frozenset(values) for key, values in pool.labels}
-                for pool in self.pools
-            ),
-        )
-
-
-def _demands(term: NodeSelectorTerm) -> Iterator[Demand]:
-    for each in term.match_expressions or ():
-        yield each.key, each.operator, frozenset(each.values or ())
+        there = [tuple((key, (value,)) for key, value in labels) for labels in self.label_sets]
+        possible = [*there, *(pool.labels for pool in self.pools)]
+        return tuple({key: v if v is None else frozenset(v) for key, v in labels} for labels in possible)
 
 
 def _meets_all(offer: Offer, demands: Iterable[Demand]) -> bool:

@@ -25,21 +25,20 @@ class Pinning(msgspec.Struct, frozen=True):
 
 def pinning(pod: Pod, catalogue: ClassCatalogue) -> Pinning | None:
     """Return the classes to which the pod pins itself, None where it pins none."""
-    spec = pod.body
-    left: frozenset[str] | None = None
+    narrowed: list[frozenset[str]] = []
     because: list[str] = []
-    for key, value in sorted((spec.node_selector or {}).items()):
+    for key, value in sorted((pod.body.node_selector or {}).items()):
         named = classes_of_label(key, value, catalogue)
         if named:
-            left = named if left is None else left & named
+            narrowed.append(named)
             because.append(f"nodeSelector {key}={value}")
     terms = required_terms(pod)
-    if terms:
-        narrowed, words = _of_terms(terms, catalogue)
-        if narrowed is not None:
-            left = narrowed if left is None else left & narrowed
-            because.extend(words)
-    return None if left is None else Pinning(tuple(sorted(left)), tuple(because))
+    # Terms are alternatives: one that pins nothing leaves every class open.
+    alternatives = [_of_term(term, catalogue) for term in terms if not is_empty_term(term)]
+    if terms and all(words for _, words in alternatives):
+        narrowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
+        because += (word for _, words in alternatives for word in words)
+    return Pinning(tuple(sorted(frozenset.intersection(*narrowed))), tuple(because)) if narrowed else None
 
 
 def required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...]:
@@ -96,35 +95,16 @@ def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozens
     return frozenset(gpu_class.name for gpu_class in named)
 
 
-def _of_terms(
-    terms: tuple[NodeSelectorTerm, ...], catalogue: ClassCatalogue
-) -> tuple[frozenset[str] | None, tuple[str, ...]]:
-    # Terms are alternatives: one that pins nothing leaves every class open.
-    union: frozenset[str] = frozenset()
-    because: list[str] = []
-    for term in terms:
-        if is_empty_term(term):
-            continue
-        narrowed, words = _of_term(term, catalogue)
-        if narrowed is None:
-            return None, ()
-        union |= narrowed
-        because.extend(words)
-    return union, tuple(because)
-
-
-def _of_term(
-    term: NodeSelectorTerm, catalogue: ClassCatalogue
-) -> tuple[frozenset[str] | None, tuple[str, ...]]:
-    left: frozenset[str] | None = None
+def _of_term(term: NodeSelectorTerm, catalogue: ClassCatalogue) -> tuple[frozenset[str], list[str]]:
+    """Return the classes that the term leaves, and the words for what narrows them; no words: it pins nothing."""
+    narrowed: list[frozenset[str]] = []
     because: list[str] = []
     for requirement in term.match_expressions or ():
-        if requirement.operator != "In" or requirement.key not in catalogue.label_keys:
-            continue
-        each = [classes_of_label(requirement.key, value, catalogue) for value in requirement.values or ()]
-        # A value that no class carries may be on nodes we know nothing of: then the requirement does not pin a class.
-        if each and all(each):
-            named = frozenset[str]().union(*each)
-            left = named if left is None else left & named
-            because.append(f"node affinity {requirement.key} in ({', '.join(requirement.values or ())})")
-    return left, tuple(because)
+        key, values = requirement.key, requirement.values or ()
+        if requirement.operator == "In" and key in catalogue.label_keys:
+            each = [classes_of_label(key, value, catalogue) for value in values]
+            # A value that no class carries may be on nodes we know nothing of: then the requirement does not pin a class.
+            if each and all(each):
+                narrowed.append(frozenset.union(*each))
+                because.append(f"node affinity {key} in ({', '.join(values)})")
+    return frozenset.intersection(*narrowed) if narrowed else frozenset(), because

@@ -8,7 +8,6 @@ import msgspec
 
 from policies.finding import Finding
 from policies.pods.field_paths import annotation_path
-from policies.pods.pod import Pod
 
 DOMAIN = "gpu-admission.dev/"
 GPU_CLASS = DOMAIN + "gpu-class"
@@ -40,23 +39,10 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     message: str
     remedy: str
 
-    @property
-    def path(self) -> str:
-        return annotation_path(self.key)
-
     def finding(self, rule_id: str) -> Finding:
         """Return the denial by the rule that needs the value."""
-        return Finding(
-            rule=rule_id, path=self.path, value=self.value, message=self.message, remedy=self.remedy
-        )
-
-
-def load_seconds(pod: Pod) -> int | BadAnnotation | None:
-    """Return the declared load time of the model in whole seconds, None where none is declared."""
-    text = pod.annotations.get(MODEL_LOAD_SECONDS)
-    if text is None:
-        return None
-    return whole_number(MODEL_LOAD_SECONDS, text, "seconds", maximum=86_400)
+        path = annotation_path(self.key)
+        return Finding(rule=rule_id, path=path, value=self.value, message=self.message, remedy=self.remedy)
 
 
 def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAnnotation:
@@ -65,9 +51,5 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     # ASCII only and few of them: int() would take unicode digits, `1_0`, and thousands of digits.
     if digits.isascii() and digits.isdigit() and len(digits) <= 12 and 1 <= int(digits) <= maximum:  # noqa: PLR2004 - see above
         return int(digits)
-    return BadAnnotation(
-        key,
-        text,
-        f"must be a whole number of {unit} from 1 to {maximum}",
-        f'set a plain number such as "60" ({unit})',
-    )
+    message = f"must be a whole number of {unit} from 1 to {maximum}"
+    return BadAnnotation(key, text, message, f'set a plain number such as "60" ({unit})')

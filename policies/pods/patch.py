@@ -5,12 +5,12 @@ rule see the pod as its predecessors left it. Nothing is ever replaced wholesale
 list a moment ago. Each verb is one `Change` with words for people.
 """
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.pods.field_paths import json_pointer
+from policies.pods.field_paths import Parts, json_pointer
 from policies.pods.pod import (
     EMPTY_SPEC,
     Affinity,
@@ -23,21 +23,30 @@ from policies.pods.pod import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
-    PodSpec,
     Probe,
-    QuantityText,
     Resources,
     Toleration,
     View,
     Volume,
     VolumeMount,
 )
+from policies.pods.quantity import QuantityText
 from policies.pods.tolerations import describe_toleration
 
-T = TypeVar("T")
-V = TypeVar("V", bound=View)
 ResourceMap = Literal["limits", "requests"]
-ProbeName = Literal["readinessProbe", "livenessProbe", "startupProbe"]
+
+LAST = "-"
+"""In a path: behind the last item of the list."""
+_LISTS = {"containers": "containers", "initContainers": "init_containers"}
+_NODE_AFFINITY = ("spec", "affinity", "node_affinity")
+_EMPTY = {
+    "spec": EMPTY_SPEC,
+    "metadata": Metadata(),
+    "resources": Resources(),
+    "affinity": Affinity(),
+    "node_affinity": NodeAffinity(),
+}
+"""What stands in for a missing parent, where that is neither a list nor a map."""
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -68,12 +77,11 @@ class PodPatch:
     # ---- pod level
 
     def add_toleration(self, toleration: Toleration) -> None:
-        self._append_to_spec(f"toleration {describe_toleration(toleration)}", "tolerations", toleration)
+        what = f"toleration {describe_toleration(toleration)}"
+        self._add(what, toleration, ("spec", "tolerations", LAST))
 
     def set_node_selector(self, key: str, value: str) -> None:
-        existing = self.pod.body.node_selector
-        self._record(f"nodeSelector {key}={value}", _put(existing, key, value, "spec", "nodeSelector"))
-        self._set_spec(replace(self.pod.body, node_selector={**(existing or {}), key: value}))
+        self._add(f"nodeSelector {key}={value}", value, ("spec", "node_selector", key))
 
     def require_node_affinity(self, requirement: NodeSelectorRequirement) -> None:
         """Demand `requirement` of the node, in addition to whatever the pod requires already.
@@ -81,180 +89,87 @@ class PodPatch:
         The terms of a required affinity are alternatives, so the requirement is added to each of them, but not to an
         empty one: that matches no node, and would with the requirement.
         """
-        spec = self.pod.body
-        node_affinity = spec.affinity.node_affinity if spec.affinity else None
-        terms = (
-            node_affinity.required.node_selector_terms if node_affinity and node_affinity.required else None
-        ) or ()
-        new_terms = tuple(
-            replace(term, match_expressions=(*(term.match_expressions or ()), requirement))
-            if term.match_expressions or term.match_fields
-            else term
-            for term in terms
-        ) or (NodeSelectorTerm(match_expressions=(requirement,)),)
-        required = NodeSelector(node_selector_terms=new_terms)
-        affinity = replace(
-            spec.affinity or Affinity(),
-            node_affinity=replace(node_affinity or NodeAffinity(), required=required),
-        )
-        key = "requiredDuringSchedulingIgnoredDuringExecution"
-        base = ("spec", "affinity", "nodeAffinity", key)
-        operations: tuple[Operation, ...]
+        affinity = self.pod.body.affinity and self.pod.body.affinity.node_affinity
+        terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+        what = f"node affinity {requirement.key} {requirement.operator} {','.join(requirement.values or ())}"
         if terms:
-            operations = tuple(
-                operation
-                for index, term in enumerate(terms)
-                if term.match_expressions or term.match_fields
-                for operation in _append(
-                    term.match_expressions, requirement, *base, "nodeSelectorTerms", index, "matchExpressions"
-                )
-            )
-        elif node_affinity is not None:
-            operations = (Operation("add", json_pointer(*base), required),)
-        elif spec.affinity is not None:
-            operations = (
-                Operation("add", json_pointer("spec", "affinity", "nodeAffinity"), {key: required}),
-            )
+            base = (*_NODE_AFFINITY, "required", "node_selector_terms")
+            kept = [at for at, term in enumerate(terms) if term.match_expressions or term.match_fields]
+            paths = [(*base, index, "match_expressions", LAST) for index in kept]
+            self._add(what.rstrip(), requirement, *paths)
         else:
-            operations = (
-                Operation("add", json_pointer("spec", "affinity"), {"nodeAffinity": {key: required}}),
-            )
-        values = ",".join(requirement.values or ())
-        self._record(f"node affinity {requirement.key} {requirement.operator} {values}".rstrip(), operations)
-        self._set_spec(replace(spec, affinity=affinity))
+            only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(requirement,)),))
+            self._add(what.rstrip(), only, (*_NODE_AFFINITY, "required"))
 
     def add_volume(self, volume: Volume) -> None:
-        self._append_to_spec(f"volume {volume.name}", "volumes", volume)
+        self._add(f"volume {volume.name}", volume, ("spec", "volumes", LAST))
 
     def add_init_container(self, container: Container, index: int) -> None:
         """Insert `container` before the init container that stands at `index` now (at the end if there is none)."""
-        existing = self.pod.body.init_containers
-        operations: tuple[Operation, ...]
-        if existing and index < len(existing):
-            operations = (Operation("add", json_pointer("spec", "initContainers", index), container),)
-        else:
-            operations = _append(existing, container, "spec", "initContainers")
-        self._record(f"initContainer {container.name}", operations)
-        containers = list(existing or ())
-        containers.insert(index, container)
-        self._set_spec(replace(self.pod.body, init_containers=tuple(containers)))
+        at = index if index < len(self.pod.body.init_containers or ()) else LAST
+        self._add(f"initContainer {container.name}", container, ("spec", "init_containers", at))
 
     def set_annotation(self, key: str, value: str) -> None:
-        metadata = self.pod.metadata
-        operations: tuple[Operation, ...]
-        if metadata is None:
-            operations = (Operation("add", "/metadata", {"annotations": {key: value}}),)
-        else:
-            operations = _put(metadata.annotations, key, value, "metadata", "annotations")
-        self._record(f"annotation {key}", operations)
-        metadata = metadata or Metadata()
-        new_metadata = replace(metadata, annotations={**(metadata.annotations or {}), key: value})
-        self.pod = replace(self.pod, metadata=new_metadata)
+        self._add(f"annotation {key}", value, ("metadata", "annotations", key))
 
     # ---- container level
 
     def set_resource(
         self, place: ContainerPlace, kind: ResourceMap, name: str, quantity: QuantityText
     ) -> None:
-        place = self._as_it_is(place)
-        resources = place.container.resources
-        base = _container_parts(place)
-        existing = (resources.limits if kind == "limits" else resources.requests) if resources else None
-        operations: tuple[Operation, ...]
-        if resources is None:
-            operations = (Operation("add", json_pointer(*base, "resources"), {kind: {name: quantity}}),)
-        else:
-            operations = _put(existing, name, quantity, *base, "resources", kind)
-        self._record(f"{place.container.name}: {kind} {name}={quantity}", operations)
-        new_resources = replace(resources or Resources(), **{kind: {**(existing or {}), name: quantity}})
-        self._set_container(place, replace(place.container, resources=new_resources))
+        self._add_to(place, f"{kind} {name}={quantity}", quantity, "resources", kind, name)
 
     def add_env(self, place: ContainerPlace, name: str, value: str) -> None:
-        self._append_to_container(place, f"env {name}={value}", "env", EnvVar(name=name, value=value))
+        self._add_to(place, f"env {name}={value}", EnvVar(name=name, value=value), "env", LAST)
 
     def add_volume_mount(self, place: ContainerPlace, mount: VolumeMount) -> None:
-        self._append_to_container(place, f"volumeMount {mount.mount_path}", "volumeMounts", mount)
+        self._add_to(place, f"volumeMount {mount.mount_path}", mount, "volume_mounts", LAST)
 
     def set_initial_delay(self, place: ContainerPlace, seconds: int) -> None:
         """Set readinessProbe.initialDelaySeconds of a container that has a readiness probe."""
-        place = self._as_it_is(place)
-        probe = place.container.readiness_probe
-        if probe is None:
+        if place.container.readiness_probe is None:
             raise ValueError(f"{place.path} has no readinessProbe")
-        path = json_pointer(*_container_parts(place), "readinessProbe", "initialDelaySeconds")
-        self._record(
-            f"{place.container.name}: readinessProbe.initialDelaySeconds={seconds}",
-            (Operation("add", path, seconds),),  # RFC 6902 `add` replaces a member that exists
-        )
-        new_probe = replace(probe, initial_delay_seconds=seconds)
-        self._set_container(place, replace(place.container, readiness_probe=new_probe))
+        what = f"readinessProbe.initialDelaySeconds={seconds}"
+        self._add_to(place, what, seconds, "readiness_probe", "initial_delay_seconds")
 
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
-        place = self._as_it_is(place)
-        path = json_pointer(*_container_parts(place), "startupProbe")
         seconds = (probe.period_seconds or 10) * (probe.failure_threshold or 3)
-        self._record(
-            f"{place.container.name}: startupProbe for {seconds} s", (Operation("add", path, probe),)
-        )
-        self._set_container(place, replace(place.container, startup_probe=probe))
+        self._add_to(place, f"startupProbe for {seconds} s", probe, "startup_probe")
 
     # ---- bookkeeping
 
-    def _record(self, what: str, operations: tuple[Operation, ...]) -> None:
-        if self.pod.spec is None and operations[0].path.startswith("/spec/"):
-            operations = (Operation("add", "/spec", {}), *operations)
-        self.changes.append(Change(what, operations))
+    def _add_to(self, place: ContainerPlace, what: str, value: Any, *path: str | int) -> None:
+        what = f"{place.container.name}: {what}"
+        self._add(what, value, ("spec", _LISTS[place.list_name], place.index, *path))
 
-    def _append_to_spec(self, what: str, field: str, item: View) -> None:
-        self._record(what, _append(getattr(self.pod.body, field), item, "spec", field))
-        self._set_spec(_appended(self.pod.body, field, item))
+    def _add(self, what: str, value: Any, *paths: Parts) -> None:
+        operations = []
+        for path in paths:
+            self.pod, operation = _added(self.pod, path, value)
+            operations.append(operation)
+        self.changes.append(Change(what, tuple(operations)))
 
-    def _append_to_container(self, place: ContainerPlace, what: str, member: str, item: View) -> None:
-        place = self._as_it_is(place)
-        field = "volume_mounts" if member == "volumeMounts" else member
-        operations = _append(getattr(place.container, field), item, *_container_parts(place), member)
-        self._record(f"{place.container.name}: {what}", operations)
-        self._set_container(place, _appended(place.container, field, item))
 
-    def _set_spec(self, spec: PodSpec) -> None:
-        self.pod = replace(self.pod, spec=spec)
+def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Operation]:
+    """Return the node, which stands at `at`, with the value at the path below it, and the operation that puts it there.
 
-    def _as_it_is(self, place: ContainerPlace) -> ContainerPlace:
-        """Return the place with the container as earlier verbs left it: a rule looks once and may change several things."""
-        spec = self.pod.body
-        containers = spec.containers if place.list_name == "containers" else spec.init_containers
-        return replace(place, container=(containers or ())[place.index])
-
-    def _set_container(self, place: ContainerPlace, container: Container) -> None:
-        spec = self.pod.spec or EMPTY_SPEC
-        if place.list_name == "containers":
-            self._set_spec(replace(spec, containers=_with(spec.containers or (), place.index, container)))
+    RFC 6902 `add` inserts into a list, and replaces a member that exists. It fails where a parent is missing or null, so there
+    the outermost missing parent is added. Paths are of attributes, `at` is of JSON members.
+    """
+    if not path:
+        return value, Operation("add", json_pointer(*at), value)
+    part, *rest = path
+    if isinstance(node, View):
+        child = getattr(node, str(part))
+        at = (*at, node.__struct_encode_fields__[node.__struct_fields__.index(str(part))])
+        if child is None and rest:
+            child, _ = _added(_EMPTY.get(str(part), () if rest[0] == LAST else {}), tuple(rest), value)
+            operation = Operation("add", json_pointer(*at), child)
         else:
-            self._set_spec(
-                replace(spec, init_containers=_with(spec.init_containers or (), place.index, container))
-            )
-
-
-def _container_parts(place: ContainerPlace) -> tuple[str | int, ...]:
-    return ("spec", place.list_name, place.index)
-
-
-def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
-    return (*items[:index], item, *items[index + 1 :])
-
-
-def _appended(view: V, field: str, item: View) -> V:
-    return replace(view, **{field: (*(getattr(view, field) or ()), item)})
-
-
-def _append(existing: tuple[Any, ...] | None, item: Any, *parts: str | int) -> tuple[Operation, ...]:
-    # `add …/-` fails where the list is missing or null , so there the list itself is added.
-    if existing is None:
-        return (Operation("add", json_pointer(*parts), [item]),)
-    return (Operation("add", json_pointer(*parts, "-"), item),)
-
-
-def _put(existing: dict[str, Any] | None, key: str, value: Any, *parts: str | int) -> tuple[Operation, ...]:
-    if existing is None:
-        return (Operation("add", json_pointer(*parts), {key: value}),)
-    return (Operation("add", json_pointer(*parts, key), value),)
+            child, operation = _added(child, tuple(rest), value, at)
+        return replace(node, **{str(part): child}), operation
+    child, operation = _added(node[part] if rest else None, tuple(rest), value, (*at, part))
+    if isinstance(node, dict):
+        return {**node, part: child}, operation
+    index = len(node) if part == LAST else int(part)
+    return (*node[:index], child, *node[index + bool(rest) :]), operation

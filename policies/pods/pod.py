@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from policies.pods.quantity import QuantityText
+
 # More than any real pod has. Mutating webhooks see a pod before its validation, so anybody who may create pods decides how long
 # its lists and names are, up to 3 MiB of them; within these bounds a pod costs milliseconds.
 ResourceName = Annotated[str, msgspec.Meta(max_length=253 + 1 + 63)]
@@ -16,7 +18,6 @@ ContainerName = Annotated[str, msgspec.Meta(max_length=253)]
 _FEW = msgspec.Meta(max_length=64)
 _MANY = msgspec.Meta(max_length=500)
 
-QuantityText = str | int | float | None
 ResourceList = Annotated[dict[ResourceName, QuantityText], _FEW]
 
 
@@ -126,6 +127,14 @@ class Container(View, frozen=True):
     security_context: SecurityContext | None = None
     restart_policy: str | None = None
 
+    @property
+    def limits(self) -> ResourceList:
+        return (self.resources and self.resources.limits) or {}
+
+    @property
+    def requests(self) -> ResourceList:
+        return (self.resources and self.resources.requests) or {}
+
 
 class EmptyDir(View, frozen=True):
     medium: str | None = None
@@ -208,8 +217,13 @@ class PodSpec(View, frozen=True):
     runtime_class_name: str | None = None
 
 
+class ExtendedResourceClaimStatus(View, frozen=True):
+    resource_claim_name: str = ""
+
+
 class PodStatus(View, frozen=True):
     phase: str = ""
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
 class OwnerReference(View, frozen=True):
@@ -277,13 +291,10 @@ class Pod(View, frozen=True, dict=True):
     @cached_property
     def places(self) -> tuple[ContainerPlace, ...]:
         """App containers, then init containers, in their order. Ephemeral ones can ask for nothing."""
-        spec = self.body
+        apps, inits = self.body.containers or (), self.body.init_containers or ()
         return (
-            *(ContainerPlace(each, "containers", at) for at, each in enumerate(spec.containers or ())),
-            *(
-                ContainerPlace(each, "initContainers", at)
-                for at, each in enumerate(spec.init_containers or ())
-            ),
+            *(ContainerPlace(each, "containers", at) for at, each in enumerate(apps)),
+            *(ContainerPlace(each, "initContainers", at) for at, each in enumerate(inits)),
         )
 
     @property

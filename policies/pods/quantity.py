@@ -21,12 +21,15 @@ from functools import lru_cache
 
 import msgspec
 
+from policies.finding import truncate
+
+QuantityText = str | int | float | None
 NANO = 10**9
 LARGEST = 2**63 - 1
 """The most units that Kubernetes counts (int64); binary quantities beyond it are cut to it."""
 
 _LONGEST_TEXT = 256
-_LONGEST_QUOTED = 40
+_QUOTED = 41
 _TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)")
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 _POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -79,7 +82,7 @@ class Quantity(msgspec.Struct, frozen=True, order=True):
         return f"{self.nano}n"
 
 
-def parse_quantity(raw: str | float | None) -> Quantity:
+def parse_quantity(raw: QuantityText) -> Quantity:
     """Read a quantity as it stands in JSON or YAML: a string, a number, or null (which is zero).
 
     What is finer than nano is rounded away from zero. Raises QuantityError.
@@ -101,6 +104,14 @@ def parse_quantity(raw: str | float | None) -> Quantity:
     return _parse(repr(raw))
 
 
+def readable(raw: QuantityText) -> Quantity | None:
+    """Return the quantity, None if Kubernetes cannot parse it either."""
+    try:
+        return parse_quantity(raw)
+    except QuantityError:
+        return None
+
+
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Quantity:
     match = _TEXT.fullmatch(text)
@@ -120,7 +131,7 @@ def _parse(text: str) -> Quantity:
     nano = _scaled(text, mantissa, power - len(fraction) + 9)
     if nano > LARGEST * NANO:
         if not shift:
-            raise _too_large(f'"{_truncated(text)}"')
+            raise _too_large(f'"{truncate(text, _QUOTED)}"')
         nano = LARGEST * NANO
     return Quantity(-nano if sign == "-" else nano)
 
@@ -134,7 +145,7 @@ def _power_of_ten(text: str, suffix: str) -> int:
         raise _error(text, _suffix_advice(suffix))
     power = int(match[1])
     if not -(2**31) <= power < 2**31:
-        raise _error(text, f"the exponent {_truncated(match[1])} does not fit 32 bits")
+        raise _error(text, f"the exponent {truncate(match[1], _QUOTED)} does not fit 32 bits")
     return power
 
 
@@ -145,7 +156,7 @@ def _scaled(text: str, mantissa: int, power: int) -> int:
     if power >= 0:
         # 10^28 nano is more than 2^63-1 units, whatever the mantissa.
         if power > 28:  # noqa: PLR2004  the comment above is its name
-            raise _too_large(f'"{_truncated(text)}"')
+            raise _too_large(f'"{truncate(text, _QUOTED)}"')
         return mantissa * int(10**power)
     # A mantissa has no more digits than the text, and 19 more of the shift by 60 bits: what is below is
     # rounding.
@@ -159,7 +170,7 @@ def _divide_away_from_zero(amount: int, divisor: int) -> int:
 
 
 def _suffix_advice(suffix: str) -> str:
-    advice = f'unknown suffix "{_truncated(suffix)}"'
+    advice = f'unknown suffix "{truncate(suffix, _QUOTED)}"'
     if suffix == "K":
         return advice + "; write k for 1000 or Ki for 1024"
     if suffix.lower() in {"e", "e+", "e-"}:
@@ -172,8 +183,4 @@ def _too_large(subject: str) -> QuantityError:
 
 
 def _error(text: str, reason: str) -> QuantityError:
-    return QuantityError(f'"{_truncated(text)}" is not a Kubernetes quantity: {reason}')
-
-
-def _truncated(text: str) -> str:
-    return text if len(text) <= _LONGEST_QUOTED else text[:_LONGEST_QUOTED] + "…"
+    return QuantityError(f'"{truncate(text, _QUOTED)}" is not a Kubernetes quantity: {reason}')

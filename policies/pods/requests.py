@@ -27,7 +27,9 @@ def pod_requests(pod: Pod) -> Demand:
     The native ones (cpu, memory, hugepages-*, …) are left out: they may also be asked for by the pod as a whole.
     Raises QuantityError: the caller decides what a pod is worth that cannot be counted.
     """
-    return at_one_time(pod, _container_requests, _named(pod.body.overhead), NOTHING)
+    return at_one_time(
+        pod, lambda each: {**_named(each.limits), **_named(each.requests)}, _named(pod.body.overhead), NOTHING
+    )
 
 
 def at_one_time(
@@ -46,29 +48,20 @@ def at_one_time(
     highest: dict[_Name, _Amount] = {}
     for container in pod.body.init_containers or ():
         needs = of_container(container)
+        # Only the sidecars declared before it run beside an init step.
+        beside = _sum((sidecars, needs), nothing)
+        highest = _maximum(highest, beside, nothing)
         if container.restart_policy == "Always":
-            running = _sum((running, needs), nothing)
-            # Only the sidecars declared before it run beside an init step.
-            sidecars = _sum((sidecars, needs), nothing)
-            highest = _maximum(highest, sidecars, nothing)
-        else:
-            highest = _maximum(highest, _sum((sidecars, needs), nothing), nothing)
+            running, sidecars = _sum((running, needs), nothing), beside
     return _sum((_maximum(running, highest, nothing), overhead), nothing)
 
 
-def _container_requests(container: Container) -> Demand:
-    resources = container.resources
-    if resources is None:
-        return {}
-    return {**_named(resources.limits), **_named(resources.requests)}
-
-
 def _named(resources: ResourceList | None) -> Demand:
-    return {name: _rounded(parse_quantity(raw)) for name, raw in (resources or {}).items() if "/" in name}
-
-
-def _rounded(quantity: Quantity) -> Quantity:
-    return Quantity(quantity.milli_value * _NANO_PER_MILLI)
+    return {
+        name: Quantity(parse_quantity(raw).milli_value * _NANO_PER_MILLI)
+        for name, raw in (resources or {}).items()
+        if "/" in name
+    }
 
 
 def _sum(demands: Iterable[Mapping[_Name, _Amount]], nothing: _Amount) -> dict[_Name, _Amount]:

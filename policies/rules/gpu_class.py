@@ -26,11 +26,14 @@ from policies.placement.class_choice import (
     ANY,
     RULE_ID,
     Choice,
+    ChoiceSource,
     Question,
-    Source,
+    about_annotation,
     choose,
     is_covered,
     label_values,
+    suggestion,
+    warning,
 )
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
@@ -60,33 +63,27 @@ class GPUClassOptions(RuleOptions, frozen=True):
             yield "default", "must not be empty: set null for no default"
         if not self.allowed:
             yield "allowed", 'must not be empty: set ["*"] to allow every class'
+        yield from ((path, "must not be empty") for path, glob in self._globs() if not glob)
+
+    def _globs(self) -> Iterator[tuple[str, str]]:
         for name, globs in (("allowed", self.allowed), ("knownPools", self.known_pools)):
-            for index, glob in enumerate(globs):
-                if not glob:
-                    yield f"{name}[{index}]", "must not be empty"
+            yield from ((f"{name}[{index}]", glob) for index, glob in enumerate(globs))
 
     def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
         if self.label_key not in catalogue.label_keys:
             yield "labelKey", f'must be a node label of some class, not "{self.label_key}"'
-        for name, globs in (("allowed", self.allowed), ("knownPools", self.known_pools)):
-            for index, glob in enumerate(globs):
-                if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
-                    yield f"{name}[{index}]", f'"{glob}" matches no class{_suggestion(glob, catalogue)}'
-        if not self.default:
-            return
-        named = catalogue.resolve(self.default)
-        if not named:
+        for path, glob in self._globs():
+            if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
+                yield path, f'"{glob}" matches no class{suggestion(glob, catalogue, ": ")}'
+        default = self.default
+        named = catalogue.resolve(default) if default else ()
+        if default and not named:
             yield (
                 "default",
-                f'must be a class or a family, not "{self.default}"{_suggestion(self.default, catalogue)}',
+                f'must be a class or a family, not "{default}"{suggestion(default, catalogue, ": ")}',
             )
-        elif not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
-            yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{self.default}" does not'
-
-
-def _suggestion(word: str, catalogue: ClassCatalogue) -> str:
-    nearest = catalogue.nearest(word)
-    return f': did you mean "{nearest}"?' if nearest else ""
+        elif default and not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
+            yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
 
 
 class Placer(msgspec.Struct, frozen=True):
@@ -119,7 +116,7 @@ class _Case:
             label_key=options.label_key,
             resources=tuple(sorted(resources, key=lambda resource: resource.name)),
         )
-        self.pinned: Pinning | None = pinning(pod, context.classes)
+        self.pinned = pinning(pod, context.classes)
         need = model_need(pod, context.resource_mapping)
         self.need = need if isinstance(need, ModelNeed) else None
         self.bad_annotations = need if isinstance(need, tuple) else ()
@@ -129,7 +126,7 @@ class _Case:
 
     @property
     def is_asked_for(self) -> bool:
-        return self.choice is not None and self.choice.source is Source.ANNOTATION
+        return self.choice is not None and self.choice.source is ChoiceSource.ANNOTATION
 
     @property
     def placed_by(self) -> Placer | None:
@@ -147,9 +144,8 @@ class _Case:
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
             return ()
         key, values = self.options.label_key, label_values(self.choice, self.options.label_key)
-        if is_narrowed_to(self.pod, key, values) or not admits(self.pod, key, values):
-            return ()
-        return values
+        is_open = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
+        return values if is_open else ()
 
 
 def is_wider(pinned: Pinning, choice: Choice) -> bool:
@@ -171,10 +167,9 @@ def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Itera
 
 
 def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
-    if not context.resource_mapping.pod_asks(pod):
+    is_bound = context.is_update and pod.body.node_name  # what it asked for is history
+    if is_bound or not context.resource_mapping.pod_asks(pod):
         return
-    if context.is_update and pod.body.node_name:
-        return  # it is bound: what it asked for is history
     case = _Case(pod, options, context)
     for bad in case.bad_annotations:
         yield bad.finding(RULE_ID)
@@ -192,27 +187,17 @@ def _unsatisfiable(case: _Case) -> Iterator[Finding]:
     """Yield a warning for constraints that leave the pod pending, as far as the catalogue knows."""
     catalogue, key = case.context.classes, case.options.label_key
     value = (case.pod.body.node_selector or {}).get(key)
-    nodes = case.context.nodes
-    is_there = nodes is not None and value in nodes.values_of(key)
-    if (
-        value is not None
-        and key in catalogue.label_keys
-        and not is_there
-        and not classes_of_label(key, value, catalogue)
-    ):
-        nearest = catalogue.nearest(value)
-        yield Finding(
-            rule=RULE_ID,
-            severity=Severity.WARNING,
+    known = case.context.nodes.values_of(key) if case.context.nodes else ()
+    is_unknown = value is not None and key in catalogue.label_keys and value not in known
+    if value is not None and is_unknown and not classes_of_label(key, value, catalogue):
+        yield warning(
             path=f"spec.nodeSelector[{key}]",
             value=value,
             message="should be a GPU class: the pod stays pending unless a node has this label",
-            remedy=f'did you mean "{nearest}"?' if nearest else "",
+            remedy=suggestion(value, catalogue),
         )
     if case.pinned is not None and not case.pinned.classes:
-        yield Finding(
-            rule=RULE_ID,
-            severity=Severity.WARNING,
+        yield warning(
             path="spec",
             message=f"no GPU class meets {'; '.join(case.pinned.because)}: the pod stays pending",
             remedy="remove the constraint that contradicts the others",
@@ -229,24 +214,15 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
     named = {gpu_class.name for gpu_class in case.context.classes.resolve(choice.asked)}
     if pinned is None:
         if values and not fits_in:
-            yield _about_annotation(
-                choice.asked,
-                f"must not contradict the pod's own constraints on node label {key}",
-                "remove one of the two",
-            )
-    elif pinned.classes and named.isdisjoint(pinned.classes):
-        yield _about_annotation(
-            choice.asked,
-            f"must be {', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})",
-            "remove one of the two",
-        )
+            message = f"must not contradict the pod's own constraints on node label {key}"
+            yield about_annotation(choice.asked, message, "remove one of the two")
+        return
+    itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
+    if pinned.classes and named.isdisjoint(pinned.classes):
+        yield about_annotation(choice.asked, f"must be {itself}", "remove one of the two")
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
-        yield _about_annotation(
-            choice.asked,
-            f"cannot narrow {', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})",
-            "remove the pod's own constraints, and the annotation pins it",
-            Severity.WARNING,
-        )
+        remedy = "remove the pod's own constraints, and the annotation pins it"
+        yield about_annotation(choice.asked, f"cannot narrow {itself}", remedy, Severity.WARNING)
 
 
 def _unpinned(case: _Case) -> Iterator[Finding]:
@@ -266,29 +242,17 @@ def _unpinned(case: _Case) -> Iterator[Finding]:
         return
     placer = case.placed_by
     if case.is_asked_for and placer is not None and not case.pod.is_gated and not case.question.is_restricted:
-        yield _about_annotation(
-            choice.asked,
-            f"has no effect: {placer.why}",
-            f"{placer.who} nodeSelector {key}: {values[0]}",
-            Severity.WARNING,
-        )
+        remedy = f"{placer.who} nodeSelector {key}: {values[0]}"
+        yield about_annotation(choice.asked, f"has no effect: {placer.why}", remedy, Severity.WARNING)
 
 
 def _too_small(case: _Case) -> Iterator[Finding]:
     need, catalogue = case.need, case.context.classes
-    names = (
-        case.pinned.classes
-        if case.pinned is not None
-        else case.choice.names
-        if case.choice is not None
-        else ()
-    )
-    classes = [gpu_class for gpu_class in catalogue if gpu_class.name in names]
+    chosen = case.choice.classes if case.choice else ()
+    classes = catalogue.named(case.pinned.classes) if case.pinned else chosen
     if need is not None and classes and not any(need.fits(each, catalogue) for each in classes):
         largest = max(classes, key=lambda gpu_class: gpu_class.memory_gib)
-        yield Finding(
-            rule=RULE_ID,
-            severity=Severity.WARNING,
+        yield warning(
             path=annotation_path(MODEL_PARAMS),
             value=case.pod.annotations[MODEL_PARAMS],
             message=f"does not fit on {largest.name}: {need.words}",
@@ -307,19 +271,19 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
     values = case.missing_values()
-    names = (
-        case.choice.names if case.choice and values else frozenset(case.pinned.classes if case.pinned else ())
-    )
-    classes = [gpu_class for gpu_class in catalogue if gpu_class.name in names]
+    if case.choice and values:
+        names, asked, demanded = case.choice.names, case.choice.asked, f"{key}={_few(values)}"
+    elif case.pinned:
+        names, asked = frozenset(case.pinned.classes), _few(case.pinned.classes)
+        demanded = " and ".join(case.pinned.because)
+    else:
+        return
+    classes = catalogue.named(names)
     if not classes or any(is_covered(gpu_class, case.options.known_pools) for gpu_class in classes):
         return
     if nodes.could_take(case.pod, key, values):
         return
-    asked = case.choice.asked if case.choice and values else _few(sorted(names))
-    demanded = f"{key}={_few(values)}" if values else " and ".join(case.pinned.because if case.pinned else ())
-    yield Finding(
-        rule=RULE_ID,
-        severity=Severity.WARNING,
+    yield warning(
         message=f"class {asked}: no node matches {demanded}, so the pod stays pending",
         remedy=_instead(case, nodes, names),
     )
@@ -336,9 +300,8 @@ def _instead(case: _Case, nodes: NodeFacts, names: frozenset[str]) -> str:
     if known_otherwise:
         return f"nodes with {known_otherwise[0]} lack {key}: ask the platform team to label them"
     there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
-    usable = [
-        c.name for c in catalogue if c.name in there and case.question.offers(c) and case.question.allows(c)
-    ]
+    question = case.question
+    usable = [c.name for c in catalogue.named(there) if question.offers(c) and question.allows(c)]
     return f"nodes exist for {_few(usable)}" if usable else "ask the platform team for such nodes"
 
 
@@ -353,8 +316,7 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     if not question.is_restricted:
         return
     if pinned is not None:
-        classes = [gpu_class for gpu_class in case.context.classes if gpu_class.name in pinned.classes]
-        outside = [gpu_class.name for gpu_class in classes if not question.allows(gpu_class)]
+        outside = [c.name for c in case.context.classes.named(pinned.classes) if not question.allows(c)]
         if outside:
             yield Finding(
                 rule=RULE_ID,
@@ -367,25 +329,17 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     is_refused = case.refusal is not None and case.refusal.severity is Severity.DENIAL
     if is_refused or case.pod.is_gated:
         return  # what lifts the gate has to pin the pod, and that update is checked again
-    if case.missing_values() and (
-        case.context.phase is Phase.TEMPLATE or case.options.mode is not Mode.ENFORCE
-    ):
+    is_certain = case.context.phase is not Phase.TEMPLATE and case.options.mode is Mode.ENFORCE
+    if case.missing_values() and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
-    key = case.options.label_key
     how = f"name one with the annotation {GPU_CLASS}"
     if case.placed_by is not None:
-        how = f"{case.placed_by.who} nodeSelector {key}"
+        how = f"{case.placed_by.who} nodeSelector {case.options.label_key}"
     yield Finding(
         rule=RULE_ID,
         path="spec",
         message=f"must pin the pod to a GPU class: namespace {namespace} may not use every class",
         remedy=f"{how}; {question.allowed_words}",
-    )
-
-
-def _about_annotation(asked: str, message: str, remedy: str, severity: Severity = Severity.DENIAL) -> Finding:
-    return Finding(
-        rule=RULE_ID, severity=severity, path=ANNOTATION_PATH, value=asked, message=message, remedy=remedy
     )
 
 

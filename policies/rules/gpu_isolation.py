@@ -13,10 +13,11 @@ Warns:   of privileged containers in pods for GPU nodes, of pods that go to GPU 
 
 import posixpath
 from collections.abc import Iterator
+from functools import partial
 
 from policies.finding import Finding, Severity
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Container, Pod, Toleration
+from policies.pods.pod import Pod
 from policies.pods.tolerations import overlaps
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules import gpu_toleration
@@ -47,6 +48,9 @@ TOLERATED = (
 REMOVE_TOLERATION = "remove the toleration or request a GPU"
 
 
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+
+
 class GPUIsolationOptions(RuleOptions, frozen=True):
     mode: Mode = Mode.AUDIT
 
@@ -54,14 +58,10 @@ class GPUIsolationOptions(RuleOptions, frozen=True):
 def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
     if context.resource_mapping.pod_fraction(patch.pod) is None:
         for place in patch.pod.places:
-            container = place.container
-            if not context.resource_mapping.container_asks(container) and not sets_variable(container):
+            is_set = any(variable.name == VARIABLE for variable in place.container.env or ())
+            if not is_set and not context.resource_mapping.container_asks(place.container):
                 patch.add_env(place, VARIABLE, VOID)
     yield from ()
-
-
-def sets_variable(container: Container) -> bool:
-    return any(variable.name == VARIABLE for variable in container.env or ())
 
 
 def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
@@ -73,13 +73,8 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
         yield from privileged_containers(pod)
     # Agents that run on every node tolerate everything, rightly.
     if not asks and tolerated is not None and not context.made_by_daemonset:
-        yield Finding(
-            rule=ID,
-            severity=Severity.WARNING,
-            path=f"spec.tolerations[{tolerated}]",
-            message=TOLERATED,
-            remedy=REMOVE_TOLERATION,
-        )
+        path = f"spec.tolerations[{tolerated}]"
+        yield _warning(path=path, message=TOLERATED, remedy=REMOVE_TOLERATION)
 
 
 def exposed_containers(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -90,8 +85,8 @@ def exposed_containers(pod: Pod, context: Context) -> Iterator[Finding]:
         if context.resource_mapping.container_asks(place.container):
             continue
         for index, variable in enumerate(place.container.env or ()):
-            from_elsewhere = bool(variable.value_from)
-            if variable.name == VARIABLE and (from_elsewhere or (variable.value or "") not in HARMLESS):
+            is_harmless = not variable.value_from and (variable.value or "") in HARMLESS
+            if variable.name == VARIABLE and not is_harmless:
                 yield Finding(
                     rule=ID,
                     path=f"{place.path}.env[{index}]",
@@ -109,14 +104,13 @@ def mounted_devices(pod: Pod) -> Iterator[Finding]:
         for mount in place.container.volume_mounts or ():
             mounting.setdefault(mount.name, {})[place.container.name] = None
     for index, volume in enumerate(pod.body.volumes or ()):
-        if volume.host_path is None or not holds_gpu_devices(volume.host_path.path):
-            continue
-        if volume.name in mounting:
+        path = volume.host_path.path if volume.host_path else ""
+        if volume.name in mounting and holds_gpu_devices(path):
             names = ", ".join(f'"{name}"' for name in mounting[volume.name])
             yield Finding(
                 rule=ID,
                 path=f"spec.volumes[{index}].hostPath.path",
-                value=volume.host_path.path,
+                value=path,
                 message=f"must not hold GPU devices of the node (mounted by container {names}): nothing counts or reserves them",
                 remedy=f"{REQUEST_GPUS}, which mounts their devices",
             )
@@ -134,9 +128,7 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
     for place in pod.places:
         security = place.container.security_context
         if security is not None and security.privileged:
-            yield Finding(
-                rule=ID,
-                severity=Severity.WARNING,
+            yield _warning(
                 path=f"{place.path}.securityContext.privileged",
                 container=place.container.name,
                 value="true",
@@ -147,22 +139,13 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
 
 def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
     """Return the index of the first toleration that lets the pod onto GPU nodes."""
-    taints = gpu_taints(context)
-    for index, toleration in enumerate(pod.body.tolerations or ()):
-        if any(overlaps(toleration, taint) for taint in taints):
-            return index
-    return None
-
-
-def gpu_taints(context: Context) -> list[Toleration]:
-    """Return the taints of GPU nodes, as the tolerations by which GPU pods are let onto them."""
     options = context.options_of(gpu_toleration.RULE.id)
-    taints = [gpu_toleration.NVIDIA_GPU]
+    # The taints of GPU nodes are those that the tolerations of GPU pods name.
+    taints = [gpu_toleration.NVIDIA_GPU, *(each for c in context.classes for each in c.tolerations)]
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         taints += options.tolerations
-    for gpu_class in context.classes:
-        taints += gpu_class.tolerations
-    return taints
+    tolerations = enumerate(pod.body.tolerations or ())
+    return next((at for at, each in tolerations if any(overlaps(each, taint) for taint in taints)), None)
 
 
 RULE = Rule(

@@ -13,18 +13,18 @@ written decides, not the phase, so templates, whose quantities nobody has rounde
 
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Severity, truncate
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, Measure, gpu_requests
-from policies.placement.availability import Availability
+from policies.placement.availability import Availability, Complaint
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch, ResourceMap
-from policies.pods.pod import ContainerPlace, Pod, QuantityText
-from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, parse_quantity
+from policies.pods.pod import ContainerPlace, Pod
+from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, QuantityText, readable
 from policies.rule import Context, Phase, Rule, RuleOptions
 
 ID = "gpu-requests"
@@ -48,12 +48,9 @@ _NOUNS = {
     Measure.CORE_PERCENT: "percents of a GPU",
     Measure.CORE_MILLIS: "thousandths of a GPU",
 }
-_LONGEST_QUOTED = 60
-_PARTS = {
-    Fraction(1, 2): "half of one",
-    Fraction(1, 4): "a quarter of one",
-    Fraction(3, 4): "three quarters of one",
-}
+_QUOTED = 61
+_PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
+"""By quarters."""
 
 # Message and remedy of the findings that `gpu-admission export` says in the API server, too.
 NOT_A_QUANTITY = "must be a quantity that Kubernetes can count", "set a whole number such as 1"
@@ -83,6 +80,9 @@ class GPURequestsOptions(RuleOptions, frozen=True):
             yield "gpusPerNode", f"must be 1 or more, not {self.gpus_per_node}"
 
 
+warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+
+
 class Amount(msgspec.Struct, frozen=True, dict=True):
     """What a container writes about one GPU resource in one of its two maps."""
 
@@ -93,11 +93,7 @@ class Amount(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def quantity(self) -> Quantity | None:
-        """The parsed amount; None if Kubernetes could not parse it either."""
-        try:
-            return parse_quantity(self.raw)
-        except QuantityError:
-            return None
+        return readable(self.raw)
 
     def same_as(self, other: "Amount") -> bool:
         """Whether both say the same, as after defaulting has copied the limit into the requests."""
@@ -112,7 +108,7 @@ class Amount(msgspec.Struct, frozen=True, dict=True):
             severity=severity,
             path=f"{self.place.path}.resources.{self.kind}[{self.resource.name}]",
             container=self.place.container.name,
-            value="null" if self.raw is None else shortened(str(self.raw)),
+            value="null" if self.raw is None else truncate(str(self.raw), _QUOTED),
             message=message,
             remedy=remedy,
         )
@@ -123,7 +119,9 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):
             limit, request = amounts(place, resource)
-            shape = list(shape_findings(limit, request, availability, context))
+            # Of two that say the same only the limit is reported.
+            differing = [limit] if limit and request and request.same_as(limit) else [limit, request]
+            shape = [f for each in differing if each for f in number_findings(each, availability, context)]
             yield from shape
             if not shape:
                 yield from pair_findings(limit, request, options, context)
@@ -141,9 +139,7 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
 
 def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
     """Return the limit and the request that the container writes for the resource."""
-    resources = place.container.resources
-    limits, requests = (resources.limits or {}, resources.requests or {}) if resources else ({}, {})
-    name = resource.name
+    limits, requests, name = place.container.limits, place.container.requests, resource.name
     return (
         Amount(place, resource, "limits", limits[name]) if name in limits else None,
         Amount(place, resource, "requests", requests[name]) if name in requests else None,
@@ -162,16 +158,6 @@ def requests_without_limit(pod: Pod, context: Context) -> Iterator[Amount]:
 
 
 # ---- the number itself
-
-
-def shape_findings(
-    limit: Amount | None, request: Amount | None, availability: Availability, context: Context
-) -> Iterator[Finding]:
-    """Yield what is wrong with each number by itself; of two that say the same only the limit is reported."""
-    if limit is not None:
-        yield from number_findings(limit, availability, context)
-    if request is not None and (limit is None or not request.same_as(limit)):
-        yield from number_findings(request, availability, context)
 
 
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
@@ -194,15 +180,15 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     if resource.measure is not Measure.DEVICES:
         noun = _NOUNS[resource.measure]
         return amount.finding(f"must be a whole number of {noun}, not {number(quantity)}", f"set {least}")
+    noun = "GPUs" if "gpu" in resource.name else "accelerators"
     part = Fraction(quantity.nano, NANO)
-    asked = _PARTS.get(part) or f"{number(quantity)} {'of one' if part < 1 else 'of them'}"
-    remedies = [f"set {least}" if part < 1 else f"set {least - 1} or {least}"]
-    if part < 1:
+    if part > 1:
+        asked, remedies = f"{number(quantity)} of them", [f"set {least - 1} or {least}"]
+    else:
+        asked = _PARTS.get(4 * part) or f"{number(quantity)} of one"
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
-        remedies += [f"request {way}" for way in smaller]
-    return amount.finding(
-        f"must be a whole number of {noun_of(resource)}, not {asked}", ", or ".join(remedies)
-    )
+        remedies = [f"set {least}", *(f"request {way}" for way in smaller)]
+    return amount.finding(f"must be a whole number of {noun}, not {asked}", ", or ".join(remedies))
 
 
 # ---- limit and request together
@@ -214,15 +200,13 @@ def pair_findings(
     """Yield what the API server's validation of extended resources would refuse (`validateResourceRequirements`)."""
     if request is None or not is_extended(request.resource.name):
         return
+    name = request.resource.name
+    remedy = f"add {name}: {request.raw or 0} to resources.limits"
     if limit is not None:
         if not request.same_as(limit):
-            yield request.finding(
-                f"must equal limits[{limit.resource.name}] ({limit.raw or 0}): GPUs cannot be overcommitted",
-                SAME_VALUE,
-            )
-        return
-    remedy = f"add {request.resource.name}: {request.raw or 0} to resources.limits"
-    if not options.complete_limits:
+            message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
+            yield request.finding(message, SAME_VALUE)
+    elif not options.complete_limits:
         yield request.finding(NO_LIMIT, remedy)
     elif context.phase is Phase.TEMPLATE:
         yield request.finding(
@@ -253,7 +237,7 @@ def size_findings(
         yield amount.finding(f"must be at most {most} per container by policy", f"set {most} or fewer")
     complaint = availability.other_vendor(resource) or availability.unknown_slice(resource)
     if complaint is not None:
-        yield amount.finding(complaint.message, complaint.remedy)
+        yield amount.finding(*complaint)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
         yield amount.finding(
             "should be 1: time-sliced shares are turns on a GPU, several give no more of it, and NVIDIA's device plugin may "
@@ -267,56 +251,40 @@ def total_findings(
     pod: Pod, options: GPURequestsOptions, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
-    if options.max_per_pod is None and not has_slices(pod, context):
+    askers: dict[GPUResource, list[ContainerPlace]] = {}
+    for asked in context.resource_mapping.requests(pod):
+        askers.setdefault(asked.resource, []).append(asked.place)
+    most, per_container = options.max_per_pod, options.max_per_container
+    if most is None and not any(resource.measure is Measure.SLICES for resource in askers):
         return  # nothing limits the total
     try:
         totals = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
         return  # reported where it is written
-    askers: dict[GPUResource, list[ContainerPlace]] = {}
-    for asked in context.resource_mapping.requests(pod):
-        askers.setdefault(asked.resource, []).append(asked.place)
     for resource, total in totals.items():
         if not resource.measure.is_count or not total.is_whole:
             continue
         places = askers.get(resource, [])
         single = places[0] if len(places) == 1 else None
-        most = options.max_per_pod
-        reported = (
-            single and options.max_per_container is not None and total.value > options.max_per_container
-        )
+        reported = single and per_container is not None and total.value > per_container
+        complaints = [availability.too_many_slices(resource, total.value, options.gpus_per_node)]
         if most is not None and total.value > most and not reported:
-            yield total_finding(
-                single,
-                resource,
-                total,
-                f"must be at most {most} per pod by policy",
-                f"request {most} or fewer",
-            )
-        complaint = availability.too_many_slices(resource, total.value, options.gpus_per_node)
-        if complaint is not None:
-            yield total_finding(single, resource, total, complaint.message, complaint.remedy)
-
-
-def has_slices(pod: Pod, context: Context) -> bool:
-    return any(asked.resource.measure is Measure.SLICES for asked in context.resource_mapping.requests(pod))
+            by_policy = Complaint(f"must be at most {most} per pod by policy", f"request {most} or fewer")
+            complaints.insert(0, by_policy)
+        for complaint in filter(None, complaints):
+            yield total_finding(single, resource, total, complaint)
 
 
 def total_finding(
-    single: ContainerPlace | None, resource: GPUResource, total: Quantity, message: str, remedy: str
+    single: ContainerPlace | None, resource: GPUResource, total: Quantity, complaint: Complaint
 ) -> Finding:
     """Return a finding about the whole pod, at the one container that asks, or else at the spec."""
-    if single is not None:
-        limit, request = amounts(single, resource)
-        amount = limit or request
-        if amount is not None:
-            return amount.finding(message, remedy)
-    return Finding(
-        rule=ID,
-        path="spec",
-        message=f"the pod needs {total} {resource.name} at one time: {message}",
-        remedy=remedy,
-    )
+    limit, request = amounts(single, resource) if single else (None, None)
+    amount = limit or request
+    if amount is not None:
+        return amount.finding(*complaint)
+    message = f"the pod needs {total} {resource.name} at one time: {complaint.message}"
+    return Finding(rule=ID, path="spec", message=message, remedy=complaint.remedy)
 
 
 # ---- around the resources
@@ -328,12 +296,10 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
         return
     for index, variable in enumerate(place.container.env or ()):
         if variable.name in VISIBLE_DEVICES:
-            yield Finding(
-                rule=ID,
-                severity=Severity.WARNING,
+            yield warning(
                 path=f"{place.path}.env[{index}]",
                 container=place.container.name,
-                value=None if variable.value is None else shortened(variable.value),
+                value=None if variable.value is None else truncate(variable.value, _QUOTED),
                 message=f"{variable.name} should not be set by hand: the node decides which GPUs a container gets, and "
                 "this can hide them or name others",
                 remedy=f"remove {variable.name}",
@@ -346,39 +312,24 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     for problem in bad:
         yield problem.finding(ID)
     fraction = context.resource_mapping.pod_fraction(pod)
-    whole = [
-        asked for asked in context.resource_mapping.requests(pod) if asked.resource.measure is Measure.DEVICES
-    ]
+    requests = context.resource_mapping.requests(pod)
+    whole = [asked.place for asked in requests if asked.resource.measure is Measure.DEVICES]
     if fraction is not None and whole and not bad:
         key, text = fraction
-        names = ", ".join(f'"{asked.place.container.name}"' for asked in whole)
-        yield Finding(
-            rule=ID,
-            severity=Severity.WARNING,
+        names = ", ".join(f'"{place.container.name}"' for place in whole)
+        yield warning(
             path=annotation_path(key.key),
-            value=shortened(text),
+            value=truncate(text, _QUOTED),
             message=f"should not stand beside whole GPUs (container {names}): schedulers that know the annotation refuse "
             "such pods, the others ignore it",
             remedy="keep one of the two",
         )
 
 
-# ---- words
-
-
-def noun_of(resource: GPUResource) -> str:
-    return _NOUNS.get(resource.measure) or ("GPUs" if "gpu" in resource.name else "accelerators")
-
-
 def number(quantity: Quantity) -> str:
     """Return it as people write it: 0.3, 1.5."""
     whole, part = divmod(quantity.nano, NANO)
     return f"{whole}.{part:09d}".rstrip("0").rstrip(".")
-
-
-def shortened(text: str) -> str:
-    """Return a value as it is quoted in a sentence; a template may hold anything, of any length."""
-    return text if len(text) <= _LONGEST_QUOTED else text[:_LONGEST_QUOTED] + "…"
 
 
 RULE = Rule(

@@ -31,9 +31,8 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
         return
     wanted = list(options.tolerations)
     pinned = pinning(pod, context.classes)
-    for name in pinned.classes if pinned else ():
-        gpu_class = context.classes.get(name)
-        wanted += gpu_class.tolerations if gpu_class else ()
+    for gpu_class in context.classes.named(pinned.classes) if pinned else ():
+        wanted += gpu_class.tolerations
     for toleration in wanted:
         if not any(covers(existing, toleration) for existing in patch.pod.body.tolerations or ()):
             patch.add_toleration(toleration)

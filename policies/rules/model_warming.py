@@ -13,8 +13,7 @@ Each URI has a folder of its own in a claim, so pods with different models can s
 """
 
 from collections.abc import Iterator
-
-import msgspec
+from functools import partial
 
 from policies.finding import Finding, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
@@ -53,18 +52,11 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
         for field, sentence in self.resources.problems():
             yield f"resources.{field}", sentence
         if self.run_as_user is not None and not 1 <= self.run_as_user <= LARGEST_USER:
-            yield (
-                "runAsUser",
-                f"{self.run_as_user} is not from 1 to {LARGEST_USER}; root is refused where pods are restricted",
-            )
+            known = f"is not from 1 to {LARGEST_USER}; root is refused where pods are restricted"
+            yield "runAsUser", f"{self.run_as_user} {known}"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What the annotations ask for."""
-
-    uri: ModelURI
-    mount_path: str
-    claim: str | None
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
 def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> Iterator[Finding]:
@@ -72,48 +64,45 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
     if MODEL_URI not in pod.annotations:
         return
     request = read_request(pod, options)
-    if isinstance(request, tuple):
-        for bad in request:
-            yield Finding(rule=ID, path=bad.path, value=bad.value, message=bad.message, remedy=bad.remedy)
+    if isinstance(request, list):
+        yield from (bad.finding(ID) for bad in request)
         return
-    source, servers = options.sources.of(request.uri.scheme), serving_places(pod, context)
+    uri, path, claim = request
+    source, servers = options.sources.of(uri.scheme), serving_places(pod, context)
+    user = pod.body.security_context and pod.body.security_context.run_as_user
     warming = Warming(
-        uri=request.uri,
+        uri=uri,
         source=source,
         image=source.image or context.fetcher_image,
-        claim=request.claim,
+        claim=claim,
         size_limit=options.cache_size_limit,
         resources=fetch_resources(pod, options),
-        run_as_user=run_as_user(pod, options),
-        servers=server_credentials(
-            request.uri.scheme, [each.container for each in servers], CREDENTIALS_PATH
-        ),
+        run_as_user=None if user else options.run_as_user,  # the pod's own is inherited, unless that is root
+        servers=server_credentials(uri.scheme, [each.container for each in servers], CREDENTIALS_PATH),
     )
-    taken = list(conflicts(pod, warming, servers, request.mount_path))
+    taken = list(conflicts(pod, warming, servers, path))
     yield from taken
     if not taken:
-        inject(patch, warming, servers, request.mount_path)
-        yield from claim_warning(pod, request)
+        inject(patch, warming, servers, path)
+        yield from claim_warning(pod, claim)
 
 
-def read_request(pod: Pod, options: ModelWarmingOptions) -> Request | tuple[BadAnnotation, ...]:
-    """Return what is asked for, or everything that is wrong with how it is asked for."""
+def read_request(
+    pod: Pod, options: ModelWarmingOptions
+) -> tuple[ModelURI, str, str | None] | list[BadAnnotation]:
+    """Return the URI, mount path and claim that are asked for, or everything that is wrong with how they are."""
     annotations = pod.annotations
-    bad: list[BadAnnotation] = []
-    uri = parse_model_uri(annotations[MODEL_URI])
+    uri, bad = parse_model_uri(annotations[MODEL_URI]), []
+    path, claim = annotations.get(MODEL_PATH, options.mount_path), annotations.get(MODEL_CACHE_CLAIM)
     if isinstance(uri, BadURI):
         bad.append(BadAnnotation(MODEL_URI, uri.shown, uri.message, uri.remedy))
-    path = annotations.get(MODEL_PATH, options.mount_path)
     problem = mount_path_problem(path)
     if problem:
         bad.append(BadAnnotation(MODEL_PATH, path, problem, "write an absolute path such as /models/llama"))
-    claim = annotations.get(MODEL_CACHE_CLAIM)
     if claim is not None and not is_dns_subdomain(claim):
         message = "is not the name of a PersistentVolumeClaim"
         bad.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, "name a claim of the pod's namespace"))
-    if bad or isinstance(uri, BadURI):
-        return tuple(bad)
-    return Request(uri=uri, mount_path=path, claim=claim)
+    return bad if bad or isinstance(uri, BadURI) else (uri, path, claim)
 
 
 def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
@@ -135,42 +124,34 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
 
 
 def has_compute(container: Container) -> bool:
-    resources = container.resources or Resources()
-    return any(
-        amounts.get(name) not in {None, "0", 0}
-        for amounts in (resources.limits or {}, resources.requests or {})
-        for name in ("cpu", "memory")
+    amounts = (
+        each.get(name) for each in (container.limits, container.requests) for name in ("cpu", "memory")
     )
-
-
-def run_as_user(pod: Pod, options: ModelWarmingOptions) -> int | None:
-    """Return the user of the init container: the pod's own (inherited, so None) unless that is root."""
-    context = pod.body.security_context
-    return None if context and context.run_as_user else options.run_as_user
+    return any(amount not in {None, "0", 0} for amount in amounts)
 
 
 def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: str) -> Iterator[Finding]:
     """Yield what stands in the way. The init container by our name is ours, or one that the user put in its place."""
     for place in pod.places:
         if place.container.name == CONTAINER and place.list_name == "containers":
-            yield taken(
-                f"{place.path}.name", f"the name {CONTAINER} is taken", "give that container another name"
-            )
+            what = f"the name {CONTAINER} is taken"
+            yield conflict(f"{place.path}.name", what, "give that container another name")
     for volume in warming.volumes:
         existing = pod.volume_named(volume.name)
         if existing is not None and kind(existing) != kind(volume):
-            yield taken("spec.volumes", f"the name {volume.name} is taken", "give that volume another name")
+            yield conflict(
+                "spec.volumes", f"the name {volume.name} is taken", "give that volume another name"
+            )
     for place in servers:
         for index, mount in enumerate(place.container.volume_mounts or ()):
             if mount.name != CACHE and mount.mount_path.rstrip("/") == path.rstrip("/"):
                 where = f"{place.path}.volumeMounts[{index}].mountPath"
                 message = f"volume {mount.name} is mounted at {path} already"
-                yield taken(where, message, f"name another path in annotation {MODEL_PATH}")
+                yield conflict(where, message, f"name another path in annotation {MODEL_PATH}")
 
 
-def taken(path: str, message: str, remedy: str) -> Finding:
-    message = f"{message}, so the model is not fetched in advance"
-    return Finding(rule=ID, severity=Severity.WARNING, path=path, message=message, remedy=remedy)
+def conflict(path: str, what: str, remedy: str) -> Finding:
+    return _warning(path=path, message=f"{what}, so the model is not fetched in advance", remedy=remedy)
 
 
 def kind(volume: Volume) -> tuple[object, ...]:
@@ -183,8 +164,7 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
     for volume in warming.volumes:
         if pod.volume_named(volume.name) is None:
             patch.add_volume(volume)
-    existing = pod.body.init_containers or ()
-    if not any(container.name == CONTAINER for container in existing):
+    if not any(container.name == CONTAINER for container in pod.body.init_containers or ()):
         sidecars = [place.index for place in pod.places if place.is_sidecar]
         patch.add_init_container(warming.container, max(sidecars, default=-1) + 1)
     for place in servers:
@@ -192,14 +172,12 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
             patch.add_volume_mount(place, warming.serving_mount(path))
 
 
-def claim_warning(pod: Pod, request: Request) -> Iterator[Finding]:
+def claim_warning(pod: Pod, claim: str | None) -> Iterator[Finding]:
     context = pod.body.security_context
-    if request.claim is not None and not (context and context.fs_group is not None):
-        yield Finding(
-            rule=ID,
-            severity=Severity.WARNING,
+    if claim is not None and not (context and context.fs_group is not None):
+        yield _warning(
             path="spec.securityContext.fsGroup",
-            message=f"is not set, and claim {request.claim} is written by a user who is not root",
+            message=f"is not set, and claim {claim} is written by a user who is not root",
             remedy="set it, unless everyone may write to the claim",
         )
 

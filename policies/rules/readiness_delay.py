@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from policies.finding import Finding, Severity
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
-from policies.pods.annotations import BadAnnotation, load_seconds
+from policies.pods.annotations import MODEL_LOAD_SECONDS, BadAnnotation, whole_number
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, Probe
 from policies.rule import Context, Rule, RuleOptions
@@ -55,10 +55,8 @@ class ReadinessDelayOptions(RuleOptions, frozen=True):
         if self.model_load_seconds is not None and not 1 <= self.model_load_seconds <= DAY:
             yield "modelLoadSeconds", f"must be from 1 to {DAY} (a day), not {self.model_load_seconds}"
         if not 1 <= self.load_mib_per_second <= MIB:
-            yield (
-                "loadMiBPerSecond",
-                f"must be from 1 to {MIB} (1 TiB per second), not {self.load_mib_per_second}",
-            )
+            known = f"must be from 1 to {MIB} (1 TiB per second)"
+            yield "loadMiBPerSecond", f"{known}, not {self.load_mib_per_second}"
         if not 0 <= self.buffer <= 10:  # noqa: PLR2004 - the sentence names it; also refuses NaN
             yield "buffer", f"must be from 0 to 10 (0.2 adds 20 % to the load time), not {self.buffer}"
 
@@ -70,19 +68,17 @@ def mutate(patch: PodPatch, options: ReadinessDelayOptions, context: Context) ->
     load = expected_load_seconds(pod, options)
     if isinstance(load, BadAnnotation):
         yield load.finding(ID)
-        return
-    if load is None:
-        return
-    delay = with_buffer(load, options.buffer)
-    for place in gpu_places(pod, context):
-        yield from give_time(patch, place, delay, options.strategy)
+    elif load is not None:
+        delay = with_buffer(load, options.buffer)
+        for place in gpu_places(pod, context):
+            yield from give_time(patch, place, delay, options.strategy)
 
 
 def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | BadAnnotation | None:
     """Return how long the model is expected to load in whole seconds, None where nothing says so."""
-    declared = load_seconds(pod)
-    if declared is not None:
-        return declared
+    text = pod.annotations.get(MODEL_LOAD_SECONDS)
+    if text is not None:
+        return whole_number(MODEL_LOAD_SECONDS, text, "seconds", maximum=DAY)
     model = model_shape(pod)
     # Bad model annotations are gpu-class's to report, all of them at once.
     if model is None or isinstance(model, tuple):
@@ -128,8 +124,7 @@ def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Stra
             remedy=f"set initialDelaySeconds: {delay}",
         )
     else:
-        now = next(p for p in patch.pod.places if p.path == place.path)
-        patch.set_startup_probe(now, startup_probe(liveness, delay))
+        patch.set_startup_probe(place, startup_probe(liveness, delay))
 
 
 def first_kill(probe: Probe) -> int:

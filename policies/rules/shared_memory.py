@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import whole_gpus
 from policies.pods.patch import PodPatch
-from policies.pods.pod import ContainerPlace, EmptyDir, Pod, Resources, Volume, VolumeMount
-from policies.pods.quantity import Quantity, QuantityError, parse_quantity
+from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
+from policies.pods.quantity import Quantity, QuantityError, parse_quantity, readable
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "shared-memory"
@@ -70,9 +70,8 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
             return
         if size < RUNTIME_DEFAULT:
             return
-        patch.add_volume(
-            Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=binary_text(size)))
-        )
+        text = f"{size // GIB}Gi" if size % GIB == 0 else f"{size // MIB}Mi"
+        patch.add_volume(Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=text)))
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
         yield warning(f"volume {VOLUME} must be a memory emptyDir", "rename that volume")
         return
@@ -98,25 +97,14 @@ def size_in_bytes(size_limit: str, users: Sequence[ContainerPlace], pod: Pod) ->
     percentage = _PERCENTAGE.fullmatch(size_limit)
     if percentage is None:
         return parse_quantity(size_limit).value
-    limits = [memory_limit(place.container.resources) or memory_limit(pod.body.resources) for place in users]
+    of_pod = (pod.body.resources and pod.body.resources.limits) or {}
+    limits = [memory_limit(place.container.limits) or memory_limit(of_pod) for place in users]
     known = [limit.value for limit in limits if limit is not None]
-    if len(known) < len(limits):
-        return None
-    return min(known) * int(percentage[1]) // 100
+    return min(known) * int(percentage[1]) // 100 if len(known) == len(limits) else None
 
 
-def memory_limit(resources: Resources | None) -> Quantity | None:
-    if resources is None or not resources.limits or "memory" not in resources.limits:
-        return None
-    try:
-        return parse_quantity(resources.limits["memory"])
-    except QuantityError:
-        return None
-
-
-def binary_text(size: int) -> str:
-    """Return the size in whole GiB or else in whole MiB, rounded down."""
-    return f"{size // GIB}Gi" if size % GIB == 0 else f"{size // MIB}Mi"
+def memory_limit(limits: ResourceList) -> Quantity | None:
+    return readable(limits["memory"]) if "memory" in limits else None
 
 
 def warning(message: str, remedy: str) -> Finding:

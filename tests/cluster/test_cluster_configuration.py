@@ -225,7 +225,7 @@ def test_labels_choose_a_policy(served: Served) -> None:
     unknown = served.review(TWO_GPUS, "nowhere")
     assert unknown["status"]["code"] == 503
     assert (
-        'cannot read the labels of namespace nowhere, by which its policy is chosen: namespaces "nowhere" not found'
+        'cannot read the labels of namespace nowhere, which select its policy; try again: namespaces "nowhere" not found'
         in (unknown["status"]["message"])
     )
 
@@ -293,7 +293,7 @@ def test_a_pause_lets_in_warns_is_audited_and_ends_by_itself(served: Served) -> 
     assert (reported["policy"], reported["by"], reported["reason"]) == ("default", "admin", "incident 7")
     assert eventually(lambda: not served.refuses_two_gpus(), seconds=5)
     assert served.review(TWO_GPUS)["warnings"] == [
-        f"policy default is paused until {reported['pausedUntil']}: what it would refuse or change is only logged"
+        f"policy default is paused until {reported['pausedUntil']}: what it would deny or change is only logged"
     ]
     assert served.webhook.total("gpu_admission_policy_paused_until_timestamp_seconds") == until.timestamp()
     assert eventually(served.refuses_two_gpus)

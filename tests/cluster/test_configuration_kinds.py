@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from policies.gpus.resource_mapping import Measure
@@ -179,7 +179,7 @@ CLASSES = st.fixed_dictionaries(
     },
 )
 MEASURES = st.sampled_from([measure.value for measure in Measure])
-VOCABULARIES = some(
+RESOURCE_MAPPINGS = some(
     resources=few(st.fixed_dictionaries({"pattern": st.just("example.com/*"), "measure": MEASURES})),
     fractionAnnotations=few(st.fixed_dictionaries({"key": WORDS, "measure": MEASURES})),
     deviceClasses=few(
@@ -188,7 +188,7 @@ VOCABULARIES = some(
         )
     ),
 )  # fmt: skip
-SPECS = {"GPUPolicy": POLICIES, "GPUClass": CLASSES, "GPUResourceMapping": VOCABULARIES}
+SPECS = {"GPUPolicy": POLICIES, "GPUClass": CLASSES, "GPUResourceMapping": RESOURCE_MAPPINGS}
 DOCUMENTS = st.sampled_from(list(SPECS)).flatmap(
     lambda kind: SPECS[kind].map(lambda spec: Document(kind, "some", spec).data)
 )
@@ -200,6 +200,11 @@ DOCUMENTS = st.sampled_from(list(SPECS)).flatmap(
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 @given(DOCUMENTS.filter(lambda document: not read(document).problems))
+@example(
+    Document(
+        "GPUClass", "some", {"memoryGiB": 16, "tolerations": [{"key": "nvidia.com/gpu", "operator": None}]}
+    ).data
+)
 def test_whatever_we_take_the_schema_takes_and_keeps(client: Client, document: JSON) -> None:
     assert meaning(stored(client, document)) == meaning(whole_numbers(document))
 

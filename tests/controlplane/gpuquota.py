@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 def api_client(plane: ControlPlane, **timeouts: float) -> ApiClient:
-    return ApiClient(load_access(str(plane.kubeconfig())), **timeouts)  # type: ignore[arg-type] # seconds only
+    return ApiClient(load_access(str(plane.kubeconfig())), **timeouts)
 
 
 def install_quota_kind(client: Client) -> None:

@@ -1,6 +1,5 @@
 """Alerts and dashboard speak of metrics that there are."""
 
-import ast
 import json
 import re
 from collections.abc import Iterator
@@ -10,17 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.manifests import CHART, ROOT, template
+from tests.deploy.manifests import CHART, template
+from tests.metrics import metrics_defined
 
 RULES = CHART / "files" / "alerts.yaml"
 DASHBOARD = CHART / "files" / "dashboard.json"
-SUFFIXES = {
-    "Counter": ("_total",),
-    "CounterMetricFamily": ("_total",),
-    "Gauge": ("",),
-    "GaugeMetricFamily": ("",),
-    "Histogram": ("_bucket", "_sum", "_count"),
-}
+SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 # What the API server counts about any webhook; tests/cluster/deploy/test_reach.py finds them there.
 OF_THE_API_SERVER = {
     "apiserver_admission_webhook_rejection_count",
@@ -31,36 +25,11 @@ METRIC = re.compile(r"\b(?:gpu_admission|apiserver)_[a-z_]+")
 
 
 @cache
-def exposed() -> dict[str, set[str]]:
+def exposed() -> dict[str, tuple[str, ...]]:
     """Return the labels of every time series that the code makes, by name."""
-    found: dict[str, set[str]] = {}
-    for path in (ROOT / "webhook").rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SUFFIXES:
-                first = node.args[0] if node.args else None
-                name = first.value if isinstance(first, ast.Constant) else None
-                if isinstance(name, str) and name.startswith("gpu_admission_"):
-                    for suffix in SUFFIXES[node.func.id]:
-                        found.setdefault(f"{name}{suffix}", set()).update(labels(tree, node))
-    return found
-
-
-def labels(tree: ast.Module, call: ast.Call) -> Iterator[str]:
-    """Yield the words in the call, and in the constants of its module that it may name."""
-    names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id in names for t in node.targets
-        ):
-            yield from words(node.value)
-    yield from words(call)
-
-
-def words(node: ast.AST) -> Iterator[str]:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-            yield inner.value
+    return {
+        f"{name}{suffix}": labels for name, kind, _, labels in metrics_defined() for suffix in SUFFIXES[kind]
+    }
 
 
 def alerts() -> list[dict[str, Any]]:

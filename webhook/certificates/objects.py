@@ -4,8 +4,9 @@ Writes change nothing else in these objects, and only the version that was read:
 caBundles. No other configuration is read.
 """
 
+import dataclasses
 import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -47,9 +48,8 @@ class SecretName(NamedTuple):
 
     @property
     def resource(self) -> Resource:
-        return Resource(
-            f"/api/v1/namespaces/{self.namespace}", "secrets", field_selector=f"metadata.name={self.name}"
-        )
+        selector = f"metadata.name={self.name}"
+        return Resource(f"/api/v1/namespaces/{self.namespace}", "secrets", field_selector=selector)
 
     @property
     def path(self) -> str:
@@ -63,7 +63,6 @@ class _Secret(PartialObject, frozen=True):
 class _Service(msgspec.Struct):
     namespace: str
     name: str
-    port: int | None = None
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
@@ -80,24 +79,11 @@ class _Configuration(PartialObject, frozen=True):
     webhooks: list[_Webhook] | None = None
 
 
-class Target(NamedTuple):
-    """The host name that API servers call, and the Service behind it, if there is one."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigurationSeen(WebhookConfiguration):
+    """A configuration as it was read, and the host names that API servers call for its webhooks."""
 
-    host: str
-    service: str = ""
-    namespace: str = ""
-    port: int = 443
-
-
-class ConfigurationSeen(NamedTuple):
-    """A configuration as it was read, and the targets of its webhooks."""
-
-    configuration: WebhookConfiguration
-    targets: tuple[Target, ...]
-
-
-_SECRET = msgspec.json.Decoder(_Secret)
-_CONFIGURATION = msgspec.json.Decoder(_Configuration)
+    hosts: tuple[str, ...]
 
 
 class ClusterSecret:
@@ -109,51 +95,35 @@ class ClusterSecret:
 
     def read(self) -> StoredSecret | None:
         try:
-            secret = _SECRET.decode(self._api.get(self.name.path, timeout=_SECONDS))
+            secret = msgspec.json.decode(self._api.get(self.name.path, timeout=_SECONDS), type=_Secret)
         except errors.NotFound:
             return None
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the Secret {self.name} cannot be read: {error}") from None
-        data = {key: value for key, value in (secret.data or {}).items() if key in DATA_KEYS}
-        annotations = {
-            key: text for key, text in (secret.metadata.annotations or {}).items() if key in ANNOTATIONS
-        }
+        stored, noted = secret.data or {}, secret.metadata.annotations or {}
+        data = {key: stored[key] for key in DATA_KEYS if key in stored}
+        annotations = {key: noted[key] for key in ANNOTATIONS if key in noted}
         return StoredSecret(secret.metadata.resource_version, SecretContent(data, annotations))
 
     def create(self, content: SecretContent) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "kubernetes.io/tls",
-            "metadata": {
-                "name": self.name.name,
-                "namespace": self.name.namespace,
-                "labels": LABELS,
-                "annotations": dict(content.annotations),
-            },
-            "data": dict(content.data),
-        }
+        metadata = {**self.name._asdict(), "labels": LABELS, "annotations": dict(content.annotations)}
+        secret = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
+        body = msgspec.json.encode({**secret, "data": dict(content.data)})
         try:
-            self._api.post(self.name.resource.path(), msgspec.json.encode(body), timeout=_SECONDS)
+            self._api.post(self.name.resource.path(), body, timeout=_SECONDS)
         except errors.AlreadyExists as error:
             raise RacedError(str(error)) from None
 
     def replace(self, stored: StoredSecret, content: SecretContent) -> None:
-        data = {key: content.data.get(key) for key in DATA_KEYS}
-        self._merge(
-            stored.version, {"data": data}, {key: content.annotations.get(key) for key in ANNOTATIONS}
-        )
+        annotations = {key: content.annotations.get(key) for key in ANNOTATIONS}
+        self.annotate(stored, annotations, data={key: content.data.get(key) for key in DATA_KEYS})
 
-    def annotate(self, stored: StoredSecret, annotations: dict[str, str]) -> None:
-        """Change these annotations only."""
-        self._merge(stored.version, {}, annotations)
-
-    def _merge(self, version: str, change: dict[str, Any], annotations: dict[str, Any]) -> None:
-        body = {**change, "metadata": {"resourceVersion": version, "annotations": annotations}}
+    def annotate(self, stored: StoredSecret, annotations: Mapping[str, str | None], **change: Any) -> None:
+        """Change these annotations, and the fields in `change`."""
+        metadata = {"resourceVersion": stored.version, "annotations": annotations}
+        body = msgspec.json.encode({"metadata": metadata, **change})
         try:
-            self._api.patch(
-                self.name.path, msgspec.json.encode(body), content_type=MERGE_PATCH, timeout=_SECONDS
-            )
+            self._api.patch(self.name.path, body, content_type=MERGE_PATCH, timeout=_SECONDS)
         except (errors.Conflict, errors.NotFound) as error:
             raise RacedError(str(error)) from None
 
@@ -164,51 +134,35 @@ class ClusterConfigurations:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    def read(self) -> list[WebhookConfiguration]:
-        return [seen.configuration for seen in self.seen()]
-
-    def seen(self) -> list[ConfigurationSeen]:
+    def read(self) -> list[ConfigurationSeen]:
         """Return those that exist."""
-        return [found for kind in KINDS if (found := self._seen(kind)) is not None]
+        return [found for kind in KINDS if (found := self._read(kind)) is not None]
 
-    def _seen(self, kind: str) -> ConfigurationSeen | None:
+    def _read(self, kind: str) -> ConfigurationSeen | None:
         try:
-            read = _CONFIGURATION.decode(self._api.get(_path(kind), timeout=_SECONDS))
+            read = msgspec.json.decode(self._api.get(_path(kind), timeout=_SECONDS), type=_Configuration)
         except errors.NotFound:
             return None
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the {kind} {WEBHOOK_CONFIGURATION} cannot be read: {error}") from None
         clients = [webhook.client_config for webhook in read.webhooks or ()]
         bundles = tuple(client.ca_bundle for client in clients)
-        targets = tuple(dict.fromkeys(_target(client) for client in clients))
-        return ConfigurationSeen(WebhookConfiguration(kind, read.metadata.resource_version, bundles), targets)
+        hosts = tuple(dict.fromkeys(_host(client) for client in clients))
+        return ConfigurationSeen(kind, read.metadata.resource_version, bundles, hosts)
 
     def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
         # The version in the patch makes a change in between a conflict, so that the indices are right.
-        operations: list[dict[str, Any]] = [
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.version}
-        ]
-        operations += [
+        version = {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.version}
+        changes = [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
             for index, present in enumerate(configuration.bundles)
             if present != bundle
         ]
-        body = msgspec.json.encode(operations)
+        body = msgspec.json.encode([version, *changes])
         try:
             self._api.patch(_path(configuration.kind), body, content_type=JSON_PATCH, timeout=_SECONDS)
         except (errors.Conflict, errors.NotFound) as error:
             raise RacedError(str(error)) from None
-
-
-class _ObjectVersion(msgspec.Struct, frozen=True):
-    uid: str
-    namespace: str
-    resource_version: str
-
-
-def _object_version(raw: msgspec.Raw) -> _ObjectVersion:
-    metadata = decode_metadata(raw)
-    return _ObjectVersion(metadata.uid, metadata.namespace, metadata.resource_version)
 
 
 class ChangeSignal:
@@ -216,15 +170,12 @@ class ChangeSignal:
 
     def __init__(self, api: ApiClient, secret: SecretName) -> None:
         self._changed = threading.Event()
-        resources = [
-            secret.resource,
-            *(Resource(_ADMISSION, plural, field_selector=_SELECTOR) for plural in KINDS.values()),
-        ]
+        kinds = [Resource(_ADMISSION, plural, field_selector=_SELECTOR) for plural in KINDS.values()]
         self._informers = [
             Informer(
-                api, each, _object_version, lambda _before, _after: self._changed.set(), timings=_TIMINGS
+                api, each, decode_metadata, lambda _before, _after: self._changed.set(), timings=_TIMINGS
             )
-            for each in resources
+            for each in (secret.resource, *kinds)
         ]
 
     def start(self, stopping: threading.Event) -> None:
@@ -241,19 +192,10 @@ class ChangeSignal:
         self._changed.set()
 
 
-def hosts(seen: Iterable[ConfigurationSeen]) -> tuple[str, ...]:
-    """Return the host names that API servers call."""
-    return tuple(dict.fromkeys(target.host for each in seen for target in each.targets))
-
-
 def _path(kind: str) -> str:
     return f"{_ADMISSION}/{KINDS[kind]}/{WEBHOOK_CONFIGURATION}"
 
 
-def _target(client: _ClientConfig) -> Target:
+def _host(client: _ClientConfig) -> str:
     service = client.service
-    if service is not None:
-        host = f"{service.name}.{service.namespace}.svc"
-        return Target(host, service.name, service.namespace, service.port or 443)
-    url = urlsplit(client.url or "")
-    return Target(url.hostname or "", port=url.port or 443)
+    return f"{service.name}.{service.namespace}.svc" if service else urlsplit(client.url or "").hostname or ""

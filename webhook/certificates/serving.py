@@ -9,7 +9,6 @@ reached changes nothing.
 """
 
 import atexit
-import dataclasses
 import datetime as dt
 import logging
 import os
@@ -18,14 +17,17 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
+from prometheus_client import CollectorRegistry, Gauge
 
 from certs.acceptance import PEMPair, PublishedBundles, objections, observe
 from certs.check import expires_at, issued_by
 from certs.issue import issue_authority, issue_server
+from certs.reconciler import StoredSecret
 from certs.rotation import pem
 from certs.secret import CA, CERTIFICATE, KEY
 from webhook.certificates.objects import (
@@ -35,7 +37,6 @@ from webhook.certificates.objects import (
     ClusterSecret,
     ConfigurationSeen,
     SecretName,
-    hosts,
 )
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -51,23 +52,34 @@ RETRY = 2.0
 UNTRUSTED_GRACE = dt.timedelta(seconds=30)
 """How long a published caBundle may not verify our certificate before the server is unready: the controller is faster."""
 
-Clock = Callable[[], dt.datetime]
+LEAF_LABEL, AUTHORITY_LABEL = "leaf", "ca"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
+def not_after_gauge(registry: CollectorRegistry) -> Gauge:
+    """Return the gauge that serve and controller share."""
+    return Gauge(
+        "gpu_admission_certificate_not_after_timestamp_seconds",
+        "Expiry of the certificate: the leaf that is served, and the authority that issued it; 0 if there is none.",
+        ["certificate"],
+        registry=registry,
+    )
+
+
+class ClusterView(NamedTuple):
     """The result of the last successful read; readiness depends on it."""
 
     read_at: dt.datetime
-    seen: tuple[ConfigurationSeen, ...]
+    seen: Sequence[ConfigurationSeen]
     published: PublishedBundles
-    untrusted_since: dt.datetime | None = None
+    untrusted_since: dt.datetime | None
 
 
 class SecretCertificate:
     """Made before the server, which loads its files; `start` in the process that serves: threads do not survive a fork."""
 
-    def __init__(self, name: SecretName, *, clock: Clock = lambda: dt.datetime.now(dt.UTC)) -> None:
+    def __init__(
+        self, name: SecretName, *, clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+    ) -> None:
         self.name = name
         self._clock = clock
         self._directory = PrivateDirectory()
@@ -100,10 +112,9 @@ class SecretCertificate:
     @property
     def authority_not_after(self) -> float:
         """When the issuing authority expires, seconds since the epoch; 0 without one."""
-        if self._held is None:
-            return 0.0
-        for authority in x509.load_pem_x509_certificates(self._held.authorities):
-            if issued_by(self._held.certificate, pem([authority]), self._clock()):
+        held = self._held
+        for authority in x509.load_pem_x509_certificates(held.authorities) if held else ():
+            if held and issued_by(held.certificate, pem([authority]), self._clock()):
                 return authority.not_valid_after_utc.timestamp()
         return 0.0
 
@@ -118,30 +129,24 @@ class SecretCertificate:
             return [] if self._was_ready else ["the webhook configurations were not read yet"]
         problems = untrusted_configurations(held, view.seen, now)
         if not self._was_ready:
-            return problems + missing_configurations(view.seen)
+            missing = [kind for kind in KINDS if kind not in {each.kind for each in view.seen}]
+            return problems + [f"there is no {kind} {WEBHOOK_CONFIGURATION}" for kind in missing]
         since = view.untrusted_since
         return problems if since is not None and view.read_at - since >= UNTRUSTED_GRACE else []
 
-    def refresh(self, secret: ClusterSecret, configurations: ClusterConfigurations) -> bool:
-        """Read Secret and configurations; return whether nothing is wrong. Raises `errors.ApiError`."""
-        seen = tuple(configurations.seen())
-        stored = secret.read()
-        now = self._clock()
-        published = self._published(seen, now)
+    def refresh(self, seen: Sequence[ConfigurationSeen], stored: StoredSecret | None) -> bool:
+        """Take the configurations and the Secret, read in this order; return whether nothing is wrong."""
+        before, now = self._view, self._clock()
+        bundles = frozenset(bundle for each in seen for bundle in each.bundles)
+        hosts = tuple(dict.fromkeys(host for each in seen for host in each.hosts))
+        published = observe(before.published if before else None, bundles, hosts, now)
         if stored is None:
-            self._refuse(f"waiting for the Secret {self.name}" if self._held is None else "", counts=False)
+            self._problem = f"waiting for the Secret {self.name}" if self._held is None else ""
         else:
-            data = stored.content.data
-            pair = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b""))
-            self._offer(pair, published, now)
+            self._problem = self._offer(stored.content.data, published, now)
         untrusted = self._held is not None and bool(untrusted_configurations(self._held, seen, now))
-        before = self._view.untrusted_since if self._view else None
-        self._view = ClusterView(
-            read_at=now,
-            seen=seen,
-            published=published,
-            untrusted_since=(before or now) if untrusted else None,
-        )
+        since = before.untrusted_since if before else None
+        self._view = ClusterView(now, seen, published, (since or now) if untrusted else None)
         self._was_ready = self._was_ready or not self.unready()
         return not (untrusted or self._problem or self.unready())
 
@@ -152,13 +157,13 @@ class SecretCertificate:
         while True:
             pause = RETRY
             try:
-                if self.refresh(secret, configurations):
+                if self.refresh(configurations.read(), secret.read()):
                     pause = PERIOD
                 text = "; ".join(self.unready())
             except errors.ApiError as error:
                 text = f"the certificate cannot be read: {error}"
                 if self._held is None:
-                    self._refuse(text, counts=False)
+                    self._problem = text
             except Exception as error:  # a bug must not end the loop: the certificate would expire
                 log.exception("the certificate cannot be read")
                 text = type(error).__name__
@@ -167,58 +172,39 @@ class SecretCertificate:
             problem = text
             changes.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
 
-    def _offer(self, pair: PEMPair, published: PublishedBundles, now: dt.datetime) -> None:
-        if pair == self._held:
-            self._refuse("", counts=False)
-            return
-        if found := objections(pair, self._held, published, now):
-            self._refuse(f"the Secret {self.name}: {'; '.join(found)}", counts=True)
-            return
-        if self._held is None or (pair.certificate, pair.key) != (self._held.certificate, self._held.key):
+    def _offer(self, data: Mapping[str, bytes], published: PublishedBundles, now: dt.datetime) -> str:
+        """Serve the pair in the Secret; return why not, empty if it is served."""
+        pair, held = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b"")), self._held
+        found = [] if pair == held else objections(pair, held, published, now)
+        if found:
+            problem = f"the Secret {self.name}: {'; '.join(found)}"
+            if problem != self._problem:
+                self._failures += 1
+                kept = "keeping the previous certificate" if held else "no certificate yet"
+                log.error("%s: %s", kept, problem)
+            return problem
+        if held is None or (pair.certificate, pair.key) != (held.certificate, held.key):
             self._directory.write(pair.certificate, pair.key)
             self._loaded_at = time.time()
-            log.info(
-                "serving the certificate of the Secret %s, valid until %s",
-                self.name,
-                expires_at(pair.certificate),
-            )
+            end = expires_at(pair.certificate)
+            log.info("serving the certificate of the Secret %s, valid until %s", self.name, end)
         self._held = pair
-        self._refuse("", counts=False)
-
-    def _refuse(self, why: str, *, counts: bool) -> None:
-        if why and why != self._problem and counts:
-            self._failures += 1
-            log.error(
-                "%s: %s", "keeping the previous certificate" if self._held else "no certificate yet", why
-            )
-        self._problem = why
-
-    def _published(self, seen: tuple[ConfigurationSeen, ...], now: dt.datetime) -> PublishedBundles:
-        bundles = frozenset(bundle for each in seen for bundle in each.configuration.bundles)
-        return observe(self._view.published if self._view else None, bundles, hosts(seen), now)
+        return ""
 
 
-def untrusted_configurations(
-    pair: PEMPair, seen: tuple[ConfigurationSeen, ...], now: dt.datetime
-) -> list[str]:
+def untrusted_configurations(pair: PEMPair, seen: Sequence[ConfigurationSeen], now: dt.datetime) -> list[str]:
     """Return a message for each configuration with a caBundle that does not verify the certificate."""
     return [
-        f"the caBundle of the {each.configuration.kind} {WEBHOOK_CONFIGURATION} does not verify the certificate"
+        f"the caBundle of the {each.kind} {WEBHOOK_CONFIGURATION} does not verify the certificate"
         for each in seen
-        if not all(issued_by(pair.certificate, bundle, now) for bundle in set(each.configuration.bundles))
+        if not all(issued_by(pair.certificate, bundle, now) for bundle in set(each.bundles))
     ]
-
-
-def missing_configurations(seen: tuple[ConfigurationSeen, ...]) -> list[str]:
-    present = {each.configuration.kind for each in seen}
-    return [f"there is no {kind} {WEBHOOK_CONFIGURATION}" for kind in KINDS if kind not in present]
 
 
 def _temporary(now: dt.datetime) -> tuple[bytes, bytes]:
     lifetime = dt.timedelta(days=1)
-    authority = issue_authority(
-        common_name="gpu-admission, waiting for its Secret", now=now, lifetime=lifetime
-    )
+    name = "gpu-admission, waiting for its Secret"
+    authority = issue_authority(common_name=name, now=now, lifetime=lifetime)
     pair = issue_server(authority, names=["waiting.invalid"], now=now, lifetime=lifetime)
     return pair.certificate_pem(), pair.key_pem()
 

@@ -35,9 +35,7 @@ class Access:
 
     def reload(self) -> None:
         """Read everything again: a kubeconfig's token file, an exec plugin's certificate."""
-        configuration = self._load()
-        with self._lock:
-            self._configuration = configuration
+        self._configuration = self._load()
 
     def pool(self, size: int) -> urllib3.PoolManager:
         """Return a pool of connections with the client certificate, of which `size` are kept alive."""
@@ -78,12 +76,9 @@ def load_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
             else:
                 config.load_kube_config(kubeconfig, context, configuration)
         except (config.ConfigException, OSError) as error:
-            looked_for = (
-                f"kubeconfig {kubeconfig}"
-                if kubeconfig
-                else "no pod's service account, and kubectl's kubeconfig"
-            )
-            raise AccessError(f"{looked_for}: {error}") from None
+            default = "no pod's service account, and kubectl's kubeconfig"
+            named = f"kubeconfig {kubeconfig}" if kubeconfig else default
+            raise AccessError(f"{named}: {error}") from None
         return configuration
 
     return Access(load)

@@ -36,6 +36,7 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 """Accept header for metadata alone, without spec and status."""
 
 T = TypeVar("T")
+Query = Mapping[str, str] | None
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
@@ -56,18 +57,10 @@ class Attempt(msgspec.Struct, frozen=True):
 class _Call(NamedTuple):
     method: str
     path: str
-    query: Mapping[str, str] | None = None
+    query: Query = None
     body: bytes | None = None
     content_type: str = JSON
     accept: str = JSON
-
-
-class _Version(msgspec.Struct):
-    version: str
-
-
-class _APIGroup(msgspec.Struct):
-    versions: list[_Version]
 
 
 class _PageMetadata(msgspec.Struct, rename="camel"):
@@ -81,7 +74,7 @@ class _Page(msgspec.Struct):
 
 
 _PAGE = msgspec.json.Decoder(_Page)
-_API_GROUP = msgspec.json.Decoder(_APIGroup)
+
 
 _WARNING = re.compile(r'299 \S+ "(?P<text>.*)"')
 _UNQUOTED = re.compile(r"\\(.)")
@@ -93,19 +86,10 @@ class ApiClient:
     Every method raises an `errors.ApiError`.
     """
 
-    def __init__(
-        self,
-        access: Access,
-        *,
-        pool_size: int = POOL_SIZE,
-        connect_seconds: float = CONNECT_SECONDS,
-        read_seconds: float = READ_SECONDS,
-    ) -> None:
+    def __init__(self, access: Access, *, read_seconds: float = READ_SECONDS) -> None:
         self._access = access
-        self._pool_size = pool_size
-        self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
-        self._pool = access.pool(pool_size)
+        self._pool = access.pool(POOL_SIZE)
         self._reload_lock = threading.Lock()
         self._reloaded_at = monotonic()
 
@@ -113,12 +97,7 @@ class ApiClient:
         self._pool.clear()
 
     def get(
-        self,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        accept: str = JSON,
+        self, path: str, *, query: Query = None, timeout: float | None = None, accept: str = JSON
     ) -> bytes:
         call = _Call("GET", path, query, accept=accept)
         try:
@@ -132,10 +111,10 @@ class ApiClient:
     def served_version(self, group: str, versions: Sequence[str]) -> str | None:
         """Return the first of `versions` in which the API group is served, None if it is in none of them."""
         try:
-            found = _API_GROUP.decode(self.get(f"/apis/{group}"))
+            found = msgspec.json.decode(self.get(f"/apis/{group}"))
         except errors.NotFound:
             return None
-        served = {each.version for each in found.versions}
+        served = {each["version"] for each in found["versions"]}
         return next((version for version in versions if version in served), None)
 
     def dry_run(self, path: str, body: bytes, *, timeout: float | None = None) -> Attempt:
@@ -160,15 +139,12 @@ class ApiClient:
     ) -> bytes:
         return self._answer(_Call("PATCH", path, body=body, content_type=content_type), timeout)
 
-    def delete(self, path: str, *, body: bytes | None = None, timeout: float | None = None) -> bytes:
-        return self._answer(_Call("DELETE", path, body=body), timeout)
-
     def list(
         self,
         path: str,
         project: Callable[[msgspec.Raw], T | None],
         *,
-        query: Mapping[str, str] | None = None,
+        query: Query = None,
         page: int = PAGE,
         accept: str = JSON,
     ) -> Listed[T]:
@@ -178,35 +154,28 @@ class ApiClient:
         they are read.
         """
         for _ in range(RESTARTS):
-            try:
-                listed = self._list_once(path, project, {**(query or {}), "limit": str(page)}, accept)
-            except errors.Gone:
-                # The token in the answer continues at a newer revision: such a list never existed.
-                continue
-            if listed is not None:
-                return listed
+            # Gone: the token in the answer continues at a newer revision, and such a list never existed.
+            with contextlib.suppress(errors.Gone):
+                return self._list_once(path, project, {**(query or {}), "limit": str(page)}, accept)
         raise errors.Gone(f"the list of {path} expired {RESTARTS} times before its end", code=410)
 
     def _list_once(
         self, path: str, project: Callable[[msgspec.Raw], T | None], query: dict[str, str], accept: str
-    ) -> Listed[T] | None:
+    ) -> Listed[T]:
         items: list[T] = []
         revision = ""
         while True:
-            page = self._page(path, query, accept)
+            try:
+                page = _PAGE.decode(self.get(path, query=query, accept=accept))
+            except msgspec.MsgspecError as error:
+                raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
             revision = revision or page.metadata.resource_version
             if page.metadata.resource_version != revision:
-                return None
+                raise errors.Gone(f"the pages of {path} are of different revisions")
             items.extend(kept for raw in page.items or () if (kept := project(raw)) is not None)
             if not page.metadata.continue_token:
                 return Listed(items, revision)
             query["continue"] = page.metadata.continue_token
-
-    def _page(self, path: str, query: Mapping[str, str], accept: str) -> _Page:
-        try:
-            return _PAGE.decode(self.get(path, query=query, accept=accept))
-        except msgspec.MsgspecError as error:
-            raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
 
     @contextlib.contextmanager
     def stream(
@@ -251,7 +220,7 @@ class ApiClient:
                 self._access.url + call.path + (f"?{urlencode(call.query)}" if call.query else ""),
                 body=call.body,
                 headers=headers,
-                timeout=urllib3.Timeout(connect=min(self._connect_seconds, read_seconds), read=read_seconds),
+                timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, read_seconds), read=read_seconds),
                 retries=False,
                 preload_content=preload,
             )
@@ -265,5 +234,5 @@ class ApiClient:
                 return False
             self._reloaded_at = monotonic()
             self._access.reload()
-            self._pool = self._access.pool(self._pool_size)
+            self._pool = self._access.pool(POOL_SIZE)
             return True

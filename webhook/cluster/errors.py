@@ -1,4 +1,4 @@
-"""Errors of calls to the API server, one type for each kind, so that callers name those that they handle.
+"""Errors of calls to the API server, one type for each kind that a caller handles by name.
 
 `of_response` makes one from an unsuccessful response. The message is that of the API server.
 """
@@ -12,18 +12,13 @@ import msgspec
 class ApiError(Exception):
     """A failed call. `code` is the HTTP status, 0 if there was no response."""
 
-    def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
+    def __init__(self, message: str, *, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
-        self.reason = reason
 
 
 class Unreachable(ApiError):
     """No response: connection refused, cut or timed out. A write may have happened nevertheless."""
-
-
-class BadRequest(ApiError):
-    """400: the request is malformed."""
 
 
 class Unauthorized(ApiError):
@@ -50,15 +45,11 @@ class Gone(ApiError):
     """410: the resourceVersion or the continue token has expired; list again."""
 
 
-class Invalid(ApiError):
-    """422: the object is invalid."""
-
-
 class Unavailable(ApiError):
     """429 or 5xx: the API server is overloaded, starting, or failing; `retry_after` is its Retry-After in seconds, or 0."""
 
-    def __init__(self, message: str, *, code: int = 0, reason: str = "", retry_after: int = 0) -> None:
-        super().__init__(message, code=code, reason=reason)
+    def __init__(self, message: str, *, code: int = 0, retry_after: int = 0) -> None:
+        super().__init__(message, code=code)
         self.retry_after = retry_after
 
 
@@ -68,28 +59,25 @@ class _Status(msgspec.Struct):
 
 
 _BY_CODE: dict[int, type[ApiError]] = {
-    HTTPStatus.BAD_REQUEST: BadRequest,
     HTTPStatus.UNAUTHORIZED: Unauthorized,
     HTTPStatus.FORBIDDEN: Forbidden,
     HTTPStatus.NOT_FOUND: NotFound,
     HTTPStatus.CONFLICT: Conflict,
     HTTPStatus.GONE: Gone,
-    HTTPStatus.UNPROCESSABLE_ENTITY: Invalid,
 }
-_STATUS = msgspec.json.Decoder(_Status)
 
 
 def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
     """Return the error for a response of this code; `body` is a Status if the API server made it."""
     try:
-        status = _STATUS.decode(body)
+        status = msgspec.json.decode(body, type=_Status)
     except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text
         status = _Status(message=body[:200].decode(errors="replace").strip())
     message = status.message or f"HTTP {code}"
     if code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         seconds = int(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 0
-        return Unavailable(message, code=code, reason=status.reason, retry_after=seconds)
+        return Unavailable(message, code=code, retry_after=seconds)
     kind = _BY_CODE.get(code, ApiError)
     if kind is Conflict and status.reason == "AlreadyExists":
         kind = AlreadyExists
-    return kind(message, code=code, reason=status.reason)
+    return kind(message, code=code)

@@ -28,7 +28,6 @@ log = logging.getLogger("gpu_admission.cluster")
 CLUSTER = ""
 """The namespace under which objects without one are kept."""
 
-
 DELETED_SECONDS = 120.0
 """How long a deletion is remembered: longer than anything waits for the deleted object."""
 
@@ -52,14 +51,6 @@ class Resource(msgspec.Struct, frozen=True):
     plural: str
     metadata_only: bool = False
     field_selector: str = ""
-
-    @property
-    def list_accept(self) -> str:
-        return METADATA_LIST if self.metadata_only else JSON
-
-    @property
-    def watch_accept(self) -> str:
-        return METADATA if self.metadata_only else JSON
 
     def path(self, namespace: str = CLUSTER) -> str:
         scope = f"/namespaces/{namespace}" if namespace else ""
@@ -111,6 +102,7 @@ class _NamespaceList(msgspec.Struct, frozen=True):
     started: float
 
 
+_NEVER = _NamespaceList(0, 0.0)
 _EVENT = msgspec.json.Decoder(_Event)
 _EVENT_OBJECT = msgspec.json.Decoder(_EventObject)
 
@@ -165,12 +157,11 @@ class Informer(Generic[K]):
 
     def snapshot(self, namespace: str = CLUSTER) -> Snapshot[K]:
         with self._lock:
-            listed_alone = self._namespace_lists.get(namespace)
+            alone = self._namespace_lists.get(namespace, _NEVER)
             items = tuple(self._items.get(namespace, {}).values())
             deleted = frozenset(self._deleted.get(namespace, ()))
-            if listed_alone is None:
-                return Snapshot(items, self._revision, self._list_started, deleted)
-            return Snapshot(items, max(self._revision, listed_alone.revision), listed_alone.started, deleted)
+            started = alone.started or self._list_started
+            return Snapshot(items, max(self._revision, alone.revision), started, deleted)
 
     def namespaces(self) -> list[str]:
         with self._lock:
@@ -187,11 +178,11 @@ class Informer(Generic[K]):
         revision = int(listed.resource_version)
         items = {item.uid: item for item in listed.items}
         with self._lock:
-            listed_alone = self._namespace_lists.get(namespace)
-            current = max(self._revision, listed_alone.revision if listed_alone else 0)
+            alone = self._namespace_lists.get(namespace, _NEVER)
+            current = max(self._revision, alone.revision)
             # The watch may have overtaken the list, which then has nothing new.
             differences = self._replace(namespace, items) if revision >= current else []
-            if listed_alone is None or started > listed_alone.started:
+            if started > alone.started:
                 self._namespace_lists[namespace] = _NamespaceList(max(current, revision), started)
             self._last_message = max(self._last_message, started)
         self._notify(differences)
@@ -225,15 +216,14 @@ class Informer(Generic[K]):
             pause = min(pause * 2, self._timings.pause_most)
 
     def start(self, stopping: threading.Event) -> None:
-        """Run in a thread of its own."""
+
         name = f"watch {self.resource.plural}"
         threading.Thread(target=self.run, args=(stopping,), name=name, daemon=True).start()
 
     def _listed(self, namespace: str = CLUSTER) -> Listed[K]:
         resource = self.resource
-        return self._api.list(
-            resource.path(namespace), self._project, accept=resource.list_accept, query=resource.query()
-        )
+        accept = METADATA_LIST if resource.metadata_only else JSON
+        return self._api.list(resource.path(namespace), self._project, accept=accept, query=resource.query())
 
     def _list(self) -> None:
         started = monotonic()
@@ -245,16 +235,12 @@ class Informer(Generic[K]):
         differences: list[tuple[K | None, K | None]] = []
         with self._lock:
             for namespace in {*self._items, *by_namespace}:
-                listed_alone = self._namespace_lists.get(namespace)
-                if listed_alone is None or revision >= listed_alone.revision:
+                if revision >= self._namespace_lists.get(namespace, _NEVER).revision:
                     differences += self._replace(namespace, by_namespace.get(namespace, {}))
             self._revision = revision
             self._list_started = started
-            self._namespace_lists = {
-                name: listed_alone
-                for name, listed_alone in self._namespace_lists.items()
-                if listed_alone.revision > revision
-            }
+            newer = {name: each for name, each in self._namespace_lists.items() if each.revision > revision}
+            self._namespace_lists = newer
             self._last_message = monotonic()
         self.relists += 1
         self.is_missing = False
@@ -275,10 +261,9 @@ class Informer(Generic[K]):
             "resourceVersion": str(self._revision),
             "timeoutSeconds": str(max(1, int(seconds))),
         }
-        accept, silence = self.resource.watch_accept, self._timings.silence
-        with self._api.stream(
-            self.resource.path(), query=query, read_seconds=silence, accept=accept
-        ) as response:
+        path, silence = self.resource.path(), self._timings.silence
+        accept = METADATA if self.resource.metadata_only else JSON
+        with self._api.stream(path, query=query, read_seconds=silence, accept=accept) as response:
             for line in _lines(response):
                 self._last_message = monotonic()
                 self._apply(_EVENT.decode(line))
@@ -302,8 +287,7 @@ class Informer(Generic[K]):
             self._revision = revision
             if deleted and projected is not None:
                 self._remember_deleted(namespace, uid)
-            listed_alone = self._namespace_lists.get(namespace)
-            if listed_alone is not None and revision <= listed_alone.revision:
+            if revision <= self._namespace_lists.get(namespace, _NEVER).revision:
                 return
             items = self._items.setdefault(namespace, {})
             before = items.pop(uid, None)

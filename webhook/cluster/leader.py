@@ -86,14 +86,14 @@ class LeaderElector:
     def try_once(self) -> None:
         """Read the Lease, and take or renew it where that is allowed. Raises `errors.ApiError`."""
         begun = monotonic()
-        timeout = self._timings.renew / 2
         try:
-            lease = _LEASE.decode(self._api.get(self._path, timeout=timeout))
+            lease = _LEASE.decode(self._api.get(self._path, timeout=self._timings.renew / 2))
         except errors.NotFound:
             self._write(begun, None)
             return
         self._observe(lease)
-        if lease.spec.holder_identity == self.identity or not lease.spec.holder_identity or self._expired():
+        holder, seconds = lease.spec.holder_identity, lease.spec.lease_duration_seconds or self._timings.lease
+        if holder in {self.identity, "", None} or monotonic() - self._unchanged_since > seconds:
             self._write(begun, lease)
         else:
             self._leader_until = 0.0
@@ -102,10 +102,6 @@ class LeaderElector:
         if self._lease is None or lease.metadata.resource_version != self._lease.metadata.resource_version:
             self._unchanged_since = monotonic()
         self._lease = lease
-
-    def _expired(self) -> bool:
-        duration = (self._lease and self._lease.spec.lease_duration_seconds) or self._timings.lease
-        return monotonic() - self._unchanged_since > duration
 
     def _write(self, begun: float, before: _Lease | None) -> None:
         now = timestamp(datetime.now(UTC), "microseconds")

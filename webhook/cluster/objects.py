@@ -60,11 +60,3 @@ def service_names(namespace: str) -> tuple[str, str]:
 def timestamp(moment: datetime, precision: str = "seconds") -> str:
     """Return a point in time as Kubernetes writes it (RFC 3339, UTC); `precision` as for `datetime.isoformat`."""
     return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
-
-
-def parse_timestamp(text: str) -> datetime:
-    """Return the point in time, UTC. ValueError: it is not RFC 3339 or lacks the time zone."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f'"{text}" has no time zone')
-    return moment.astimezone(UTC)

@@ -1,5 +1,6 @@
 """Options of `controller` for certificates."""
 
+import dataclasses
 import datetime as dt
 import functools
 from collections.abc import Callable
@@ -18,31 +19,41 @@ from webhook.controller.certificate_loop import CertificateLoop
 _DEFAULTS = Terms(names=())
 _DAY, _SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
 _LIFETIME = "Lifetime of {}; renewed after two thirds of it."
-_Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+# Flag, field of Terms, unit, least number of units, help.
+_DURATIONS = (
+    ("--ca-days", "authority_lifetime", _DAY, 2.0, _LIFETIME.format("a certificate authority")),
+    # Certificates are valid from an hour before, which is part of their lifetime.
+    ("--leaf-days", "leaf_lifetime", _DAY, 1.0, _LIFETIME.format("a certificate")),
+    (
+        "--propagation-seconds",
+        "propagation",
+        _SECOND,
+        0.0,
+        "Time for every API server to load a new authority before it issues certificates.",
+    ),
+    (
+        "--retirement-seconds",
+        "retirement",
+        _SECOND,
+        0.0,
+        "Time for every server to load its certificate before the old authority is dropped.",
+    ),
+)
 
 
 class CertificateOptions(NamedTuple):
     """As given; `secret` is None where this controller does not manage certificates."""
 
     secret: str | None
-    names: tuple[str, ...]
-    ca_days: float
-    leaf_days: float
-    propagation_seconds: float
-    retirement_seconds: float
+    terms: Terms
 
     def loop(self, api: ApiClient, namespace: str, registry: CollectorRegistry) -> CertificateLoop | None:
         """Return the certificate loop; `namespace` is for a Secret's name without one."""
         if self.secret is None:
             return None
         secret = SecretName.of(self.secret, namespace)
-        terms = Terms(
-            names=self.names or service_names(secret.namespace),
-            authority_lifetime=dt.timedelta(days=self.ca_days),
-            leaf_lifetime=dt.timedelta(days=self.leaf_days),
-            propagation=dt.timedelta(seconds=self.propagation_seconds),
-            retirement=dt.timedelta(seconds=self.retirement_seconds),
-        )
+        terms = dataclasses.replace(self.terms, names=self.terms.names or service_names(secret.namespace))
         return CertificateLoop(api, secret, terms, registry)
 
 
@@ -50,14 +61,17 @@ def certificate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a command, which gets them as `certificates`, a CertificateOptions."""
 
     @functools.wraps(command)
-    def packed(**given: Any) -> Any:
-        values = {name: given.pop(f"certificate_{name}") for name in CertificateOptions._fields}
-        return command(**given, certificates=CertificateOptions(**values))
+    def packed(certificate_secret: str | None, certificate_names: tuple[str, ...], **given: Any) -> Any:
+        durations = {field: given.pop(field) * unit for _, field, unit, *_ in _DURATIONS}
+        terms = Terms(names=certificate_names, **durations)
+        return command(**given, certificates=CertificateOptions(certificate_secret, terms))
 
     decorated: Callable[..., Any] = packed
-    for option in reversed(_OPTIONS):
+    for flag, field, unit, least, text in reversed(_DURATIONS):
+        default, allowed = getattr(_DEFAULTS, field) / unit, click.FloatRange(min=least)
+        option = click.option(flag, field, default=default, show_default=True, type=allowed, help=text)
         decorated = option(decorated)
-    return decorated
+    return _SECRET(_NAMES(decorated))
 
 
 def _dns_names(
@@ -69,48 +83,16 @@ def _dns_names(
     return given
 
 
-def _duration(flag: str, default: dt.timedelta, unit: dt.timedelta, least: float, text: str) -> _Option:
-    return click.option(
-        flag,
-        f"certificate_{flag[2:].replace('-', '_')}",
-        default=default / unit,
-        show_default=True,
-        type=click.FloatRange(min=least),
-        help=text,
-    )
-
-
-_OPTIONS = (
-    click.option(
-        "--certificate-secret",
-        metavar="[NAMESPACE/]NAME",
-        help="Manage authority and certificate of the webhook in this Secret, and the caBundles of zz-gpu-admission.",
-    ),
-    click.option(
-        "--certificate-name",
-        "certificate_names",
-        metavar="DNS",
-        multiple=True,
-        callback=_dns_names,
-        help="DNS name in the certificate (repeatable); left out: those of the Service gpu-admission in the Secret's namespace.",
-    ),
-    _duration(
-        "--ca-days", _DEFAULTS.authority_lifetime, _DAY, 2.0, _LIFETIME.format("a certificate authority")
-    ),
-    # Certificates are valid from an hour before, which is part of their lifetime.
-    _duration("--leaf-days", _DEFAULTS.leaf_lifetime, _DAY, 1.0, _LIFETIME.format("a certificate")),
-    _duration(
-        "--propagation-seconds",
-        _DEFAULTS.propagation,
-        _SECOND,
-        0.0,
-        "Time for every API server to load a new authority before it issues certificates.",
-    ),
-    _duration(
-        "--retirement-seconds",
-        _DEFAULTS.retirement,
-        _SECOND,
-        0.0,
-        "Time for every server to load its certificate before the old authority is dropped.",
-    ),
+_SECRET = click.option(
+    "--certificate-secret",
+    metavar="[NAMESPACE/]NAME",
+    help="Manage authority and certificate of the webhook in this Secret, and the caBundles of zz-gpu-admission.",
+)
+_NAMES = click.option(
+    "--certificate-name",
+    "certificate_names",
+    metavar="DNS",
+    multiple=True,
+    callback=_dns_names,
+    help="DNS name in the certificate (repeatable); left out: those of the Service gpu-admission in the Secret's namespace.",
 )

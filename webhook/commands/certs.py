@@ -1,5 +1,6 @@
 """`gpu-admission certs`: show, check and rotate the certificates of the webhook."""
 
+import contextlib
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -28,6 +29,7 @@ from webhook.commands.doctor import report, run_checks
 from webhook.commands.output import Screen
 from webhook.commands.parameters import now
 from webhook.tools.doctor.checks import certificates
+from webhook.tools.doctor.checks.configurations import configurations_exist
 from webhook.tools.doctor.cluster import Names
 
 FAILED = 1
@@ -66,7 +68,7 @@ def certs() -> None:
 def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
     """Show authority, certificate, the phase of a rotation, and which configurations carry the authority."""
     with cluster.client() as api:
-        stored, seen = ClusterSecret(api, secret_name).read(), ClusterConfigurations(api).seen()
+        stored, seen = ClusterSecret(api, secret_name).read(), ClusterConfigurations(api).read()
     try:
         state = _state(secret_name, stored)
     except DamagedError as error:
@@ -107,7 +109,8 @@ def check(
                 "--name needs --dir: in a cluster the webhook configurations name the hosts"
             )
         installation = Names(namespace=secret_name.namespace, secret=secret_name.name)
-        results = run_checks(certificates.CHECKS, cluster, installation)
+        checks = (configurations_exist, *certificates.CHECKS)
+        results = run_checks(checks, cluster, installation)
     else:
         if cluster.is_named:
             raise click.UsageError("--dir needs no cluster: omit either it or --kubeconfig and --context")
@@ -138,10 +141,8 @@ def rotate(
         except (DamagedError, RacedError) as error:
             fail(f"the Secret {secret_name}: {error}", FAILED)
     if not done:
-        fail(
-            f"not done within {timeout_seconds:g} s; is a controller running with --certificate-secret?",
-            FAILED,
-        )
+        why = f"not done within {timeout_seconds:g} s; is a controller running with --certificate-secret?"
+        fail(why, FAILED)
 
 
 def _state(name: SecretName, stored: StoredSecret | None) -> RotationState:
@@ -157,11 +158,9 @@ def _request(secret: ClusterSecret, rotation: Rotation) -> RotationState:
         state = _state(secret.name, stored)
         if stored is None or state.requested is rotation:
             return state
-        try:
+        with contextlib.suppress(RacedError):
             secret.annotate(stored, {ROTATE: rotation.value})
-        except RacedError:
-            continue
-        return state
+            return state
     raise RacedError("it is being changed all the time")
 
 
@@ -175,10 +174,7 @@ def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seco
             click.echo(phase)
         printed = phase
         renewed = state.leaf != before.leaf and state.requested is None
-        replaced = (
-            state.authority.certificate != before.authority.certificate
-            and state.phase is RotationPhase.STEADY
-        )
+        replaced = state.authority != before.authority and state.phase is RotationPhase.STEADY
         if renewed and (replaced or rotation is Rotation.LEAF):
             return True
         time.sleep(0.5)
@@ -193,7 +189,7 @@ def document(
 ) -> dict[str, Any]:
     """Return what `show -o json` prints; no key is in it."""
     leaf = state.leaf.certificate if state.leaf else None
-    carried = {each.configuration.kind: each.configuration.bundles for each in seen}
+    carried = {each.kind: set(each.bundles) for each in seen}
     return {
         "secret": str(name),
         "rotation": {
@@ -207,7 +203,7 @@ def document(
             {
                 "kind": kind,
                 "exists": kind in carried,
-                "carriesBundle": kind in carried and set(carried[kind]) == {state.bundle()},
+                "carriesBundle": carried.get(kind) == {state.bundle()},
                 "verifies": leaf is not None
                 and kind in carried
                 and all(issued_by(pem([leaf]), bundle, now) for bundle in carried[kind]),
@@ -220,21 +216,17 @@ def document(
 def print_state(screen: Screen, shown: dict[str, Any]) -> None:
     screen.line(f"Secret {shown['secret']}")
     rotation = shown["rotation"]
-    screen.table(
-        [
-            ("rotation", PHASES[RotationPhase[rotation["phase"].upper()]]),
-            *([("since", rotation["since"])] if rotation["since"] else []),
-            *([("asked for", rotation["requested"])] if rotation["requested"] else []),
-        ],
-        indent=2,
-    )
-    for certificate in [shown["certificate"], *shown["authorities"]]:
-        if certificate is not None:
-            _print_certificate(screen, certificate)
+    rows = [
+        ("rotation", PHASES[RotationPhase[rotation["phase"].upper()]]),
+        ("since", rotation["since"]),
+        ("asked for", rotation["requested"]),
+    ]
+    screen.table([row for row in rows if row[1]], indent=2)
+    for certificate in filter(None, [shown["certificate"], *shown["authorities"]]):
+        _print_certificate(screen, certificate)
     screen.line()
     for each in shown["configurations"]:
-        mark = _carried(each)
-        screen.line(f"{each['kind']:<30} {WEBHOOK_CONFIGURATION}  {mark}")
+        screen.line(f"{each['kind']:<30} {WEBHOOK_CONFIGURATION}  {_carried(each)}")
 
 
 def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> dict[str, Any]:
@@ -265,13 +257,13 @@ def _print_certificate(screen: Screen, certificate: dict[str, Any]) -> None:
     spent = round(certificate["lifeSpent"] * BAR)
     rows = [
         ("subject", certificate["subject"]),
-        *([("issuer", certificate["issuer"])] if role == "leaf" else []),
-        *([("names", ", ".join(certificate["names"]))] if certificate["names"] else []),
+        ("issuer", certificate["issuer"] if role == "leaf" else ""),
+        ("names", ", ".join(certificate["names"])),
         ("valid", f"{certificate['notBefore']} to {certificate['notAfter']}"),
         ("", f"[{'#' * spent}{'.' * (BAR - spent)}] {certificate['daysLeft']:g} days left"),
         ("sha256", certificate["sha256"][:32]),
     ]
-    screen.table(rows, indent=2)
+    screen.table([row for row in rows if row[1]], indent=2)
 
 
 def _carried(configuration: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 Prints text for people, a diff, YAML for kubectl or JSON for programs.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -12,24 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
 from webhook.commands.cluster_options import BAD_INPUT
-from webhook.commands.output import Screen, counted, print_errors, print_json
+from webhook.commands.output import Screen, counted, end_with, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
+from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, EvaluatedFinding, Outcome
-from webhook.serving.review import plain_operations
-from webhook.tools.check.manifests import Manifest, ManifestProblem, read_manifests
-from webhook.tools.check.offline import (
-    ManifestResult,
-    ManifestVerdict,
-    PodResult,
-    evaluate,
-    labels_by_namespace,
-)
+from webhook.tools.check.manifests import Manifest, read_manifests
+from webhook.tools.check.offline import ManifestResult, ManifestVerdict, evaluate, labels_by_namespace
 
 REFUSED = 1
 STYLES = {
@@ -41,6 +37,11 @@ STYLES = {
 OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim"}
 PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: "}
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+SUMMARY = {
+    ManifestVerdict.REFUSED: "refused",
+    ManifestVerdict.CHANGED: "would change",
+    ManifestVerdict.ACCEPTED: "ok",
+}
 COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 
 
@@ -60,9 +61,7 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 )
 @output_option("text", "yaml", "json", "diff")
 @now_option("Answer for this time, when exemptions and pauses may have ended")
-@click.pass_context
 def check(
-    context: click.Context,
     *,
     sources: tuple[str, ...],
     recursive: bool,
@@ -78,21 +77,18 @@ def check(
     try:
         engine = Engine(load_directory(config))
     except ConfigurationError as error:
-        print_errors(error.problems)
-        problems = counted(len(error.problems), "problem")
-        click.echo(f"{problems} in the configuration; nothing was checked", err=True)
-        context.exit(BAD_INPUT)
+        end_with(error.problems, " in the configuration; nothing was checked")
     found = read_manifests(sources, recursive=recursive, namespace=namespace)
     labels = labels_by_namespace(found.manifests)
     results = [evaluate(manifest, engine, now, labels) for manifest in found.manifests]
     PRINTERS[output](results, found.problems)
     if found.problems:
-        context.exit(BAD_INPUT)
+        sys.exit(BAD_INPUT)
     if any(result.verdict is ManifestVerdict.REFUSED for result in results):
-        context.exit(REFUSED)
+        sys.exit(REFUSED)
 
 
-def print_text(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> None:
+def print_text(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:
     screen = Screen()
     for result in results:
         _print_object(screen, result)
@@ -115,7 +111,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
         if pod.changes and not pod.refused:
             if not manifest.is_pod:
-                screen.line(" " * COLUMN + f"pods of {pod.source.path} would get:")
+                screen.line(" " * COLUMN + f"pods of {pod.place.path} would get:")
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
                 what = "; ".join(change.change.what for change in changes)
                 screen.paragraph(f"{rule}: {what}", indent=COLUMN + 2)
@@ -128,18 +124,13 @@ def _consequence(result: ManifestResult) -> str:
     return f"the {result.manifest.kind} itself is admitted with a warning; its pods are denied"
 
 
-def _summary(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> str:
+def _summary(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> str:
     """Return the last line, e.g. `12 objects: 2 refused, 5 would change, 4 ok, 1 skipped (…: Service)`."""
     number = Counter(result.verdict for result in results)
-    parts = [
-        f"{number[ManifestVerdict.REFUSED]} refused",
-        f"{number[ManifestVerdict.CHANGED]} would change",
-        f"{number[ManifestVerdict.ACCEPTED]} ok",
-    ]
+    parts = [f"{number[verdict]} {word}" for verdict, word in SUMMARY.items()]
     if number[ManifestVerdict.SKIPPED]:
-        kinds = ", ".join(
-            f"{kind} ×{count}" if count > 1 else kind for kind, count in _skipped_kinds(results).items()
-        )
+        skipped = _skipped_kinds(results).items()
+        kinds = ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in skipped)
         parts.append(f"{number[ManifestVerdict.SKIPPED]} skipped (not known to have pods: {kinds})")
     text = f"{counted(len(results), 'object')}: {', '.join(parts)}"
     return f"{text}; {counted(len(problems), 'problem')} in the input" if problems else text
@@ -152,20 +143,19 @@ def _skipped_kinds(results: Sequence[ManifestResult]) -> dict[str, int]:
     return dict(sorted(kinds.items()))
 
 
-def _print_problems(problems: Sequence[ManifestProblem]) -> None:
+def _print_problems(problems: Sequence[LocatedProblem]) -> None:
     screen = Screen(stderr=True)
     for problem in problems:
         screen.paragraph(f"error: {problem}", style="red")
 
 
-def print_diff(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> None:
+def print_diff(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:
     screen = Screen()
     for result in results:
         if result.verdict is ManifestVerdict.CHANGED:
             for line in _diff_lines(result):
                 screen.line(line, DIFF_STYLES.get(line[:1], ""))
-    _print_refused(results)
-    _print_problems(problems)
+    _print_left_out(results, problems)
 
 
 def _diff_lines(result: ManifestResult) -> Iterator[str]:
@@ -178,7 +168,7 @@ def _diff_lines(result: ManifestResult) -> Iterator[str]:
     yield from unified_diff(before, after, name, f"{name} ({remark})", lineterm="")
 
 
-def print_yaml(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> None:
+def print_yaml(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:
     for result in results:
         if result.verdict is ManifestVerdict.REFUSED:
             continue
@@ -186,11 +176,10 @@ def print_yaml(results: Sequence[ManifestResult], problems: Sequence[ManifestPro
         if result.verdict is ManifestVerdict.CHANGED and not result.manifest.is_pod:
             click.echo("# The pod template is shown as its pods would be; the object itself is not changed.")
         click.echo(dump_document(result.admitted()), nl=False)
-    _print_refused(results)
-    _print_problems(problems)
+    _print_left_out(results, problems)
 
 
-def _print_refused(results: Sequence[ManifestResult]) -> None:
+def _print_left_out(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:
     screen = Screen(stderr=True)
     for result in results:
         if result.verdict is ManifestVerdict.REFUSED:
@@ -199,14 +188,18 @@ def _print_refused(results: Sequence[ManifestResult]) -> None:
             for found in result.findings():
                 if found.outcome is Outcome.DENIED:
                     screen.paragraph(f"{_place(manifest, found)}: {found.finding.sentence()}", indent=2)
+    _print_problems(problems)
 
 
-def document(results: Sequence[ManifestResult], problems: Sequence[ManifestProblem]) -> dict[str, Any]:
+def document(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> dict[str, Any]:
     """Return the content of `-o json`, which docs/check.md describes."""
     number = Counter(result.verdict for result in results)
     return {
         "objects": [_object_document(result) for result in results],
-        "problems": list(problems),
+        "problems": [
+            {"file": each.file, "line": each.line, "path": each.path, "message": each.message}
+            for each in problems
+        ],
         "summary": {
             "objects": len(results),
             **{verdict.value: number[verdict] for verdict in ManifestVerdict},
@@ -225,16 +218,29 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "kind": manifest.kind,
         "namespace": manifest.namespace,
         "name": manifest.name,
-        "verdict": result.verdict.value,
+        "verdict": result.verdict,
         "findings": [_finding_document(manifest, warning) for warning in result.warnings],
-        "pods": [_pod_document(manifest, pod) for pod in result.pods],
+        "pods": [
+            {
+                "path": pod.place.path,
+                "policy": {
+                    name: getattr(pod.policy, name) for name in ("name", "version", "why", "templates")
+                },
+                "exemption": pod.exemption and {"reason": pod.exemption.reason, "until": pod.exemption.until},
+                "findings": [_finding_document(manifest, found) for found in pod.findings],
+                "changes": [
+                    {"rule": each.rule, **msgspec.structs.asdict(each.change)} for each in pod.changes
+                ],
+            }
+            for pod in result.pods
+        ],
     }
 
 
 def _finding_document(manifest: Manifest, found: EvaluatedFinding) -> dict[str, Any]:
     finding = found.finding
     return {
-        "outcome": found.outcome.value,
+        "outcome": found.outcome,
         "rule": finding.rule,
         "path": finding.path,
         "line": manifest.line_of(path_parts(finding.path)),
@@ -242,29 +248,6 @@ def _finding_document(manifest: Manifest, found: EvaluatedFinding) -> dict[str, 
         "value": finding.value,
         "message": finding.message,
         "remedy": finding.remedy,
-    }
-
-
-def _pod_document(manifest: Manifest, pod: PodResult) -> dict[str, Any]:
-    policy = pod.policy
-    return {
-        "path": pod.source.path,
-        "policy": {
-            "name": policy.name,
-            "version": policy.version,
-            "why": policy.why,
-            "templates": policy.templates.value,
-        },
-        "exemption": pod.exemption and {"reason": pod.exemption.reason, "until": pod.exemption.until},
-        "findings": [_finding_document(manifest, found) for found in pod.findings],
-        "changes": [
-            {
-                "rule": change.rule,
-                "what": change.change.what,
-                "operations": plain_operations(list(change.change.operations)),
-            }
-            for change in pod.changes
-        ],
     }
 
 
@@ -278,7 +261,7 @@ def _title(manifest: Manifest) -> str:
     return f"{manifest.kind} {manifest.namespace}/{name}" if manifest.is_known else f"{manifest.kind} {name}"
 
 
-PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Sequence[ManifestProblem]], None]] = {
+PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Sequence[LocatedProblem]], None]] = {
     "text": print_text,
     "yaml": print_yaml,
     "json": lambda results, problems: print_json(document(results, problems)),

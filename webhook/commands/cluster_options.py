@@ -51,8 +51,12 @@ def fail(error: object, status: int = BAD_INPUT) -> NoReturn:
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--kubeconfig` and `--context`; the command gets them as `cluster`, a ClusterChoice."""
 
-    @_KUBECONFIG
-    @_CONTEXT
+    @click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Work with the cluster that this file names; left out: the pod's service account, else what kubectl would use.",
+    )
+    @click.option("--context", metavar="NAME", help="Context of the kubeconfig; left out: its current one.")
     @functools.wraps(command)
     def packed(kubeconfig: str | None, context: str | None, **given: Any) -> Any:
         return command(cluster=ClusterChoice(kubeconfig, context), **given)
@@ -63,7 +67,11 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def optional_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--standalone` too; `cluster` is None where it is given."""
 
-    @_STANDALONE
+    @click.option(
+        "--standalone",
+        is_flag=True,
+        help="Work without a cluster: documents come from --config or are the built-in ones.",
+    )
     @cluster_options
     @functools.wraps(command)
     def chosen(cluster: ClusterChoice, *, standalone: bool, **given: Any) -> Any:
@@ -74,18 +82,3 @@ def optional_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(cluster=None if standalone else cluster, **given)
 
     return chosen
-
-
-_KUBECONFIG = click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    help="Work with the cluster that this file names; left out: the pod's service account, else what kubectl would use.",
-)
-_CONTEXT = click.option(
-    "--context", metavar="NAME", help="Context of the kubeconfig; left out: its current one."
-)
-_STANDALONE = click.option(
-    "--standalone",
-    is_flag=True,
-    help="Work without a cluster: documents come from --config or are the built-in ones.",
-)

@@ -1,10 +1,9 @@
 """`gpu-admission config`: validation of documents, and the policy of each namespace; `pause` and `resume`."""
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -19,28 +18,22 @@ from policies.policy import (
     Exemption,
     Labels,
     Policy,
-    end_of,
+    still_paused,
 )
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import timestamp
-from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, cluster_options
-from webhook.commands.output import Screen, counted, print_errors, print_json
+from webhook.cluster.objects import decode_metadata, timestamp
+from webhook.commands.cluster_options import ClusterChoice, cluster_options
+from webhook.commands.output import Screen, end_with, print_json
 from webhook.commands.parameters import now_option, output_option
 from webhook.commands.pause import pause, resume
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, RESOURCE_MAPPING, LocatedProblem
-from webhook.configuration.loader import (
-    Configuration,
-    ConfigurationError,
-    Origins,
-    load_objects_with_origins,
-    load_with_origins,
-)
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.check.offline import NAME_LABEL
 
 EVERYTHING = "*"
@@ -64,15 +57,6 @@ config.add_command(pause)
 config.add_command(resume)
 
 
-class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration, labels by requested namespace, and the problems that keep newer documents out of force."""
-
-    configuration: Configuration
-    origins: Origins
-    labels: Mapping[str, Labels]
-    problems: tuple[LocatedProblem, ...] = ()
-
-
 @config.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @cluster_options
@@ -86,61 +70,36 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 @output_option("text", "json")
 @now_option("Show the modes at this time")
 def show(
-    *,
-    directory: Path | None,
-    cluster: ClusterChoice,
-    namespaces: tuple[str, ...],
-    output: str,
-    now: datetime,
+    *, directory: Path | None, cluster: ClusterChoice, namespaces: tuple[str, ...], output: str, now: datetime
 ) -> None:
     """Validate the documents in DIRECTORY, or those of a cluster, and show which policy governs which namespaces, and why.
 
     Exit codes: 0 the documents are valid, 2 they are not, or could not be read. Of a cluster it shows what is in force anyway.
     """
-    if directory is not None:
-        if cluster.is_named:
-            raise click.UsageError("DIRECTORY must not be combined with --kubeconfig or --context")
-        found = _of_directory(directory, namespaces)
-    else:
-        found = _of_cluster(cluster, namespaces)
-    content = document(found.configuration, found.origins, found.labels, now, found.problems)
+    if directory is not None and cluster.is_named:
+        raise click.UsageError("DIRECTORY must not be combined with --kubeconfig or --context")
+    labels: dict[str, Labels] = {name: ((NAME_LABEL, name),) for name in namespaces}
+    problems: tuple[LocatedProblem, ...] = ()
+    try:
+        if directory is not None:
+            configuration = load_directory(directory)
+        else:
+            api = ApiClient(cluster.access())
+            chosen = read_chosen(api)
+            configuration, problems = chosen.configuration, chosen.problems
+            paths = {name: f"/api/v1/namespaces/{quote(name, safe='')}" for name in namespaces}
+            labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
+    except ConfigurationError as error:
+        end_with(error.problems, "; the configuration is not valid")
+    except (AccessError, errors.ApiError) as error:
+        end_with([str(error)], "; nothing is shown")
+    content = document(configuration, labels, now, problems)
     if output == "json":
         print_json(content)
     else:
         _print(Screen(), content)
-    if found.problems:
-        _end_with(found.problems, "the stored documents are not in force; the last valid ones are shown")
-
-
-def _of_directory(directory: Path, namespaces: Iterable[str]) -> _Shown:
-    try:
-        configuration, origins = load_with_origins(directory)
-    except ConfigurationError as error:
-        _end_with(error.problems, "the configuration is not valid")
-    labels = {name: ((NAME_LABEL, name),) for name in namespaces}
-    return _Shown(configuration=configuration, origins=origins, labels=labels)
-
-
-def _of_cluster(cluster: ClusterChoice, namespaces: Iterable[str]) -> _Shown:
-    try:
-        api = ApiClient(cluster.access())
-        chosen = read_chosen(api)
-        labels = {name: _labels(api, name) for name in namespaces}
-    except (AccessError, errors.ApiError) as error:
-        _end_with([str(error)], "nothing is shown")
-    configuration, origins = load_objects_with_origins(chosen.documents)
-    return _Shown(configuration=configuration, origins=origins, labels=labels, problems=chosen.problems)
-
-
-def _labels(api: ApiClient, namespace: str) -> Labels:
-    found = msgspec.json.decode(api.get(f"/api/v1/namespaces/{quote(namespace, safe='')}"))
-    return tuple(sorted((found["metadata"].get("labels") or {}).items()))
-
-
-def _end_with(problems: Sequence[LocatedProblem | str], consequence: str) -> NoReturn:
-    print_errors(problems)
-    click.echo(f"{counted(len(problems), 'problem')}; {consequence}", err=True)
-    sys.exit(BAD_INPUT)
+    if problems:
+        end_with(problems, "; the stored documents are not in force; the last valid ones are shown")
 
 
 # ---- plain data, from which the text is printed
@@ -148,10 +107,9 @@ def _end_with(problems: Sequence[LocatedProblem | str], consequence: str) -> NoR
 
 def document(
     configuration: Configuration,
-    origins: Origins,
     labels: Mapping[str, Labels],
     now: datetime,
-    problems: Iterable[LocatedProblem] = (),
+    problems: Iterable[LocatedProblem],
 ) -> dict[str, Any]:
     """Return the content of `-o json`.
 
@@ -159,36 +117,34 @@ def document(
     the mode of each rule at `now`; `classes[]` and `resourceMappings[]` that documents add or replace; `problems[]` that keep
     newer documents of a cluster out of force.
     """
+    built_in, places = load_directory(None).classes, configuration.places
     return {
         "version": configuration.version,
-        "policies": list(_policies(configuration, origins, now)),
+        "policies": list(_policies(configuration, now)),
         "namespaces": [_namespace(configuration, name, found, now) for name, found in labels.items()],
         "classes": [
-            {"name": name, "from": place, "replacesBuiltIn": name in origins.replaced_classes}
-            for (kind, name), place in origins.places.items()
+            {"name": name, "from": place, "replacesBuiltIn": built_in.get(name) is not None}
+            for (kind, name), place in places.items()
             if kind == CLASS
         ],
         "resourceMappings": [
-            {"name": name, "from": origins.places[RESOURCE_MAPPING, name], **msgspec.to_builtins(spec)}
-            for name, spec in origins.resource_mappings.items()
+            {"name": name, "from": places[RESOURCE_MAPPING, name], **msgspec.to_builtins(spec)}
+            for name, spec in configuration.resource_mappings.items()
         ],
         "problems": [str(problem) for problem in problems],
     }
 
 
-def _policies(configuration: Configuration, origins: Origins, now: datetime) -> Iterator[dict[str, Any]]:
+def _policies(configuration: Configuration, now: datetime) -> Iterator[dict[str, Any]]:
     shadowed_by = None
     for policy in configuration.policies.policies:
-        place = origins.places[POLICY, policy.name]
+        place = configuration.places[POLICY, policy.name]
         yield {**_policy(configuration, policy, now), "from": place, "neverReachedBecauseOf": shadowed_by}
         if EVERYTHING in policy.spec.match.namespaces and policy.spec.match.namespace_selector is None:
             shadowed_by = shadowed_by or policy.name
     if shadowed_by is None:
-        yield {
-            **_policy(configuration, BUILT_IN_POLICY, now),
-            "from": BUILT_IN,
-            "neverReachedBecauseOf": None,
-        }
+        built_in = _policy(configuration, BUILT_IN_POLICY, now)
+        yield {**built_in, "from": BUILT_IN, "neverReachedBecauseOf": None}
 
 
 def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict[str, Any]:
@@ -197,10 +153,10 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
         "name": policy.name,
         "version": policy.version,
         "priority": spec.priority,
-        "namespaces": list(spec.match.namespaces),
-        "namespaceSelector": _selector(spec.match.namespace_selector),
+        "namespaces": spec.match.namespaces,
+        "namespaceSelector": _text(spec.match.namespace_selector),
         "pausedUntil": spec.paused_until,
-        "paused": spec.paused_until is not None and now < spec.paused_until,
+        "paused": still_paused(spec.paused_until, now) is not None,
         "templates": spec.templates.value,
         "exemptions": [_exemption(exemption, now) for exemption in spec.exemptions],
         "rules": [_rule(configuration.policies.binding(rule, policy)) for rule in RULES],
@@ -209,28 +165,30 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
 
 def _exemption(exemption: Exemption, now: datetime) -> dict[str, Any]:
     return {
-        "namespaces": list(exemption.namespaces),
-        "namespaceSelector": _selector(exemption.namespace_selector),
-        "rules": exemption.rules and list(exemption.rules),
+        "namespaces": exemption.namespaces,
+        "namespaceSelector": _text(exemption.namespace_selector),
+        "rules": exemption.rules,
         "reason": exemption.reason,
         "until": exemption.until,
-        "expired": exemption.until is not None and now >= end_of(exemption.until),
+        "expired": not exemption.is_in_force(now),
     }
 
 
-def _selector(selector: LabelSelector | None) -> str | None:
+def _text(selector: LabelSelector | None) -> str | None:
     return None if selector is None else str(selector)
 
 
 def _rule(binding: Binding) -> dict[str, Any]:
-    options = msgspec.to_builtins(binding.options)
     defaults = msgspec.to_builtins(binding.rule.options())
+    options = msgspec.to_builtins(binding.options)
+    mode = options.pop("mode")
+    changed = [name for name, value in options.items() if value != defaults[name]]
     return {
         "id": binding.rule.id,
-        "mode": binding.options.mode.value,
+        "mode": mode,
         "from": binding.source,
-        "options": {name: value for name, value in options.items() if name != "mode"},
-        "changed": [name for name, value in options.items() if name != "mode" and value != defaults[name]],
+        "options": options,
+        "changed": changed,
     }
 
 
@@ -248,12 +206,10 @@ def _namespace(configuration: Configuration, namespace: str, labels: Labels, now
 def _mode(effective: EffectivePolicy, binding: Binding | None, rule_id: str, now: datetime) -> dict[str, Any]:
     if binding is None:
         return {"id": rule_id, "mode": Mode.DISABLED.value, "because": None}
-    exemption = effective.exemption(rule_id, now)
-    because = None
+    exemption, paused = effective.exemption(rule_id, now), effective.paused(now)
+    because = f"paused until {timestamp(paused)}" if paused else None
     if exemption is not None:
         because = f"exempted: {exemption.reason}"
-    elif effective.paused_until is not None and now < effective.paused_until:
-        because = f"paused until {timestamp(effective.paused_until)}"
     return {"id": rule_id, "mode": effective.mode(binding, now).value, "because": because}
 
 
@@ -267,41 +223,33 @@ def _print(screen: Screen, content: dict[str, Any]) -> None:
     for namespace in content["namespaces"]:
         screen.line(f"namespace {namespace['namespace']}", "bold")
         screen.paragraph(f"policy {namespace['policy']}: {namespace['why']}", indent=2)
-        screen.table(
-            [
-                (r["id"], r["mode"] + (f" ({r['because']})" if r["because"] else ""))
-                for r in namespace["rules"]
-            ],
-            indent=2,
-        )
+        rules = namespace["rules"]
+        because = [f" ({rule['because']})" if rule["because"] else "" for rule in rules]
+        rows = [(rule["id"], rule["mode"] + why) for rule, why in zip(rules, because, strict=True)]
+        screen.table(rows, indent=2)
         screen.line()
     for gpu_class in content["classes"]:
         what = "replaces the built-in class" if gpu_class["replacesBuiltIn"] else "added"
         screen.paragraph(f"class {gpu_class['name']} ({gpu_class['from']}): {what}")
-    for resource_mapping in content["resourceMappings"]:
-        names = [f"{r['pattern']} ({r['measure']})" for r in resource_mapping["resources"]]
-        names += [f"annotation {a['key']} ({a['measure']})" for a in resource_mapping["fractionAnnotations"]]
-        names += [f"device class {d['pattern']}" for d in resource_mapping["deviceClasses"]]
-        screen.paragraph(
-            f"resource mapping {resource_mapping['name']} ({resource_mapping['from']}) adds {', '.join(names)}"
-        )
-    if content["problems"]:
-        screen.line(f"in force: version {content['version']}", "yellow")
-    else:
-        screen.line(f"valid, version {content['version']}", "green")
+    for mapping in content["resourceMappings"]:
+        names = [f"{r['pattern']} ({r['measure']})" for r in mapping["resources"]]
+        names += [f"annotation {a['key']} ({a['measure']})" for a in mapping["fractionAnnotations"]]
+        names += [f"device class {d['pattern']}" for d in mapping["deviceClasses"]]
+        screen.paragraph(f"resource mapping {mapping['name']} ({mapping['from']}) adds {', '.join(names)}")
+    validity, style = ("in force:", "yellow") if content["problems"] else ("valid,", "green")
+    screen.line(f"{validity} version {content['version']}", style)
 
 
 def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
-    built_in = policy["from"] == BUILT_IN
-    title = "built-in defaults" if built_in else f"policy {policy['name']} ({policy['from']})"
+    title, where = "built-in defaults", "every namespace that no policy matches"
+    if policy["from"] != BUILT_IN:
+        title = f"policy {policy['name']} ({policy['from']})"
+        where = f"{_where(policy)} with priority {policy['priority']}"
     screen.line(title, "bold")
     if policy["neverReachedBecauseOf"]:
         message = f"never reached: {policy['neverReachedBecauseOf']} comes first and matches every namespace"
         screen.paragraph(message, indent=2, style="yellow")
-    where = "every namespace that no policy matches" if built_in else _where(policy)
-    screen.paragraph(
-        f"governs {where}" + ("" if built_in else f" with priority {policy['priority']}"), indent=2
-    )
+    screen.paragraph(f"governs {where}", indent=2)
     if policy["pausedUntil"] is not None:
         until = timestamp(policy["pausedUntil"])
         if policy["paused"]:

@@ -25,7 +25,7 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
 from webhook.controller.canary import CanaryLoop
 from webhook.controller.controller import Controller
-from webhook.controller.document_status import DocumentStatusWriter
+from webhook.controller.document_status import write_statuses
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
 from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
@@ -99,13 +99,18 @@ def controller(
     metrics = ControllerMetrics(REGISTRY)
     REGISTRY.register(ConfigurationCollector(source))
     source.start()
-    elector = LeaderElector(api, namespace or own_namespace(), lease, f"{socket.gethostname()}_{uuid4()}")
-    if (loop := certificates.loop(api, namespace or own_namespace(), REGISTRY)) is not None:
+    namespace = namespace or own_namespace()
+    elector = LeaderElector(api, namespace, lease, f"{socket.gethostname()}_{uuid4()}")
+    if (loop := certificates.loop(api, namespace, REGISTRY)) is not None:
         _start("certificates", loop.run, stopping)
     if isinstance(source, ClusterSource):
         source.wait()
-        _start("document status", DocumentStatusWriter(api, source, lambda: elector.is_leader).run, stopping)
-    running = _made(api, source, elector, metrics, recount_seconds, stopping)
+        _start("document status", write_statuses, api, source, lambda: elector.is_leader, stopping)
+
+    def made() -> Controller:
+        return Controller(api, source.configuration, elector, metrics, recount_seconds=recount_seconds)
+
+    running = _reached(made, stopping)
     if running is None:
         return
     REGISTRY.register(LedgerCollector(running.ledgers))
@@ -113,8 +118,7 @@ def controller(
     try:
         listener = listen(host, port)
     except StartupError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(FAILED)
+        fail(error, FAILED)
     start_monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
     _start("reconfigure", _follow, source, reloaded, running, stopping)
     if canary_namespace:
@@ -130,18 +134,11 @@ def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
     threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
 
 
-def _made(
-    api: ApiClient,
-    source: ConfigurationSource,
-    elector: LeaderElector,
-    metrics: ControllerMetrics,
-    recount_seconds: float,
-    stopping: threading.Event,
-) -> Controller | None:
+def _reached(make: Callable[[], Controller], stopping: threading.Event) -> Controller | None:
     """Return the controller as soon as the API server answers; None if `stopping` comes first."""
     while not stopping.is_set():
         try:
-            return Controller(api, source.configuration, elector, metrics, recount_seconds=recount_seconds)
+            return make()
         except errors.ApiError as error:
             log.warning("waiting for the API server: %s", error)
             stopping.wait(START_SECONDS)

@@ -1,21 +1,19 @@
 """`gpu-admission doctor`: what is wrong with an installation, and how to fix it."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
-from rich.status import Status
 
 from webhook.commands.cluster_options import ClusterChoice, cluster_options
-from webhook.commands.output import Screen, counted
+from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
-from webhook.tools.doctor.check import CheckResult, DoctorCheck, DoctorFinding, DoctorSeverity, run_check
+from webhook.tools.doctor.check import CheckResult, DoctorCheck, DoctorSeverity, run_check
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
@@ -26,41 +24,27 @@ INDENT = 9
 """The width of `warning` and two blanks."""
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @cluster_options
-@click.option(
-    "--namespace", default=DEFAULTS.namespace, show_default=True, help="Where gpu-admission is installed."
-)
-@click.option("--service", default=DEFAULTS.service, show_default=True, help="Its Service.")
+@click.option("--namespace", default=DEFAULTS.namespace, help="Where gpu-admission is installed.")
+@click.option("--service", default=DEFAULTS.service, help="Its Service.")
 @click.option(
     "--canary-namespace",
     default=DEFAULTS.canary_namespace,
-    show_default=True,
     help="Where a GPU pod is created on a dry run.",
 )
 @click.option(
-    "--certificate-secret", default=DEFAULTS.secret, show_default=True, help="The Secret of the certificate."
+    "--certificate-secret", "secret", default=DEFAULTS.secret, help="The Secret of the certificate."
 )
 @config_option("the cluster's documents")
 @output_option("text", "json")
-def doctor(
-    cluster: ClusterChoice,
-    namespace: str,
-    service: str,
-    canary_namespace: str,
-    certificate_secret: str,
-    config: Path | None,
-    output: str,
-) -> None:
+def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: str) -> None:
     """Check an installation from end to end: configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
 
     Nothing is changed. Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the
     cluster cannot be reached.
     """
-    names = Names(
-        namespace=namespace, service=service, canary_namespace=canary_namespace, secret=certificate_secret
-    )
-    report(run_checks(CHECKS, cluster, names, config), output)
+    report(run_checks(CHECKS, cluster, Names(**names), config), output)
 
 
 def run_checks(
@@ -70,10 +54,12 @@ def run_checks(
     with cluster.client() as api:
         api.get("/version")
     installed = InstalledCluster(api, names, config=config, now=datetime.now(UTC))
-    results = []
-    with _progress() as progress:
+    console, results = Console(stderr=True, highlight=False), []
+    status = console.status("")
+    # Which check is running is shown on a terminal only.
+    with status if console.is_terminal else nullcontext():
         for number, check in enumerate(checks, start=1):
-            progress.update(f"{number}/{len(checks)} {check.title}")
+            status.update(f"{number}/{len(checks)} {check.title}")
             results.append(run_check(check, installed))
     return results
 
@@ -81,47 +67,27 @@ def run_checks(
 def report(results: Sequence[CheckResult], output: str) -> None:
     """Print the results; the command ends with status 1 unless all is well."""
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(document(results)), indent=2))
+        print_json(document(results))
     else:
         print_text(results)
     if not is_healthy(results):
         sys.exit(UNHEALTHY)
 
 
-@contextmanager
-def _progress() -> Iterator[Status]:
-    """Show on a terminal which check is running; nothing anywhere else."""
-    console = Console(stderr=True, highlight=False)
-    status = console.status("")
-    if not console.is_terminal:
-        yield status
-        return
-    with status:
-        yield status
-
-
-def print_text(results: Iterable[CheckResult]) -> None:
-    screen, results = Screen(), list(results)
+def print_text(results: Sequence[CheckResult]) -> None:
+    screen = Screen()
     findings = [finding for result in results for finding in result.findings]
-    for finding in sorted(findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
-        _print_finding(screen, finding)
+    for each in sorted(findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
+        text = f"{each.severity.value:<7}  {each.object} {each.message} [{each.id}]"
+        screen.paragraph(text, hanging=INDENT, style=STYLES[each.severity])
+        screen.paragraph(f"fix: {each.remedy}", indent=INDENT)
     for result in results:
+        check = result.check
         for note in result.notes:
-            screen.paragraph(f"note     {note.text} ({result.check.id})", hanging=INDENT, style="dim")
+            screen.paragraph(f"note     {note.text} ({check.id})", hanging=INDENT, style="dim")
         for missed in result.not_checked:
-            screen.paragraph(
-                f"not checked: {result.check.title}: {missed.why} ({result.check.id})", style="yellow"
-            )
+            screen.paragraph(f"not checked: {check.title}: {missed.why} ({check.id})", style="yellow")
     screen.line(summary(results), "green" if is_healthy(results) else "")
-
-
-def _print_finding(screen: Screen, finding: DoctorFinding) -> None:
-    screen.paragraph(
-        f"{finding.severity.value:<7}  {finding.object} {finding.message} [{finding.id}]",
-        hanging=INDENT,
-        style=STYLES[finding.severity],
-    )
-    screen.paragraph(f"fix: {finding.remedy}", indent=INDENT)
 
 
 def summary(results: Sequence[CheckResult]) -> str:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
-from policies.models.estimate import Estimate, EstimateError, ModelShape, Phase, Placement, Precision
+from policies.models.estimate import Estimate, EstimateError, ModelPhase, ModelShape, Placement, Precision
 from webhook.commands.output import print_json
 from webhook.commands.parameters import output_option
 from webhook.configuration.loader import load_directory
@@ -47,9 +48,9 @@ def _count(what: str) -> _Parsed[int]:
 )
 @click.option(
     "--phase",
-    default=Phase.SERVING.value,
+    default=ModelPhase.SERVING.value,
     show_default=True,
-    type=_Parsed("|".join(phase.value for phase in Phase), estimates.parse_phase),
+    type=_Parsed("|".join(phase.value for phase in ModelPhase), estimates.parse_phase),
     help="Training keeps activations.",
 )
 @click.option(
@@ -61,31 +62,14 @@ def _count(what: str) -> _Parsed[int]:
 )
 @click.option("--checkpointing", is_flag=True, help="Gradient checkpointing while training.")
 @output_option("text", "json")
-def estimate(
-    *,
-    params: int,
-    precision: Precision,
-    phase: Phase,
-    batch: int,
-    sequence: int,
-    gpus: int,
-    checkpointing: bool,
-    output: str,
-) -> None:
+def estimate(*, gpus: int, output: str, **description: Any) -> None:
     """Estimate the GPU memory of a transformer and name the classes that have it.
 
     A rule of thumb. It leaves out optimizer states and gradients: full training needs several times more.
 
     Exit codes: 0, or 2 if an option is not valid.
     """
-    shape = ModelShape(
-        params=params,
-        precision=precision,
-        phase=phase,
-        batch=batch,
-        sequence=sequence,
-        checkpointing=checkpointing,
-    )
+    shape = ModelShape(**description)
     catalogue = load_directory(None).classes
     needed = estimates.estimate(shape)
     found = estimates.placement(needed, catalogue, gpus)
@@ -98,21 +82,15 @@ def estimate(
 def _report(
     shape: ModelShape, needed: Estimate, found: Placement, catalogue: ClassCatalogue
 ) -> Iterator[str]:
-    yield from _memory(shape, needed, found)
-    yield ""
-    yield from _cards(found, catalogue)
-    yield ""
+    yield from (*_memory(shape, needed, found), "", *_cards(found, catalogue), "")
     yield "A rule of thumb. It leaves out optimizer states and gradients."
 
 
 def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[str]:
-    parts = [("weights", needed.weights), ("KV cache", needed.kv_cache)]
-    if shape.phase is Phase.TRAINING:
-        parts.append(("activations", needed.activations))
-    parts += [("overhead", needed.overhead), ("total", needed.total)]
     yield f"{shape.params:,} parameters in {shape.precision.value}, {shape.phase.value}"
-    for name, size in parts:
-        yield f"  {name:12}{estimates.gib(size):>16}"
+    for name, size in msgspec.structs.asdict(needed).items():
+        if name != "activations" or shape.phase is ModelPhase.TRAINING:
+            yield f"  {name.replace('kv_', 'KV '):12}{estimates.gib(size):>16}"
     if found.gpus > 1:
         yield f"  {'per GPU':12}{estimates.gib(found.per_gpu):>16}   on {found.gpus} GPUs"
 

@@ -1,7 +1,8 @@
 """`gpu-admission export`: the rules that CEL can express, as admission policies of the API server itself."""
 
+import re
 import sys
-from collections.abc import Iterable
+from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import msgspec
 from policies.registry import RULES_BY_ID
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, optional_cluster_options
-from webhook.commands.output import counted
+from webhook.commands.output import counted, print_errors
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
@@ -42,17 +43,13 @@ class Version(click.ParamType[tuple[int, int]]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, int]:
-        parts = str(value).removeprefix("v").split(".")[:2]
-        if len(parts) < len(OLDEST) or not all(part.isascii() and part.isdigit() for part in parts):
+        found = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", str(value))
+        if found is None:
             self.fail(f'"{value}" must be a version of Kubernetes such as 1.36.', param, ctx)
-        version = int(parts[0]), int(parts[1])
+        version = int(found[1]), int(found[2])
         if version < OLDEST:
-            oldest = ".".join(map(str, OLDEST))
-            self.fail(
-                f"must be {oldest} or newer: the CEL of Kubernetes {value} lacks what the policies need.",
-                param,
-                ctx,
-            )
+            oldest, lacking = ".".join(map(str, OLDEST)), "lacks what the policies need."
+            self.fail(f"must be {oldest} or newer: the CEL of Kubernetes {value} {lacking}", param, ctx)
         return version
 
 
@@ -110,20 +107,11 @@ def export(
     """
     if config is not None and cluster is not None and cluster.is_named:
         raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
-    if config is None and cluster is not None:
-        configuration = stored(cluster)
-    else:
-        try:
-            configuration = load_directory(config)
-        except ConfigurationError as error:
-            for problem in error.problems:
-                click.echo(f"error: {problem}", err=True)
-            sys.exit(BAD_INPUT)
     mutations = api_version or next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
     options = ExportOptions(
         now=now, mutations=mutations, rules=rules, excluded=tuple(dict.fromkeys(excluded))
     )
-    exported = export_policies(configuration, options)
+    exported = export_policies(_configuration(config, cluster), options)
     if directory is not None:
         write(directory, output, exported)
     else:
@@ -131,21 +119,27 @@ def export(
     summarize(exported)
 
 
-def stored(cluster: ClusterChoice) -> Configuration:
-    """Return the configuration in force in the cluster; the command ends if it cannot be read."""
-    with cluster.client() as api:
-        chosen = read_chosen(api)
-    for problem in chosen.problems:
-        click.echo(f"warning: not in force, so not exported: {problem}", err=True)
-    return chosen.configuration
+def _configuration(config: Path | None, cluster: ClusterChoice | None) -> Configuration:
+    """Return the configuration of the directory, or the one in force in the cluster; the command ends if it cannot be read."""
+    if config is None and cluster is not None:
+        with cluster.client() as api:
+            chosen = read_chosen(api)
+        for problem in chosen.problems:
+            click.echo(f"warning: not in force, so not exported: {problem}", err=True)
+        return chosen.configuration
+    try:
+        return load_directory(config)
+    except ConfigurationError as error:
+        print_errors(error.problems)
+        sys.exit(BAD_INPUT)
 
 
 def write(directory: Path, output: str, exported: AdmissionPolicies) -> None:
     """Write each policy and its binding into a file of its name, and name files that are no longer part of the export."""
     directory.mkdir(parents=True, exist_ok=True)
-    by_name: dict[str, list[Object]] = {}
+    by_name: dict[str, list[Object]] = defaultdict(list)
     for each in exported.objects:
-        by_name.setdefault(each["metadata"]["name"], []).append(each)
+        by_name[each["metadata"]["name"]].append(each)
     for name, objects in by_name.items():
         part = msgspec.structs.replace(exported, objects=tuple(objects))
         (directory / f"{name}.{output}").write_text(as_text(part, output), encoding="utf-8")
@@ -158,11 +152,9 @@ def summarize(exported: AdmissionPolicies) -> None:
     """Print to stderr how much it is, what ends by itself, and what is not in it."""
     policies = counted(sum("Binding" not in each["kind"] for each in exported.objects), "policy", "policies")
     click.echo(f"{policies} of the API server, each with its binding", err=True)
-    _list("ends by itself, but not in CEL, which has no clock; export again then:", exported.ending)
-    _list("not exported:", map(str, exported.unsupported))
-
-
-def _list(title: str, items: Iterable[str]) -> None:
-    lines = [f"- {item}" for item in items]
-    if lines:
-        click.echo("\n".join([title, *lines]), err=True)
+    for title, items in (
+        ("ends by itself, but not in CEL, which has no clock; export again then:", exported.ending),
+        ("not exported:", exported.unsupported),
+    ):
+        if items:
+            click.echo("\n".join([title, *(f"- {item}" for item in items)]), err=True)

@@ -1,13 +1,16 @@
 """Output of the commands: text of a readable width, in colour on terminals only; JSON; errors."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
 from rich.console import Console
 from rich.text import Text
+
+from webhook.commands.cluster_options import BAD_INPUT
 
 WIDTH = 80
 WIDEST = 120
@@ -27,8 +30,21 @@ class Screen:
         self._console.print(Text(printable(text), style=style), soft_wrap=True, crop=False, overflow="ignore")
 
     def paragraph(self, text: str, *, indent: int = 0, hanging: int = 2, style: str = "") -> None:
-        """Print `text` wrapped; every line is indented, all but the first by `hanging` more."""
-        for line in wrapped(text, self.width, indent, hanging):
+        """Print `text` wrapped; every line is indented, all but the first by `hanging` more.
+
+        Words too long for a line (paths, images) are left whole.
+        """
+        lines = wrap(
+            printable(text),
+            self.width,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * (indent + hanging),
+            break_long_words=False,
+            break_on_hyphens=False,
+            expand_tabs=False,
+            replace_whitespace=False,
+        )
+        for line in lines or [""]:
             self.line(line, style)
 
     def table(self, rows: Iterable[tuple[str, str]], *, indent: int = 0, widest: int = 28) -> None:
@@ -42,6 +58,11 @@ class Screen:
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
 
 
+def printable(text: str) -> str:
+    """Return the text without control characters: a name in a manifest must not control the terminal."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
 def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
@@ -51,27 +72,11 @@ def print_errors(errors: Iterable[object]) -> None:
         click.echo(f"error: {error}", err=True)
 
 
-def wrapped(text: str, width: int, indent: int, hanging: int) -> list[str]:
-    """Return the lines of `text`; words too long for a line (paths, images) are left whole."""
-    first, rest = " " * indent, " " * (indent + hanging)
-    return wrap(
-        printable(text),
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-        drop_whitespace=True,
-        expand_tabs=False,
-        replace_whitespace=False,
-    ) or [first.rstrip()]
-
-
-def printable(text: str) -> str:
-    """Return the text without control characters: a name in a manifest must not control the terminal."""
-    return "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
-    )
+def end_with(problems: Sequence[object], consequence: str) -> NoReturn:
+    """Print the problems, then their number with the consequence, and end the command."""
+    print_errors(problems)
+    click.echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
+    sys.exit(BAD_INPUT)
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

@@ -5,9 +5,9 @@ ends by itself. Annotations on the policy name who paused it, when and why; the 
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -19,7 +19,7 @@ from webhook.cluster.objects import timestamp
 from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, cluster_options
 from webhook.commands.output import Screen, print_errors, print_json
 from webhook.commands.parameters import output_option
-from webhook.configuration.cluster_source import RESOURCES, path_of, record_decoder
+from webhook.configuration.cluster_source import RESOURCES, Record, path_of, record_decoder
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.serving.deadline import parse_duration
 
@@ -32,17 +32,6 @@ FAILED = 1
 EVERYTHING = "*"
 
 
-class StoredPolicy(msgspec.Struct, frozen=True):
-    """What pausing needs of a stored GPUPolicy."""
-
-    uid: str
-    name: str
-    path: str
-    namespaces: tuple[str, ...]
-    paused_until: str | None
-    namespace: str = ""
-
-
 @click.command()
 @click.argument("names", nargs=-1, metavar="[POLICY]...")
 @click.option("--for", "duration", metavar="DURATION", help="Such as 30m or 1h30m; required, at most 24h.")
@@ -50,34 +39,28 @@ class StoredPolicy(msgspec.Struct, frozen=True):
 @cluster_options
 @output_option("text", "json")
 def pause(
-    *,
-    names: tuple[str, ...],
-    duration: str | None,
-    reason: str | None,
-    cluster: ClusterChoice,
-    output: str,
+    *, names: tuple[str, ...], duration: str | None, reason: str | None, cluster: ClusterChoice, output: str
 ) -> None:
     """Pause GPUPolicies, all of them if none is named: their rules only audit for a while.
 
     Exit codes: 0 all are paused, 1 some could not be, 2 nothing was changed.
     """
     now = datetime.now(UTC).replace(microsecond=0)
-    problems = [*_duration_problems(duration), *_reason_problems(reason)]
+    problems = list(_option_problems(duration, reason))
     api, found = _policies(cluster, problems)
     chosen = _chosen(found, names, problems)
-    if api is not None and not found:
-        problems.append(
-            f"the cluster has no {POLICY} to pause: the built-in defaults are in force; "
-            "apply a policy whose rules audit instead"
-        )
-    _end_with(problems, BAD_INPUT)
+    if not found:
+        message = "the built-in defaults are in force; apply a policy whose rules audit instead"
+        problems.append(f"the cluster has no {POLICY} to pause: {message}")
+    if problems:
+        _fail(problems)
     until = timestamp(now + pause_duration(duration or ""))
-    who = _who(api) if api else ""
+    who = _who(api)
     change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
     done = _patch(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
     if output == "json":
         common = {"pausedUntil": until, "by": who, "reason": reason}
-        print_json([{"policy": p.name, "wasPausedUntil": p.paused_until, **common} for p in done])
+        print_json([{**_before(policy), **common} for policy in done])
     else:
         _print_pause(done, found, until, who)
     sys.exit(0 if len(done) == len(chosen) else FAILED)
@@ -94,16 +77,18 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
     """
     problems: list[str] = []
     api, found = _policies(cluster, problems)
-    chosen = [policy for policy in _chosen(found, names, problems) if policy.paused_until is not None]
-    _end_with(problems, BAD_INPUT)
+    chosen = [policy for policy in _chosen(found, names, problems) if _paused_until(policy) is not None]
+    if problems:
+        _fail(problems)
     gone = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
     done = _patch(api, chosen, {"metadata": {"annotations": gone}, "spec": {PAUSE: None}})
     if output == "json":
-        print_json([{"policy": policy.name, "wasPausedUntil": policy.paused_until} for policy in done])
+        print_json(list(map(_before, done)))
     else:
         screen = Screen()
         for policy in done:
-            screen.line(f"policy {policy.name} resumed; it was paused until {policy.paused_until}")
+            name, until = policy.document.name, _paused_until(policy)
+            screen.line(f"policy {name} resumed; it was paused until {until}")
         if not chosen:
             screen.line("no policy is paused")
     sys.exit(0 if len(done) == len(chosen) else FAILED)
@@ -117,58 +102,56 @@ def pause_duration(text: str) -> timedelta:
     return duration
 
 
-def _duration_problems(duration: str | None) -> Iterator[str]:
-    if duration is None:
-        yield "--for: Required value: how long, such as --for 30m"
-        return
+def _option_problems(duration: str | None, reason: str | None) -> Iterator[str]:
     try:
-        pause_duration(duration)
+        if duration is None:
+            yield "--for: Required value: how long, such as --for 30m"
+        else:
+            pause_duration(duration)
     except ValueError as error:
         yield f"--for: {error}"
-
-
-def _reason_problems(reason: str | None) -> Iterator[str]:
     if reason is None or not reason.strip():
         yield "--reason: Required value: why the policy is paused"
 
 
-def _policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient | None, list[StoredPolicy]]:
-    """Return the stored policies, or None and [] after appending to `problems`."""
+def _policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient, list[Record]]:
+    """Return the stored policies; without them the command ends, with the `problems` met before."""
     try:
         api = ApiClient(cluster.access())
-        found = api.list(RESOURCES[POLICY].path(), _found).items
+        found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
+        return api, sorted(found, key=lambda policy: policy.document.name)
     except errors.NotFound:
-        problems.append(f"the kind {POLICY} is not installed in the cluster")
+        _fail([*problems, f"the kind {POLICY} is not installed in the cluster"])
     except (AccessError, errors.ApiError) as error:
-        problems.append(f"failed to list the policies: {error}")
-    else:
-        return api, sorted(found, key=lambda policy: policy.name)
-    return None, []
+        _fail([*problems, f"failed to list the policies: {error}"])
 
 
-def _found(raw: msgspec.Raw) -> StoredPolicy:
-    record = record_decoder(POLICY)(raw)
-    document, match = record.document, record.document.spec.get("match")
+def _before(policy: Record) -> dict[str, str | None]:
+    return {"policy": policy.document.name, "wasPausedUntil": _paused_until(policy)}
+
+
+def _paused_until(policy: Record) -> str | None:
+    until: str | None = policy.document.spec.get(PAUSE)
+    return until
+
+
+def _namespaces(policy: Record) -> list[str]:
+    match = policy.document.spec.get("match")
     globs = match.get("namespaces", [EVERYTHING]) if isinstance(match, dict) else [EVERYTHING]
-    until = document.spec.get(PAUSE)
-    return StoredPolicy(record.uid, document.name, path_of(document), tuple(map(str, globs)), until)
+    return list(map(str, globs))
 
 
-def _chosen(found: list[StoredPolicy], names: tuple[str, ...], problems: list[str]) -> list[StoredPolicy]:
-    known = {policy.name: policy for policy in found}
+def _chosen(found: list[Record], names: tuple[str, ...], problems: list[str]) -> list[Record]:
+    known = {policy.document.name: policy for policy in found}
     if found:
-        problems.extend(
-            f'{POLICY} not found: "{name}": must be one of {", ".join(known)}'
-            for name in names
-            if name not in known
-        )
+        message = f"must be one of {', '.join(known)}"
+        problems.extend(f'{POLICY} not found: "{name}": {message}' for name in names if name not in known)
     return [known[name] for name in dict.fromkeys(names) if name in known] if names else found
 
 
-def _end_with(problems: list[str], status: int) -> None:
+def _fail(problems: Iterable[str]) -> NoReturn:
     print_errors(problems)
-    if problems:
-        sys.exit(status)
+    sys.exit(BAD_INPUT)
 
 
 def _who(api: ApiClient) -> str:
@@ -181,30 +164,30 @@ def _who(api: ApiClient) -> str:
         return "unknown"
 
 
-def _patch(api: ApiClient | None, chosen: list[StoredPolicy], change: dict[str, Any]) -> list[StoredPolicy]:
+def _patch(api: ApiClient, chosen: list[Record], change: dict[str, Any]) -> list[Record]:
     """Return the policies that were changed; print why others were not."""
     done = []
     for policy in chosen:
         try:
-            if api is not None:
-                api.patch(policy.path, msgspec.json.encode(change))
-                done.append(policy)
+            api.patch(path_of(policy.document), msgspec.json.encode(change))
+            done.append(policy)
         except errors.ApiError as error:
-            print_errors([f"policy {policy.name}: {error}"])
+            print_errors([f"policy {policy.document.name}: {error}"])
     return done
 
 
-def _print_pause(done: list[StoredPolicy], found: list[StoredPolicy], until: str, who: str) -> None:
+def _print_pause(done: list[Record], found: list[Record], until: str, who: str) -> None:
     screen = Screen()
-    for policy in done:
-        before = f" (it was until {policy.paused_until})" if policy.paused_until else ""
-        where = ", ".join(policy.namespaces)
-        screen.line(f"policy {policy.name}, which governs {where}, is paused until {until}{before}, by {who}")
+    names = [policy.document.name for policy in done]
+    for policy, name in zip(done, names, strict=True):
+        before = f" (it was until {_paused_until(policy)})" if _paused_until(policy) else ""
+        where = ", ".join(_namespaces(policy))
+        screen.line(f"policy {name}, which governs {where}, is paused until {until}{before}, by {who}")
     if not done:
         return
     screen.paragraph("Denials and changes are only logged. The pause ends by itself, or with:")
-    screen.line(f"  gpu-admission config resume {' '.join(policy.name for policy in done)}")
-    if len(done) == len(found) and not any(EVERYTHING in policy.namespaces for policy in done):
+    screen.line(f"  gpu-admission config resume {' '.join(names)}")
+    if len(done) == len(found) and not any(EVERYTHING in _namespaces(policy) for policy in done):
         screen.paragraph(
             "Namespaces that no policy matches are governed by the built-in defaults, which cannot be paused."
         )

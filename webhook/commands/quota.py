@@ -4,10 +4,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
-import msgspec
 
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts
 from policies.quota.charge import Unpinned
@@ -15,7 +14,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted
+from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
@@ -40,7 +39,7 @@ BAR = 24
 USED, RESERVED, FREE = "█", "▒", "·"
 
 
-class HolderOfQuota(msgspec.Struct, frozen=True):
+class HolderOfQuota(NamedTuple):
     """A live pod or claim and what it is charged; `node` is empty if it is not bound."""
 
     kind: str
@@ -49,13 +48,11 @@ class HolderOfQuota(msgspec.Struct, frozen=True):
     demand: Vector
 
 
-class QuotaReport(msgspec.Struct, frozen=True):
-    """A namespace's quota; `ledger` is None if it cannot be read, and `problem` says why. `objects` is None if not asked for."""
+class QuotaReport(NamedTuple):
+    """A namespace's quota; `objects` hold it, most GPUs first: None if not asked for, or if it cannot be read."""
 
-    namespace: str
-    ledger: QuotaLedger | None
-    problem: str = ""
-    objects: tuple[HolderOfQuota, ...] | None = None
+    record: QuotaRecord
+    objects: list[HolderOfQuota] | None
 
 
 @click.command()
@@ -72,7 +69,11 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
     """
     try:
         with cluster.client() as api:
-            configuration = load_directory(config) if config else _in_force(api)
+            # Kinds of documents that the caller may not list are left out.
+            lacking = errors.NotFound, errors.Forbidden
+            configuration = (
+                load_directory(config) if config else read_chosen(api, lacking=lacking).configuration
+            )
             reports = list(_reports(api, configuration, namespace))
     except ConfigurationError as error:
         fail(error)
@@ -80,14 +81,9 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
         click.echo(f"{NO_QUOTA} in namespace {namespace}" if namespace else NO_QUOTA, err=True)
         sys.exit(NONE)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(document(reports)), indent=2))
+        print_json(document(reports))
     else:
         print_text(reports)
-
-
-def _in_force(api: ApiClient) -> Configuration:
-    """Return the configuration in force in the cluster, without the kinds of documents that the caller may not list."""
-    return read_chosen(api, lacking=(errors.NotFound, errors.Forbidden)).configuration
 
 
 def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> Iterator[QuotaReport]:
@@ -96,23 +92,12 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
     except errors.NotFound:
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
     for record in sorted(listed.items, key=lambda record: record.namespace):
-        objects = _charged_objects(api, configuration, record) if namespace else None
-        yield QuotaReport(record.namespace, record.ledger, record.problem, objects)
-
-
-def _charged_objects(
-    api: ApiClient, configuration: Configuration, record: QuotaRecord
-) -> tuple[HolderOfQuota, ...] | None:
-    """Return who holds the quota, most GPUs first."""
-    if record.ledger is None:
-        return None
-    found = _holders(api, configuration, record.namespace, record.ledger.unpinned)
-    return tuple(
-        sorted(
-            (held for held in found if held.demand),
-            key=lambda held: (-held.demand.get(GPUS, NOTHING), held.name),
-        )
-    )
+        objects = None
+        if namespace and record.ledger is not None:
+            found = _holders(api, configuration, namespace, record.ledger.unpinned)
+            charged = (each for each in found if each.demand)
+            objects = sorted(charged, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
+        yield QuotaReport(record, objects)
 
 
 def _holders(
@@ -153,26 +138,26 @@ def print_text(reports: Sequence[QuotaReport]) -> None:
     for index, report in enumerate(reports):
         if index:
             screen.line()
-        _report_text(screen, report)
+        _report_text(screen, *report)
 
 
-def _report_text(screen: Screen, report: QuotaReport) -> None:
-    ledger = report.ledger
+def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> None:
+    ledger = record.ledger
     if ledger is None:
-        screen.line(report.namespace, "bold")
-        screen.paragraph(f"error: {report.problem}", indent=2, style="red")
+        screen.line(record.namespace, "bold")
+        screen.paragraph(f"error: {record.problem}", indent=2, style="red")
         return
-    screen.line(f"{report.namespace}  {_state(ledger)}", "bold")
+    screen.line(f"{record.namespace}  {_state(ledger)}", "bold")
     screen.line(f"  {'':<{NAME_COLUMN}} {'':<{BAR}} used + reserved of hard", "dim")
     for key in sorted(ledger.hard, key=_order):
-        screen.line(f"  {_dimension(ledger, key)}", _style(ledger, key))
+        _dimension(screen, ledger, key)
     for condition in ledger.conditions:
         if (condition.status == "True") != (condition.type == "Ready"):
             screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
-    if report.objects is None:
+    if objects is None:
         _largest(screen, ledger)
     else:
-        _objects(screen, report.objects)
+        _objects(screen, objects)
 
 
 def _state(ledger: QuotaLedger) -> str:
@@ -183,11 +168,13 @@ def _state(ledger: QuotaLedger) -> str:
     return ", ".join(words) or "ready"
 
 
-def _dimension(ledger: QuotaLedger, key: str) -> str:
-    used, reserved, hard = _amounts(ledger, key)
+def _dimension(screen: Screen, ledger: QuotaLedger, key: str) -> None:
+    used, hard = (ledger.used or {}).get(key, NOTHING), ledger.hard[key]
+    reserved = ledger.reservations.demand.get(key, NOTHING)
     name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
     amounts = f"{format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
-    return f"{name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {amounts}"
+    style = "red" if used > hard else "yellow" if used + reserved >= hard else "green"
+    screen.line(f"  {name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {amounts}", style)
 
 
 def bar(used: Fraction, reserved: Fraction, hard: Fraction) -> str:
@@ -205,21 +192,6 @@ def _cells(amount: Fraction, hard: Fraction) -> int:
     return min(max(int(amount / hard * BAR), int(amount > NOTHING)), BAR - 1)
 
 
-def _amounts(ledger: QuotaLedger, key: str) -> tuple[Fraction, Fraction, Fraction]:
-    return (
-        (ledger.used or {}).get(key, NOTHING),
-        ledger.reservations.demand.get(key, NOTHING),
-        ledger.hard[key],
-    )
-
-
-def _style(ledger: QuotaLedger, key: str) -> str:
-    used, reserved, hard = _amounts(ledger, key)
-    if used > hard:
-        return "red"
-    return "yellow" if used + reserved >= hard else "green"
-
-
 def _order(key: str) -> tuple[int, str]:
     return (0 if key == GPUS else 1 if key.startswith(CLASSES) else 2), key
 
@@ -235,9 +207,8 @@ def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:
     screen.line(f"  held by {counted(len(objects), 'object')}{':' if objects else ''}")
     for held in objects:
         place = f" on {held.node}" if held.node else ""
-        amounts = ", ".join(
-            f"{key} {format_amount(held.demand[key])}" for key in sorted(held.demand, key=_order)
-        )
+        demand = sorted(held.demand.items(), key=lambda item: _order(item[0]))
+        amounts = ", ".join(f"{key} {format_amount(amount)}" for key, amount in demand)
         screen.paragraph(f"{held.kind} {held.name}{place}: {amounts}", indent=4)
 
 
@@ -248,26 +219,22 @@ def document(reports: Sequence[QuotaReport]) -> dict[str, Any]:
     as text, "2/7"; used is null before it was counted), reservations (their number), conditions[], holders (largest, by
     dimension), and, of one namespace asked for, objects[] (kind, name, node, demand).
     """
-    return {"quotas": [dict(_document(report)) for report in reports]}
+    return {"quotas": [_document(*report) for report in reports]}
 
 
-def _document(report: QuotaReport) -> Iterator[tuple[str, Any]]:
-    yield "namespace", report.namespace
-    yield "problem", report.problem
-    ledger = report.ledger
+def _document(record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"namespace": record.namespace, "problem": record.problem}
+    ledger = record.ledger
     if ledger is not None:
-        yield "unpinned", ledger.unpinned.value
-        yield "used", None if ledger.used is None else texts(ledger.used)
-        yield "reserved", texts(ledger.reservations.demand)
-        yield "hard", texts(ledger.hard)
-        yield "reservations", len(ledger.reservations)
-        yield "conditions", ledger.conditions
-        yield "holders", ledger.holders
-    if report.objects is not None:
-        yield (
-            "objects",
-            [
-                {"kind": each.kind, "name": each.name, "node": each.node, "demand": texts(each.demand)}
-                for each in report.objects
-            ],
-        )
+        found |= {
+            "unpinned": ledger.unpinned.value,
+            "used": None if ledger.used is None else texts(ledger.used),
+            "reserved": texts(ledger.reservations.demand),
+            "hard": texts(ledger.hard),
+            "reservations": len(ledger.reservations),
+            "conditions": ledger.conditions,
+            "holders": ledger.holders,
+        }
+    if objects is not None:
+        found["objects"] = [{**each._asdict(), "demand": texts(each.demand)} for each in objects]
+    return found

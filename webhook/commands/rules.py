@@ -56,9 +56,8 @@ def _print_catalogue(screen: Screen) -> None:
         screen.line(f"{rule.id:<{column}}{default_mode(rule)}; runs on {', '.join(phases(rule))}", "bold")
         screen.paragraph(rule.summary, indent=column, hanging=0)
     screen.line()
-    screen.paragraph(
-        "Rules run in this order. gpu-admission rules RULE shows one with its options.", hanging=0
-    )
+    closing = "Rules run in this order. gpu-admission rules RULE shows one with its options."
+    screen.paragraph(closing, hanging=0)
 
 
 def _print_rule(screen: Screen, rule: Rule) -> None:
@@ -69,11 +68,10 @@ def _print_rule(screen: Screen, rule: Rule) -> None:
         screen.paragraph(text, hanging=hanging)
     screen.line()
     screen.line("Options", "bold")
-    rows = [
-        (option["name"], f"{option['type']} (default {as_yaml(option['default'])})")
-        for option in options(rule)
-    ]
-    screen.table(rows, indent=2)
+    defaults = {
+        each["name"]: f"{each['type']} (default {as_yaml(each['default'])})" for each in options(rule)
+    }
+    screen.table(defaults.items(), indent=2)
 
 
 def document(rule: Rule) -> dict[str, Any]:
@@ -90,13 +88,13 @@ def document(rule: Rule) -> dict[str, Any]:
 
 def phases(rule: Rule) -> list[str]:
     """Return when the rule runs; a rule that only mutates also runs on /validate and templates, to report what is missing."""
-    found = []
-    if rule.mutate is not None or rule.check_before_mutation:
-        found.append("mutate")
-    found.append("validate")
-    if rule.mutate is not None or rule.check is not None:
-        found.append("templates")
-    return [*found, "update"] if rule.on_update else found
+    runs = {
+        "mutate": rule.mutate is not None or rule.check_before_mutation,
+        "validate": True,
+        "templates": rule.mutate is not None or rule.check is not None,
+        "update": rule.on_update,
+    }
+    return [phase for phase, does_run in runs.items() if does_run]
 
 
 def default_mode(rule: Rule) -> str:
@@ -122,15 +120,10 @@ def blocks(text: str) -> list[tuple[int, str]]:
 
 
 def options(rule: Rule) -> Iterator[dict[str, Any]]:
+    defaults = msgspec.to_builtins(rule.options())
     for field in msgspec.structs.fields(rule.options):
-        default = field.default if field.default is not msgspec.NODEFAULT else None
-        if field.default_factory is not msgspec.NODEFAULT:
-            default = field.default_factory()
-        yield {
-            "name": field.encode_name,
-            "type": type_name(field.type),
-            "default": msgspec.to_builtins(default),
-        }
+        name = field.encode_name
+        yield {"name": name, "type": type_name(field.type), "default": defaults[name]}
 
 
 def type_name(kind: Any) -> str:
@@ -141,9 +134,8 @@ def type_name(kind: Any) -> str:
     if origin is Annotated:
         return type_name(arguments[0])
     if origin in {tuple, dict, Mapping}:
-        return (
-            f"list of {type_name(arguments[0])}" if origin is tuple else f"map of {type_name(arguments[1])}"
-        )
+        word, item = ("list", arguments[0]) if origin is tuple else ("map", arguments[1])
+        return f"{word} of {type_name(item)}"
     if issubclass(kind, Enum):
         return "|".join(str(member.value) for member in kind)
     if issubclass(kind, msgspec.Struct):
@@ -153,4 +145,4 @@ def type_name(kind: Any) -> str:
 
 def as_yaml(value: Any) -> str:
     """Return a value on one line of YAML."""
-    return json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -6,7 +6,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache
 
-from policies.policy import Labels, Match, Policy, end_of, still_paused
+from policies.policy import Labels, Match, Policy, still_paused
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import Configuration
 
@@ -24,9 +24,11 @@ def policy_advice(
     ordered = configuration.policies.policies
     policy = next(each for each in ordered if each.name == name)
     yield from _ended(policy, now)
-    for other in ordered:
-        if other is not policy:
-            yield from _conflicts(policy, other, policy_is_first=ordered.index(policy) < ordered.index(other))
+    at = ordered.index(policy)
+    for other in ordered[:at]:
+        yield from _conflicts(policy, other, first=other, second=policy)
+    for other in ordered[at + 1 :]:
+        yield from _conflicts(policy, other, first=policy, second=other)
     if namespaces is not None:
         yield from _unmatched(policy.spec.match, namespaces)
 
@@ -34,41 +36,24 @@ def policy_advice(
 def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
     until = policy.spec.paused_until
     if until is not None:
-        at = timestamp(until)
-        paused = still_paused(until, now) is not None
-        yield (
-            "spec.pausedUntil",
-            f"until {at} every rule of this policy only audits"
-            if paused
-            else "has passed: nothing is paused",
-        )
+        holds = f"until {timestamp(until)} every rule of this policy only audits"
+        yield "spec.pausedUntil", holds if still_paused(until, now) else "has passed: nothing is paused"
     for index, exemption in enumerate(policy.spec.exemptions):
-        if exemption.until is not None and now >= end_of(exemption.until):
+        if not exemption.is_in_force(now):
             yield f"spec.exemptions[{index}].until", "has passed: this exemption has ended"
 
 
-def _conflicts(policy: Policy, other: Policy, *, policy_is_first: bool) -> Iterator[Advice]:
-    first, second = (policy, other) if policy_is_first else (other, policy)
-    if not _overlap(first.spec.match, second.spec.match):
+def _conflicts(policy: Policy, other: Policy, *, first: Policy, second: Policy) -> Iterator[Advice]:
+    if not any(globs_meet(a, b) for a in policy.spec.match.namespaces for b in other.spec.match.namespaces):
         return
     if _covers(first.spec.match, second.spec.match):
         yield "spec.match", f"{second.name} never governs: {first.name} comes first wherever it matches"
     elif first.spec.priority == second.spec.priority:
-        yield (
-            "spec.priority",
-            f"{policy.spec.priority} is also the priority of {other.name}, which can match the same namespaces: "
-            f"{first.name} governs them, by name",
-        )
+        same = f"{policy.spec.priority} is also the priority of {other.name}, which can match the same namespaces"
+        yield "spec.priority", f"{same}: {first.name} governs them, by name"
     elif not _covers(second.spec.match, first.spec.match):
-        yield (
-            "spec.match",
-            f"{other.name} can match the same namespaces: {first.name} governs them, by priority",
-        )
-
-
-def _overlap(one: Match, other: Match) -> bool:
-    """Whether some namespace name can match both."""
-    return any(globs_meet(a, b) for a in one.namespaces for b in other.namespaces)
+        message = f"{other.name} can match the same namespaces: {first.name} governs them, by priority"
+        yield "spec.match", message
 
 
 def _covers(wide: Match, narrow: Match) -> bool:
@@ -94,15 +79,14 @@ def globs_meet(one: str, other: str) -> bool:
 
     @cache
     def meet(i: int, j: int) -> bool:
-        if i == len(left) and j == len(right):
-            return True
-        if i < len(left) and left[i] == _ANY:
-            return meet(i + 1, j) or (j < len(right) and meet(i, j + 1))
-        if j < len(right) and right[j] == _ANY:
-            return meet(i, j + 1) or (i < len(left) and meet(i + 1, j))
-        if i == len(left) or j == len(right):
-            return False
-        return (_ONE in {left[i], right[j]} or left[i] == right[j]) and meet(i + 1, j + 1)
+        one_next, other_next = left[i : i + 1], right[j : j + 1]
+        if one_next == [_ANY]:
+            return meet(i + 1, j) or (bool(other_next) and meet(i, j + 1))
+        if other_next == [_ANY]:
+            return meet(i, j + 1) or (bool(one_next) and meet(i + 1, j))
+        if not one_next or not other_next:
+            return one_next == other_next
+        return (_ONE in one_next + other_next or one_next == other_next) and meet(i + 1, j + 1)
 
     return meet(0, 0)
 

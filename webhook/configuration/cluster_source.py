@@ -22,12 +22,11 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
 from webhook.cluster.objects import PartialObject
 from webhook.configuration.documents import (
+    API_VERSION,
     CLASS,
-    GROUP,
     PAUSE,
     POLICY,
     RESOURCE_MAPPING,
-    VERSION,
     Document,
     LocatedProblem,
     is_pause,
@@ -42,10 +41,8 @@ from webhook.configuration.loader import (
 )
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 
-PREFIX = f"/apis/{GROUP}/{VERSION}"
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
-RESOURCES = {kind: Resource(PREFIX, plural) for kind, plural in PLURALS.items()}
-
+RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
 
 QUIET_SECONDS = 0.3
 """Documents that are applied together arrive one after the other; half of them may not be valid alone."""
@@ -96,17 +93,14 @@ def record_decoder(kind: str) -> Callable[[msgspec.Raw], Record]:
 
     def decode_record(raw: msgspec.Raw) -> Record:
         stored = _OBJECT.decode(raw)
+        try:
+            status = _STATUS.decode(stored.status)
+        except msgspec.MsgspecError:  # not written by us; the next report replaces it
+            status = DocumentStatus()
         document = Document(kind, stored.metadata.name, stored.spec)
-        return Record(stored.metadata.uid, stored.metadata.generation, document, _status(stored.status))
+        return Record(stored.metadata.uid, stored.metadata.generation, document, status)
 
     return decode_record
-
-
-def _status(raw: msgspec.Raw) -> DocumentStatus:
-    try:
-        return _STATUS.decode(raw)
-    except msgspec.MsgspecError:  # not written by us; the next report replaces it
-        return DocumentStatus()
 
 
 def path_of(document: Document) -> str:
@@ -114,29 +108,37 @@ def path_of(document: Document) -> str:
     return f"{RESOURCES[document.kind].path()}/{document.name}"
 
 
-class Chosen(msgspec.Struct, frozen=True):
-    """The documents in force and their configuration; `problems` say why the stored documents are not in force."""
+class EvaluatedDocuments(msgspec.Struct, frozen=True):
+    """The documents as they are stored (`records`), those in force, and why those that are stored may not be in force."""
 
+    records: tuple[Record, ...]
     documents: tuple[Document, ...]
     configuration: Configuration
     problems: tuple[LocatedProblem, ...] = ()
 
 
-def choose(records: Sequence[Record], last_good: tuple[Document, ...] | None) -> Chosen:
+def choose(records: Sequence[Record], last_good: tuple[Document, ...] | None) -> EvaluatedDocuments:
     """Return what is in force when `records` are stored; `last_good` is None in a process that has just started."""
+    records = tuple(records)
     stored = tuple(record.document for record in records)
     try:
-        return Chosen(stored, load_objects(stored))
+        return EvaluatedDocuments(records, stored, load_objects(stored))
     except ConfigurationError as error:
         problems = tuple(error.problems)
     if last_good is None:
         last_good = tuple(record.accepted for record in records if record.accepted is not None) or stored
     good = _valid(last_good)
-    paused = tuple(_paused_as(document, stored) for document in good)
+    newest = {document.key: document.spec.get(PAUSE) for document in stored if document.kind == POLICY}
+    paused = tuple(
+        msgspec.structs.replace(each, spec=with_pause(each.spec, newest[each.key]))
+        if each.key in newest and is_pause(newest[each.key])
+        else each
+        for each in good
+    )
     try:
-        return Chosen(paused, load_objects(paused), problems)
+        return EvaluatedDocuments(records, paused, load_objects(paused), problems)
     except ConfigurationError:  # the pause is what is wrong
-        return Chosen(good, load_objects(good), problems)
+        return EvaluatedDocuments(records, good, load_objects(good), problems)
 
 
 def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
@@ -147,14 +149,9 @@ def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
     return left
 
 
-def _paused_as(document: Document, stored: Iterable[Document]) -> Document:
-    newest = next((each for each in stored if each.key == document.key), None)
-    if document.kind != POLICY or newest is None or not is_pause(newest.spec.get(PAUSE)):
-        return document
-    return msgspec.structs.replace(document, spec=with_pause(document.spec, newest.spec.get(PAUSE)))
-
-
-def read_chosen(api: ApiClient, *, lacking: tuple[type[errors.ApiError], ...] = (errors.NotFound,)) -> Chosen:
+def read_chosen(
+    api: ApiClient, *, lacking: tuple[type[errors.ApiError], ...] = (errors.NotFound,)
+) -> EvaluatedDocuments:
     """List the documents once and return what is in force, for commands that do not watch.
 
     A kind whose list fails with an error of `lacking` is not installed, and has no documents. Raises any other
@@ -181,13 +178,6 @@ def source_of(
     return DirectorySource(directory, changed, labels_known=api is not None)
 
 
-class EvaluatedDocuments(msgspec.Struct, frozen=True):
-    """The documents as they are stored, and those in force."""
-
-    records: tuple[Record, ...]
-    chosen: Chosen
-
-
 class ClusterSource:
     """Watches the three kinds once started. `changed` is called with every new state, in the thread that watches.
 
@@ -205,19 +195,17 @@ class ClusterSource:
         pace: WatchTimings | None = None,
     ) -> None:
         self._changed = changed
+        self._wake = threading.Event()
+        wake = self._wake.set
         self._informers = [
-            Informer(
-                api, resource, record_decoder(kind), lambda _before, _after: self._wake.set(), timings=pace
-            )
+            Informer(api, resource, record_decoder(kind), lambda _before, _after: wake(), timings=pace)
             for kind, resource in RESOURCES.items()
         ]
-        self._wake = threading.Event()
         self._stopping = threading.Event()
         self._read = threading.Event()
         self._made = monotonic()
-        built_in = load_directory(None)
-        self.configuration = built_in
-        self.state = ConfigurationState(built_in.version, time(), read=False)
+        self.configuration = load_directory(None)
+        self.state = ConfigurationState(self.configuration.version, time(), read=False)
         self.evaluated: EvaluatedDocuments | None = None
         """None until the documents have been read for the first time."""
 
@@ -256,21 +244,17 @@ class ClusterSource:
     @property
     def waits(self) -> bool:
         """Whether the documents may be read any moment, so that the built-in ones should not be used yet."""
-        is_early = monotonic() - self._made < START_SECONDS
-        return (
-            not self._read.is_set()
-            and is_early
-            and not any(informer.is_missing for informer in self._informers)
-        )
+        if self._read.is_set() or monotonic() - self._made >= START_SECONDS:
+            return False
+        return not any(informer.is_missing for informer in self._informers)
 
     def _follow(self) -> None:
         waited = True
         while not self._stopping.is_set():
             if not all(informer.synced for informer in self._informers):
-                waits = self.waits
-                if waited and not waits:
+                waited, waits_before = self.waits, waited
+                if waits_before and not waited:
                     log.warning("documents could not be read yet: the built-in ones are in force")
-                waited = waits
                 self._stopping.wait(FIRST_POLL_SECONDS)
                 continue
             if self.evaluated is not None:
@@ -296,20 +280,17 @@ class ClusterSource:
         return tuple(sorted(found, key=lambda record: record.document.key))
 
     def _evaluate(self) -> None:
-        records = self._records()
-        chosen = choose(records, self.evaluated.chosen.documents if self.evaluated else None)
+        chosen = choose(self._records(), self.evaluated.documents if self.evaluated else None)
         before, version = self.state, chosen.configuration.version
-        refused = tuple(str(problem) for problem in chosen.problems)
+        refused = tuple(map(str, chosen.problems))
         if version != before.version:
             self.configuration = chosen.configuration
             log.info("configuration version %s is in force", version)
-        if refused and refused != before.refused:
-            for problem in refused:
-                log.error("new configuration rejected, version %s stays in force: %s", version, problem)
-        self.state = ConfigurationState(
-            version, before.loaded_at if version == before.version else time(), refused
-        )
-        self.evaluated = EvaluatedDocuments(records, chosen)
+        loaded_at = before.loaded_at if version == before.version else time()
+        self.state = ConfigurationState(version, loaded_at, refused)
+        if refused != before.refused:
+            self.state.log_refused()
+        self.evaluated = chosen
         if not self._read.is_set() or self.state != before:
             self._read.set()
             self._changed(self.state)

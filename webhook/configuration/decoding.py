@@ -69,10 +69,9 @@ class _Decoder:
             items = self._of(list, data, at)
             return tuple(self.value(arguments[0], item, (*at, index)) for index, item in enumerate(items))
         if origin in {dict, Mapping}:
-            members = self._of(dict, data, at)
+            members, of = self._of(dict, data, at), arguments[1]
             return {
-                self._key(key, at): self.value(arguments[1], item, (*at, str(key)))
-                for key, item in members.items()
+                self._key(key, at): self.value(of, each, (*at, str(key))) for key, each in members.items()
             }
         return data if plain is msgspec.Raw else self._leaf(kind, data, at)
 
@@ -121,12 +120,8 @@ def _options(kind: Any) -> tuple[Any, ...]:
 
 def _message(kind: Any, data: Any, error: str) -> str:
     options = [option for option in _options(kind) if option is not type(None)]
-    choices = [
-        member.value
-        for option in options
-        if isinstance(option, type) and issubclass(option, Enum)
-        for member in option
-    ]
+    enums = [option for option in options if isinstance(option, type) and issubclass(option, Enum)]
+    choices = [member.value for enum in enums for member in enum]
     if isinstance(data, bool) and bool not in options and (choices or str in options):
         return _boolean_message(choices)
     if choices:
@@ -167,7 +162,5 @@ def _describe(data: Any) -> str:
     if data is None:
         return "nothing"
     # Shown, because what was meant as a number can be text.
-    value = (
-        f' "{data[:40]}"' if isinstance(data, str) else f" {data}" if isinstance(data, int | float) else ""
-    )
-    return "true or false" if isinstance(data, bool) else _KINDS.get(type(data), type(data).__name__) + value
+    shown = f' "{data[:40]}"' if isinstance(data, str) else f" {data}" if type(data) in {int, float} else ""
+    return _KINDS.get(type(data), type(data).__name__) + shown

@@ -3,10 +3,11 @@
 `read_document` fills a `DocumentSet`; `check_references` checks what documents say about one another, once all have been read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import msgspec
 
@@ -16,13 +17,13 @@ from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.pods.field_paths import Parts, path_parts
 from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label, is_dns_subdomain
-from policies.policy import Exemption, Match, Policy, PolicySpec, TemplateMode
+from policies.policy import Exemption, Match, Policy, PolicySpec
 from policies.quota import spec as quota
 from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
-from webhook.configuration.yaml_documents import YamlDocument
+from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
@@ -30,7 +31,13 @@ API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
 SELECTOR, PAUSE = "namespaceSelector", "pausedUntil"
 KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
-T = TypeVar("T")
+SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec]] = {
+    CLASS: GPUClassSpec,
+    RESOURCE_MAPPING: ResourceMappingSpec,
+    QUOTA: QuotaSpec,
+}
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+"""Files that are read in a directory, by kubectl, too."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -68,6 +75,10 @@ class LocatedProblem(msgspec.Struct, frozen=True, order=True):
     path: str
     message: str
 
+    @classmethod
+    def of_file(cls, file: str, message: str, line: int = 0) -> Self:
+        return cls(file, line, "", "", message)
+
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         subject = " ".join(part for part in (self.document, self.path) if part)
@@ -90,39 +101,20 @@ class DocumentLocation(msgspec.Struct, frozen=True):
         return LocatedProblem(self.file, line, _title(self.data), problem.path, problem.message)
 
 
-class ClassReference(msgspec.Struct, frozen=True):
-    """Options of a rule, which may name classes, and their location."""
-
-    place: DocumentLocation
-    at: Parts
-    options: RuleOptions
-
-
-class DocumentSet:
+class DocumentSet(msgspec.Struct):
     """Everything read so far. `references` include those of documents that have problems."""
 
-    def __init__(self) -> None:
-        self.places: dict[tuple[str, str], DocumentLocation] = {}
-        self.documents: list[Document] = []
-        self.problems: list[LocatedProblem] = []
-        self.policies: dict[str, Policy] = {}
-        self.classes: dict[str, GPUClass] = {}
-        self.resource_mappings: dict[str, ResourceMappingSpec] = {}
-        self.quotas: dict[str, QuotaSpec] = {}
-        self.references: list[ClassReference] = []
-        self.unreadable: set[str] = set()
-        """Kinds of which a document is not valid: references to them cannot be checked."""
-
-
-class _PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Spec of a GPUPolicy with the options of its rules as plain data."""
-
-    priority: int = 0
-    match: Match = Match()
-    paused_until: datetime | None = None
-    exemptions: tuple[Exemption, ...] = ()
-    templates: TemplateMode = TemplateMode.WARN
-    rules: dict[str, Any] = {}
+    places: dict[tuple[str, str], DocumentLocation] = {}
+    documents: list[Document] = []
+    problems: list[LocatedProblem] = []
+    policies: dict[str, Policy] = {}
+    classes: dict[str, GPUClass] = {}
+    resource_mappings: dict[str, ResourceMappingSpec] = {}
+    quotas: dict[str, QuotaSpec] = {}
+    references: list[tuple[DocumentLocation, Parts, RuleOptions]] = []
+    """Options of rules, which may name classes, and their location."""
+    unreadable: set[str] = set()
+    """Kinds of which a document is not valid: references to them cannot be checked."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -139,23 +131,41 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
     spec: dict[str, Any]
 
 
+@contextmanager
+def reading(file: str, problems: list[LocatedProblem]) -> Iterator[None]:
+    """Append to `problems` why the file cannot be read."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        problems.append(LocatedProblem.of_file(file, "must be UTF-8 text"))
+    except OSError as error:
+        problems.append(LocatedProblem.of_file(file, error.strerror or "cannot be read"))
+
+
+def documents_in(file: str, text: str, problems: list[LocatedProblem]) -> Iterator[YamlDocument]:
+    """Yield the documents in the text, and append to `problems` why others are not valid YAML."""
+    for document in load_documents(text):
+        if isinstance(document, YamlError):
+            problems.append(LocatedProblem.of_file(file, str(document), document.line))
+        else:
+            yield document
+
+
 def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
     """Read the document at `place` into `collected`."""
     problems: list[Problem] = []
     envelope = _envelope(place.data, problems)
     if envelope is not None:
-        _check_duplicate(envelope, place, collected, problems)
-        metadata = envelope.metadata
-        collected.documents.append(
-            Document(envelope.kind, metadata.name, envelope.spec, metadata.namespace or "")
-        )
-        readers = {
-            POLICY: _read_policy,
-            CLASS: _read_class,
-            RESOURCE_MAPPING: _read_resource_mapping,
-            QUOTA: _read_quota,
-        }
-        readers[envelope.kind](envelope, place, collected, problems)
+        name, namespace = envelope.metadata.name, envelope.metadata.namespace or ""
+        document = Document(envelope.kind, name, envelope.spec, namespace)
+        first = collected.places.setdefault(document.key, place)
+        if first is not place:
+            at, value = ("namespace", namespace) if namespace else ("name", name)
+            message = f'Duplicate value: "{value}", also in {first.start}'
+            problems.append(Problem(("metadata", at), message))
+        collected.documents.append(document)
+        read = _read_policy if document.kind == POLICY else _read_spec
+        read(document, place, collected, problems)
     if problems and isinstance(place.data, dict):
         collected.unreadable.add(str(place.data.get("kind")))
     collected.problems.extend(place.problem(problem) for problem in problems)
@@ -170,121 +180,74 @@ def _title(data: Any) -> str:
 
 
 def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
-    if isinstance(data, dict) and data.get("apiVersion") != API_VERSION:
-        problems.append(Problem(("apiVersion",), unsupported(str(data.get("apiVersion")), [API_VERSION])))
-        return None
-    if isinstance(data, dict) and data.get("kind") not in KINDS:
-        kind = str(data.get("kind"))
-        problems.append(Problem(("kind",), unsupported(kind, list(KINDS))))
-        return None
+    for field, supported in (("apiVersion", [API_VERSION]), ("kind", list(KINDS))):
+        if isinstance(data, dict) and data.get(field) not in supported:
+            problems.append(Problem((field,), unsupported(str(data.get(field)), supported)))
+            return None
     envelope = decode(_Document, data, (), problems)
-    if envelope is not None and not is_dns_subdomain(envelope.metadata.name):
-        problems.append(Problem(("metadata", "name"), "must consist of lower case letters, digits, - and ."))
-        return None
-    if envelope is not None and not _is_well_placed(envelope, problems):
-        return None
-    return envelope
+    if envelope is not None:
+        problems.extend(_metadata_problems(envelope.kind, envelope.metadata))
+    return None if problems else envelope
 
 
-def _is_well_placed(envelope: _Document, problems: list[Problem]) -> bool:
-    """Check namespace and name by kind: a namespace has one quota, and nothing else has a namespace."""
-    kind, metadata, before = envelope.kind, envelope.metadata, len(problems)
-    if kind != QUOTA:
+def _metadata_problems(kind: str, metadata: _Metadata) -> Iterator[Problem]:
+    """Check name and namespace by kind: a namespace has one quota, and nothing else has a namespace."""
+    at_name, at_namespace = ("metadata", "name"), ("metadata", "namespace")
+    if not is_dns_subdomain(metadata.name):
+        yield Problem(at_name, "must consist of lower case letters, digits, - and .")
+    elif kind != QUOTA:
         if metadata.namespace is not None:
-            problems.append(
-                Problem(("metadata", "namespace"), f"must be omitted: a {kind} is cluster-scoped")
-            )
+            yield Problem(at_namespace, f"must be omitted: a {kind} is cluster-scoped")
     else:
         if metadata.namespace is None:
-            problems.append(Problem(("metadata", "namespace"), REQUIRED))
+            yield Problem(at_namespace, REQUIRED)
         elif not is_dns_label(metadata.namespace):
-            problems.append(
-                Problem(
-                    ("metadata", "namespace"), "must consist of at most 63 lower case letters, digits and -"
-                )
-            )
+            yield Problem(at_namespace, "must consist of at most 63 lower case letters, digits and -")
         if metadata.name != quota.NAME:
-            problems.append(
-                Problem(("metadata", "name"), f"must be {quota.NAME}: a namespace has at most one GPUQuota")
-            )
-    return len(problems) == before
-
-
-def _check_duplicate(
-    envelope: _Document, place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
-) -> None:
-    namespace, name = envelope.metadata.namespace, envelope.metadata.name
-    first = collected.places.setdefault((envelope.kind, namespace or name), place)
-    if first is not place:
-        at = "namespace" if namespace else "name"
-        problems.append(
-            Problem(("metadata", at), f'Duplicate value: "{namespace or name}", also in {first.start}')
-        )
-
-
-def _read_class(
-    document: _Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
-) -> None:
-    spec = decode(GPUClassSpec, document.spec, ("spec",), problems)
-    if spec is None:
-        return
-    name = document.metadata.name
-    problems.extend(Problem(path_parts(path), text) for path, text in classes.problems(name, spec))
-    collected.classes[name] = GPUClass.of(name, spec)
-
-
-def _read_resource_mapping(
-    document: _Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
-) -> None:
-    spec = decode(ResourceMappingSpec, document.spec, ("spec",), problems)
-    if spec is None:
-        return
-    problems.extend(Problem(("spec", *path_parts(path)), text) for path, text in spec.problems())
-    collected.resource_mappings[document.metadata.name] = spec
-
-
-def _read_quota(
-    document: _Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
-) -> None:
-    spec = decode(QuotaSpec, document.spec, ("spec",), problems)
-    if spec is None:
-        return
-    problems.extend(Problem(("spec", *path_parts(path)), text) for path, text in spec.problems())
-    collected.quotas[document.metadata.namespace or ""] = spec
+            yield Problem(at_name, f"must be {quota.NAME}: a namespace has at most one GPUQuota")
 
 
 def _read_policy(
-    document: _Document, place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
+    document: Document, place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
 ) -> None:
     before = len(problems)
-    spec = decode(_PolicyDocument, document.spec, ("spec",), problems)
-    raw_rules = document.spec.get("rules")
-    rules = _read_rules(raw_rules, problems) if isinstance(raw_rules, dict) else {}
-    collected.references.extend(
-        ClassReference(place, ("spec", "rules", rule_id), options) for rule_id, options in rules.items()
-    )
-    _check_policy(document.spec, problems)
-    if spec is None or len(problems) > before:
-        return
-    name = document.metadata.name
-    collected.policies[name] = Policy(
-        name=name,
-        version=digest(msgspec.json.encode(document.spec, order="sorted").decode()),
-        spec=PolicySpec(
-            priority=spec.priority,
-            match=spec.match,
-            paused_until=spec.paused_until,
-            exemptions=spec.exemptions,
-            templates=spec.templates,
-            rules=rules,
-        ),
-    )
+    rest = {field: value for field, value in document.spec.items() if field != "rules"}
+    spec = decode(PolicySpec, rest, ("spec",), problems)
+    rules = _read_rules(document.spec.get("rules", {}), problems)
+    at_rules = ((place, ("spec", "rules", rule_id), options) for rule_id, options in rules.items())
+    collected.references.extend(at_rules)
+    problems.extend(_policy_problems(document.spec))
+    if spec is not None and len(problems) == before:
+        version = digest(msgspec.json.encode(document.spec, order="sorted").decode())
+        spec = msgspec.structs.replace(spec, rules=rules)
+        collected.policies[document.name] = Policy(name=document.name, version=version, spec=spec)
 
 
-def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleOptions]:
+def _read_spec(
+    document: Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
+) -> None:
+    spec = decode(SPECS[document.kind], document.spec, ("spec",), problems)
+    if isinstance(spec, GPUClassSpec):
+        problems.extend(_below((), classes.problems(document.name, spec)))
+        collected.classes[document.name] = GPUClass.of(document.name, spec)
+    elif spec is not None:
+        problems.extend(_below(("spec",), spec.problems()))
+        if isinstance(spec, QuotaSpec):
+            collected.quotas[document.namespace] = spec
+        else:
+            collected.resource_mappings[document.name] = spec
+
+
+def _below(at: Parts, found: Iterable[tuple[str, str]]) -> Iterator[Problem]:
+    """Yield what was found in a part of the document, by its path there."""
+    return (Problem((*at, *path_parts(path)), message) for path, message in found)
+
+
+def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
     """Return the options of the rules that are valid."""
     rules: dict[str, RuleOptions] = {}
-    for rule_id, data in raw.items():
+    decode(dict[str, Any], raw, ("spec", "rules"), problems)
+    for rule_id, data in raw.items() if isinstance(raw, dict) else ():
         at: Parts = ("spec", "rules", str(rule_id))
         rule = RULES_BY_ID.get(str(rule_id))
         if rule is None:
@@ -292,55 +255,48 @@ def _read_rules(raw: dict[str, Any], problems: list[Problem]) -> dict[str, RuleO
             continue
         options = decode(rule.options, data, at, problems)
         if options is not None:
-            found = [Problem((*at, *path_parts(path)), text) for path, text in options.problems()]
+            found = list(_below(at, options.problems()))
             problems.extend(found)
             if not found:
                 rules[rule_id] = options
     return rules
 
 
-def _check_policy(spec: dict[str, Any], problems: list[Problem]) -> None:
-    """Check each part of the spec that can be decoded."""
-    match = _part(Match, spec.get("match"), ("spec", "match"))
+def _policy_problems(spec: dict[str, Any]) -> Iterator[Problem]:
+    """Check each part of the spec that can be decoded; that others cannot be is a problem of the whole."""
+    match = decode(Match, spec.get("match"), (), [])
     if match is not None:
         if not match.namespaces:
-            at: Parts = ("spec", "match", "namespaces")
-            problems.append(Problem(at, 'must name at least one namespace; "*" matches all'))
-        _check_selector(match.namespace_selector, ("spec", "match"), problems)
-    until = _part(datetime, spec.get(PAUSE), ("spec", PAUSE))
+            message = 'must name at least one namespace; "*" matches all'
+            yield Problem(("spec", "match", "namespaces"), message)
+        yield from _selector_problems(match.namespace_selector, ("spec", "match"))
+    until = decode(datetime, spec.get(PAUSE), (), [])
     if until is not None and until.tzinfo is None:
-        problems.append(Problem(("spec", PAUSE), "must have a time zone, such as 2027-01-31T18:00:00Z"))
+        yield Problem(("spec", PAUSE), "must have a time zone, such as 2027-01-31T18:00:00Z")
     exemptions = spec.get("exemptions")
     for index, raw in enumerate(exemptions if isinstance(exemptions, list) else ()):
-        exemption = _part(Exemption, raw, ("spec", "exemptions", index))
+        exemption = decode(Exemption, raw, (), [])
         if exemption is not None:
-            _check_exemption(exemption, ("spec", "exemptions", index), problems)
+            yield from _exemption_problems(exemption, ("spec", "exemptions", index))
 
 
-def _part(kind: type[T], data: Any, at: Parts) -> T | None:
-    """Return a part of a document; None if it is absent or not valid, which is a problem of the whole."""
-    return None if data is None else decode(kind, data, at, [])
-
-
-def _check_exemption(exemption: Exemption, at: Parts, problems: list[Problem]) -> None:
+def _exemption_problems(exemption: Exemption, at: Parts) -> Iterator[Problem]:
     if not exemption.namespaces:
-        problems.append(Problem((*at, "namespaces"), "must name at least one namespace"))
+        yield Problem((*at, "namespaces"), "must name at least one namespace")
     if not exemption.reason.strip():
-        problems.append(Problem((*at, "reason"), "must say why the exemption exists"))
-    _check_selector(exemption.namespace_selector, at, problems)
+        yield Problem((*at, "reason"), "must say why the exemption exists")
+    yield from _selector_problems(exemption.namespace_selector, at)
     for position, rule_id in enumerate(exemption.rules or ()):
         if rule_id not in RULES_BY_ID:
-            problems.append(Problem((*at, "rules", position), unknown_rule(rule_id)))
+            yield Problem((*at, "rules", position), unknown_rule(rule_id))
+
+
+def _selector_problems(selector: LabelSelector | None, at: Parts) -> Iterator[Problem]:
+    return _below((*at, SELECTOR), selector.problems() if selector is not None else ())
 
 
 def unknown_rule(rule_id: str) -> str:
     return f'unknown rule "{rule_id}"{suggestion(rule_id, list(RULES_BY_ID))}'
-
-
-def _check_selector(selector: LabelSelector | None, at: Parts, problems: list[Problem]) -> None:
-    if selector is not None:
-        where = (*at, SELECTOR)
-        problems.extend(Problem((*where, *path_parts(path)), text) for path, text in selector.problems())
 
 
 def check_references(
@@ -348,11 +304,9 @@ def check_references(
 ) -> None:
     """Check the classes and resources that documents refer to."""
     if CLASS not in collected.unreadable:
-        for place, at, options in map(msgspec.structs.astuple, collected.references):
-            collected.problems.extend(
-                place.problem(Problem((*at, *path_parts(path)), message))
-                for path, message in options.class_problems(catalogue)
-            )
+        for place, at, options in collected.references:
+            found = _below(at, options.class_problems(catalogue))
+            collected.problems.extend(place.problem(problem) for problem in found)
     for namespace, spec in collected.quotas.items():
         place = collected.places[QUOTA, namespace]
         collected.problems.extend(
@@ -379,7 +333,7 @@ def quota_problems(
 
 def is_pause(value: Any) -> bool:
     """Whether `value` is valid for `pausedUntil`; None is."""
-    moment = decode(datetime, value, (), []) if isinstance(value, str) else None
+    moment = decode(datetime, value, (), [])
     return value is None or (moment is not None and moment.tzinfo is not None)
 
 

@@ -20,17 +20,18 @@ from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
     POLICY,
     SELECTOR,
+    SUFFIXES,
     Document,
     DocumentLocation,
     DocumentSet,
     LocatedProblem,
     check_references,
     digest,
+    documents_in,
     read_document,
+    reading,
 )
-from webhook.configuration.yaml_documents import YamlError, load_documents
 
-SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 FILE_LIMIT = 4 * 1024 * 1024
 
 
@@ -45,6 +46,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     resource_mapping: ResourceMapping
     version: str
     quotas: Mapping[str, QuotaSpec] = {}
+    documents: tuple[Document, ...] = ()
+    """The documents beside the built-in ones."""
+    places: Mapping[tuple[str, str], str] = {}
+    """Their (kind, name; of a GPUQuota its namespace) → `file:line`, or of an object of the cluster `Kind/name`."""
+    resource_mappings: Mapping[str, ResourceMappingSpec] = {}
+    """Those of the documents."""
 
 
 class ConfigurationError(Exception):
@@ -55,32 +62,14 @@ class ConfigurationError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-class Origins(msgspec.Struct, frozen=True, kw_only=True):
-    """Documents beside the built-in ones: the location of each, and the built-in classes that they replace."""
-
-    places: dict[tuple[str, str], str]
-    """(kind, name; of a GPUQuota its namespace) → `file:line`, or of an object of the cluster `Kind/name`."""
-    replaced_classes: frozenset[str]
-    resource_mappings: dict[str, ResourceMappingSpec]
-    documents: tuple[Document, ...]
-
-
-def load_directory(directory: Path | None) -> Configuration:
+def load_directory(directory: Path | None, *, labels_known: bool = True) -> Configuration:
     """Return the configuration of `directory` and the built-in documents, or of the built-in documents alone.
 
-    Raises `ConfigurationError` with every problem of every file.
-    """
-    return load_with_origins(directory)[0]
-
-
-def load_with_origins(directory: Path | None, *, labels_known: bool = True) -> tuple[Configuration, Origins]:
-    """Return the same, and the origins of everything in it.
-
-    Unless `labels_known`, a namespaceSelector is a problem.
+    Unless `labels_known`, a namespaceSelector is a problem. Raises `ConfigurationError` with every problem of every file.
     """
     own = DocumentSet()
     texts = []
-    for name, text in _files(directory, own) if directory else ():
+    for name, text in _files(directory, own.problems) if directory else ():
         texts.append(text)
         _read(name, text, own)
     if not labels_known:
@@ -93,7 +82,12 @@ def load_objects(documents: Iterable[Document]) -> Configuration:
 
     Raises `ConfigurationError` with every problem of every document.
     """
-    return load_objects_with_origins(documents)[0]
+    ordered = sorted(documents, key=lambda document: document.key)
+    own = DocumentSet()
+    for document in ordered:
+        read_document(DocumentLocation("", document.data), own)
+    texts = (msgspec.json.encode(document.data, order="sorted").decode() for document in ordered)
+    return _assembled(own, digest(*texts))
 
 
 def problems_of(documents: Iterable[Document]) -> tuple[LocatedProblem, ...]:
@@ -105,39 +99,24 @@ def problems_of(documents: Iterable[Document]) -> tuple[LocatedProblem, ...]:
     return ()
 
 
-def load_objects_with_origins(documents: Iterable[Document]) -> tuple[Configuration, Origins]:
-    """Return the same, and the origins of everything in it."""
-    ordered = sorted(documents, key=lambda document: document.key)
-    own = DocumentSet()
-    for document in ordered:
-        read_document(DocumentLocation("", document.data), own)
-    texts = (msgspec.json.encode(document.data, order="sorted").decode() for document in ordered)
-    return _assembled(own, digest(*texts))
-
-
-def _assembled(own: DocumentSet, version: str) -> tuple[Configuration, Origins]:
+def _assembled(own: DocumentSet, version: str) -> Configuration:
     built_in = _built_in()
     classes = ClassCatalogue({**built_in.classes, **own.classes}.values())
-    resource_mapping = ResourceMapping(
-        [*own.resource_mappings.values(), *built_in.resource_mappings.values()]
-    )
+    mappings = [*own.resource_mappings.values(), *built_in.resource_mappings.values()]
+    resource_mapping = ResourceMapping(mappings)
     check_references(own, classes, resource_mapping)
     if own.problems:
         raise ConfigurationError(own.problems)
-    configuration = Configuration(
+    return Configuration(
         policies=PolicySet(list(own.policies.values())),
         classes=classes,
         resource_mapping=resource_mapping,
         version=version,
         quotas=own.quotas,
-    )
-    origins = Origins(
-        places={key: place.start for key, place in own.places.items()},
-        replaced_classes=frozenset(own.classes.keys() & built_in.classes.keys()),
-        resource_mappings=own.resource_mappings,
         documents=tuple(own.documents),
+        places={key: place.start for key, place in own.places.items()},
+        resource_mappings=own.resource_mappings,
     )
-    return configuration, origins
 
 
 def _selector_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
@@ -163,35 +142,22 @@ def _built_in() -> DocumentSet:
     return collected
 
 
-def _files(directory: Path, collected: DocumentSet) -> Iterator[tuple[str, str]]:
-    # Hidden names are kubelet's: a mounted ConfigMap shows its files as links into `..data`.
-    try:
+def _files(directory: Path, problems: list[LocatedProblem]) -> Iterator[tuple[str, str]]:
+    paths = None
+    with reading(str(directory), problems):
+        # Hidden names are kubelet's: a mounted ConfigMap shows its files as links into `..data`.
         paths = sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
-    except OSError as error:
-        reason = error.strerror or "cannot be read"
-        raise ConfigurationError([LocatedProblem(str(directory), 0, "", "", reason)]) from None
-    if not paths:
+    if paths == []:
         message = "must contain a .yaml, .yml or .json file; omit the option to use the built-in defaults"
-        raise ConfigurationError([LocatedProblem(str(directory), 0, "", "", message)])
-    for path in paths:
-        try:
+        problems.append(LocatedProblem.of_file(str(directory), message))
+    for path in paths or ():
+        with reading(path.name, problems):
             if path.stat().st_size > FILE_LIMIT:
-                collected.problems.append(
-                    LocatedProblem(path.name, 0, "", "", f"must be at most {FILE_LIMIT} bytes")
-                )
-                continue
-            yield path.name, path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            collected.problems.append(LocatedProblem(path.name, 0, "", "", "must be UTF-8 text"))
-        except OSError as error:
-            collected.problems.append(
-                LocatedProblem(path.name, 0, "", "", error.strerror or "cannot be read")
-            )
+                problems.append(LocatedProblem.of_file(path.name, f"must be at most {FILE_LIMIT} bytes"))
+            else:
+                yield path.name, path.read_text(encoding="utf-8")
 
 
 def _read(file: str, text: str, collected: DocumentSet) -> None:
-    for document in load_documents(text):
-        if isinstance(document, YamlError):
-            collected.problems.append(LocatedProblem(file, document.line, "", "", str(document)))
-        else:
-            read_document(DocumentLocation(file, document.data, document), collected)
+    for document in documents_in(file, text, collected.problems):
+        read_document(DocumentLocation(file, document.data, document), collected)

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from policies.policy import still_paused
 from webhook.configuration.documents import Document
-from webhook.configuration.loader import Configuration, ConfigurationError, load_with_origins
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 
 POLL_SECONDS = 2.0
 """How often the directory is polled. A stat of a few files takes some 20 µs; kubelet itself takes up to a minute."""
@@ -34,6 +34,10 @@ class ConfigurationState(msgspec.Struct, frozen=True):
     refused: tuple[str, ...] = ()
     read: bool = True
     """False while the built-in documents are in force because no others could be read yet."""
+
+    def log_refused(self) -> None:
+        for problem in self.refused:
+            log.error("new configuration rejected, version %s stays in force: %s", self.version, problem)
 
 
 class ConfigurationSource(Protocol):
@@ -107,21 +111,17 @@ class ConfigurationCollector(Collector):
                 "Seconds since the API server last confirmed its documents; up to a minute is normal.",
                 value=unconfirmed,
             )
-        yield from self._pauses(datetime.now(UTC))
-
-    def _pauses(self, now: datetime) -> Iterator[GaugeMetricFamily]:
         until = GaugeMetricFamily(
             "gpu_admission_policy_paused_until_timestamp_seconds",
             "When the pause of a policy ends; absent unless it is paused.",
             labels=["policy"],
         )
-        policies = self._source.configuration.policies.policies
-        ends = {p.name: at.timestamp() for p in policies if (at := still_paused(p.spec.paused_until, now))}
-        for name, end in ends.items():
-            until.add_metric([name], end)
-        yield GaugeMetricFamily(
-            "gpu_admission_policies_paused", "Number of paused policies.", value=len(ends)
-        )
+        now, paused = datetime.now(UTC), 0
+        for policy in self._source.configuration.policies.policies:
+            if end := still_paused(policy.spec.paused_until, now):
+                until.add_metric([policy.name], end.timestamp())
+                paused += 1
+        yield GaugeMetricFamily("gpu_admission_policies_paused", "Number of paused policies.", value=paused)
         yield until
 
 
@@ -149,8 +149,6 @@ class DirectorySource:
         self._signature = self._signature_now()
         self._stopping = threading.Event()
         self.state: ConfigurationState
-        self.configuration: Configuration
-        self.documents: tuple[Document, ...] = ()
         self._load()
 
     def start(self) -> None:
@@ -159,6 +157,10 @@ class DirectorySource:
 
     def stop(self) -> None:
         self._stopping.set()
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        return self.configuration.documents
 
     def refresh(self) -> None:
         """Do nothing: files are not reviewed as they are written."""
@@ -172,23 +174,15 @@ class DirectorySource:
         try:
             self._load()
         except ConfigurationError as error:
-            self._reject(tuple(str(problem) for problem in error.problems))
+            self.state = msgspec.structs.replace(self.state, refused=tuple(map(str, error.problems)))
+            self.state.log_refused()
         else:
             log.info("configuration version %s is in force", self.state.version)
         self._changed(self.state)
 
     def _load(self) -> None:
-        configuration, origins = load_with_origins(self._directory, labels_known=self._labels_known)
-        self.documents = origins.documents
-        self.configuration = configuration
-        self.state = ConfigurationState(configuration.version, time())
-
-    def _reject(self, problems: tuple[str, ...]) -> None:
-        for problem in problems:
-            log.error(
-                "new configuration rejected, version %s stays in force: %s", self.state.version, problem
-            )
-        self.state = ConfigurationState(self.state.version, self.state.loaded_at, problems)
+        self.configuration = load_directory(self._directory, labels_known=self._labels_known)
+        self.state = ConfigurationState(self.configuration.version, time())
 
     def _watch(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):
@@ -202,9 +196,8 @@ class DirectorySource:
         if self._directory is None:
             return None
         try:
-            return sorted(
-                (p.name, *_identity(p)) for p in self._directory.iterdir() if not p.name.startswith(".")
-            )
+            paths = [path for path in self._directory.iterdir() if not path.name.startswith(".")]
+            return sorted((path.name, *_identity(path)) for path in paths)
         except OSError as error:
             return error.errno
 

@@ -23,16 +23,16 @@ DEPTH_LIMIT = 200
 
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(?:0[bB][01]+|0[oO]?[0-7]+|0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)")
+_OCTAL = re.compile(r"[-+]?0[0-7]")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_STRAY_UNDERSCORE = re.compile(r"_(?![0-9])|(?<![0-9])_")
+_STRAY_UNDERSCORE = re.compile(r"_|\..*(?:_(?![0-9])|(?<![0-9])_)", re.DOTALL)
 """After a leading point Go wants digits on both sides of an underscore."""
 _BOOLEAN = re.compile(r"[yY]|yes|Yes|YES|true|True|TRUE|on|On|ON|[nN]|no|No|NO|false|False|FALSE|off|Off|OFF")
-_INT64_DIGITS = 20
 _INTEGRAL_FLOAT_LIMIT = 1e21
 """Up to here Go writes a whole float64 as an integer, so that is what the API server reads."""
 
-_SPACE = re.compile(r"[\ufeff\s]*")
+_JSON_AHEAD = re.compile(r"[\ufeff\s]*(?=\{)")
 _SEPARATOR = re.compile(r"---(\s|$)")
 _JSON_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|.)")
 
@@ -85,9 +85,7 @@ class _Loader(_BaseLoader):  # type: ignore[misc]  # one of two classes
     def number(self, node: yaml.ScalarNode) -> int | float:
         value = _number(node.value)
         if value is None or not math.isfinite(value):
-            raise yaml.constructor.ConstructorError(
-                None, None, f'"{node.value[:40]}" must be a number that JSON can represent', node.start_mark
-            )
+            raise _at(node, f'"{node.value[:40]}" must be a number that JSON can represent')
         return value
 
     def boolean(self, node: yaml.ScalarNode) -> bool:
@@ -96,9 +94,7 @@ class _Loader(_BaseLoader):  # type: ignore[misc]  # one of two classes
     def text(self, node: yaml.ScalarNode) -> str:
         value = str(self.construct_scalar(node))
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise yaml.constructor.ConstructorError(
-                None, None, "text must not contain half of a surrogate pair", node.start_mark
-            )
+            raise _at(node, "text must not contain half of a surrogate pair")
         return value
 
 
@@ -129,12 +125,9 @@ class _Dumper(_BaseDumper):  # type: ignore[misc]  # one of two classes
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
         return True
 
-    def text(self, value: str) -> yaml.ScalarNode:
+    def text(self, value: str) -> Any:
         # A block keeps a script readable; PyYAML falls back to quotes where a block could not say the text.
-        node: yaml.ScalarNode = self.represent_scalar(
-            f"{_TAG}str", value, style="|" if "\n" in value else None
-        )
-        return node
+        return self.represent_scalar(f"{_TAG}str", value, style="|" if "\n" in value else None)
 
 
 _Dumper.yaml_representers = {**yaml.SafeDumper.yaml_representers, str: _Dumper.text}
@@ -142,11 +135,7 @@ _Dumper.yaml_representers = {**yaml.SafeDumper.yaml_representers, str: _Dumper.t
 
 def dump_document(data: Any) -> str:
     """Return plain data as one YAML document, in the order of its keys, that reads back as the same data."""
-    return str(
-        yaml.dump(
-            data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=4096
-        )
-    )
+    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096))
 
 
 def load_documents(text: str) -> Iterator[YamlDocument | YamlError]:
@@ -168,7 +157,8 @@ def _segments(text: str) -> Iterator[tuple[int, str]]:
     """Cut the text where kubectl does, so that a fault in one document does not hide the others."""
     position, line = 0, 0
     decoder = json.JSONDecoder()
-    while text.startswith("{", start := _next_character(text, position)):
+    while found := _JSON_AHEAD.match(text, position):
+        start = found.end()
         try:
             _, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
@@ -178,11 +168,6 @@ def _segments(text: str) -> Iterator[tuple[int, str]]:
         line += text.count("\n", start, end)
         position = end
     yield from _yaml_segments(text[position:], line)
-
-
-def _next_character(text: str, position: int) -> int:
-    found = _SPACE.match(text, position)
-    return found.end() if found else position
 
 
 def _yaml_segments(text: str, line: int) -> Iterator[tuple[int, str]]:
@@ -195,7 +180,7 @@ def _yaml_segments(text: str, line: int) -> Iterator[tuple[int, str]]:
             start, lines, content = number, [], False
         lines.append(content_line)
         # Comments and directives (%YAML) stay with the document below them.
-        content = content or not (not content_line.strip() or content_line[0] in "#%")
+        content = content or (bool(content_line.strip()) and content_line[0] not in "#%")
     yield start, "\n".join(lines)
 
 
@@ -249,14 +234,11 @@ def _number(text: str) -> int | float | None:
     if _NOT_FINITE.fullmatch(text):
         return math.nan
     plain = text.replace("_", "")
-    if (
-        not plain.isascii()
-        or text.startswith("_")
-        or (text.startswith(".") and _STRAY_UNDERSCORE.search(text))
-    ):
+    if not plain.isascii() or _STRAY_UNDERSCORE.match(text):
         return None
     if _INTEGER.fullmatch(plain) and len(plain) <= 64 + 3:
-        value = _integer(plain)
+        # int(…, 0) refuses the octal of YAML 1.1 and Go, 017.
+        value = int(plain, 8 if _OCTAL.match(plain) else 0)
         if -(2**63) <= value < 2**64:
             return value
     if not _FLOAT.fullmatch(plain):
@@ -265,14 +247,6 @@ def _number(text: str) -> int | float | None:
     if not math.isfinite(number):
         return None
     return int(number) if number.is_integer() and abs(number) < _INTEGRAL_FLOAT_LIMIT else number
-
-
-def _integer(plain: str) -> int:
-    digits = plain.lstrip("+-")
-    # int(…, 0) refuses the octal of YAML 1.1 and Go, 017.
-    octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
-    value = int(digits, 8 if octal else 0)
-    return -value if plain[0] == "-" else value
 
 
 def _child(node: yaml.Node, part: str | int) -> tuple[Any, yaml.Node] | None:
@@ -297,19 +271,17 @@ def _check_size(root: yaml.Node, limit: int) -> None:
     """Raise if the tree, with aliases expanded, is over `limit`; each distinct node is visited once."""
     sizes: dict[int, int] = {}
     stack: list[tuple[yaml.Node, bool]] = [(root, False)]
-    open_nodes: set[int] = set()
     while stack:
         node, leaving = stack.pop()
         if leaving:
-            open_nodes.discard(id(node))
             own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
             sizes[id(node)] = 1 + own + sum(sizes[id(child)] for child in _children(node))
             if sizes[id(node)] > limit:
                 raise _at(root, "must not exceed the size limit once its aliases are expanded")
-        elif id(node) in open_nodes:
+        elif sizes.get(id(node)) == 0:
             raise _at(node, "must not contain itself through an alias")
         elif id(node) not in sizes:
-            open_nodes.add(id(node))
+            sizes[id(node)] = 0  # until all below it is known
             stack.append((node, True))
             stack.extend((child, False) for child in _children(node))
 

@@ -172,9 +172,8 @@ class _Canary:
             raise _Failed("not-called", f"a GPU pod was admitted without a call of {MUTATING}")
         self.proved.append(f"{MUTATING} is called")
         if DENIED in str(attempt.error):
-            self.open.append(
-                f"that {VALIDATING} is called, and patches applied: the policy rejects the canary before"
-            )
+            unproved = f"that {VALIDATING} is called, and patches applied"
+            self.open.append(f"{unproved}: the policy rejects the canary before")
             return traces
         if VALIDATE not in phases:
             self._explain(attempt)
@@ -224,31 +223,59 @@ class _Canary:
         raise _Failed("not-refused", f"{MUTATING} did not reject half a GPU: {text or 'it was admitted'}")
 
 
-class CanaryMetrics(Collector):
-    """The last result: nothing before the first one, and nothing where this controller is not the leader."""
+class CanaryLoop(Collector):
+    """Runs a canary in `namespace` every so many seconds while `is_leader` returns true, and exports the last result.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    There is none before the first canary, and none where this controller is not the leader.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        namespace: str,
+        seconds: float,
+        is_leader: Callable[[], bool],
+        registry: CollectorRegistry,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._seconds = seconds
+        self._is_leader = is_leader
+        self._logged = ""
         self._last: CanaryResult | None = None
         self._succeeded_at: float | None = None
         self._failures = Counter(
-            "gpu_admission_canary_failures",
-            "Failed canaries by reason.",
-            ["reason"],
-            registry=registry,
+            "gpu_admission_canary_failures", "Failed canaries by reason.", ["reason"], registry=registry
         )
         for reason in REMEDIES:
             self._failures.labels(reason)
         registry.register(self)
 
-    def record(self, result: CanaryResult) -> None:
+    def run(self, stopping: threading.Event) -> None:
+        """Run until `stopping`; the body of a thread."""
+        due = 0.0
+        while not stopping.is_set():
+            if not self._is_leader():
+                self._last = self._succeeded_at = None
+                due = 0.0
+            elif monotonic() >= due:
+                due = monotonic() + self._seconds
+                self._record(probe(self._api, self._namespace))
+            stopping.wait(POLL_SECONDS)
+
+    def _record(self, result: CanaryResult) -> None:
+        """Export the result, and log it if it differs from the one before."""
         self._last = result
+        text = "ok" if result.ok else f"{result.reason}: {result.message}"
+        differs, self._logged = text != self._logged, text
         if result.ok:
             self._succeeded_at = time()
+            if differs:
+                log.info("canary: succeeded in %.3f s: %s", result.seconds, "; ".join(result.proved))
         else:
             self._failures.labels(result.reason).inc()
-
-    def forget(self) -> None:
-        self._last = self._succeeded_at = None
+            if differs:
+                log.error("canary: %s; %s", result.message, result.remedy)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """Return nothing: there may be no result yet."""
@@ -272,45 +299,3 @@ class CanaryMetrics(Collector):
                 "Time of the last canary that succeeded.",
                 value=succeeded_at,
             )
-
-
-class CanaryLoop:
-    """Runs a canary in `namespace` every so many seconds while `is_leader` returns true."""
-
-    def __init__(
-        self,
-        api: ApiClient,
-        namespace: str,
-        seconds: float,
-        is_leader: Callable[[], bool],
-        registry: CollectorRegistry,
-    ) -> None:
-        self._api = api
-        self._namespace = namespace
-        self._seconds = seconds
-        self._is_leader = is_leader
-        self._metrics = CanaryMetrics(registry)
-        self._logged = ""
-
-    def run(self, stopping: threading.Event) -> None:
-        """Run until `stopping`; the body of a thread."""
-        due = 0.0
-        while not stopping.is_set():
-            if not self._is_leader():
-                self._metrics.forget()
-                due = 0.0
-            elif monotonic() >= due:
-                due = monotonic() + self._seconds
-                result = probe(self._api, self._namespace)
-                self._metrics.record(result)
-                self._log(result)
-            stopping.wait(POLL_SECONDS)
-
-    def _log(self, result: CanaryResult) -> None:
-        """Log a result that differs from the one before."""
-        text = "ok" if result.ok else f"{result.reason}: {result.message}"
-        if text != self._logged and not result.ok:
-            log.error("canary: %s; %s", result.message, result.remedy)
-        elif text != self._logged:
-            log.info("canary: succeeded in %.3f s: %s", result.seconds, "; ".join(result.proved))
-        self._logged = text

@@ -7,18 +7,14 @@ import logging
 import random
 import threading
 from datetime import UTC, datetime
+from functools import partial
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from certs.reconciler import CertificateReconciler, RacedError
+from certs.reconciler import CertificateReconciler, RacedError, ReconcileResult
 from certs.rotation import Terms, remaining_wait
-from webhook.certificates.metrics import CertificateReconcilerMetrics
-from webhook.certificates.objects import (
-    ChangeSignal,
-    ClusterConfigurations,
-    ClusterSecret,
-    SecretName,
-)
+from webhook.certificates.objects import ChangeSignal, ClusterConfigurations, ClusterSecret, SecretName
+from webhook.certificates.serving import AUTHORITY_LABEL, LEAF_LABEL, not_after_gauge
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 
@@ -28,19 +24,38 @@ PERIOD = 30.0
 """Seconds between reconciliations without a change."""
 RETRY = (0.5, 15.0)
 """First and longest pause after a failure; doubled in between."""
+_now = partial(datetime.now, UTC)
 
 
 class CertificateLoop:
     """The reconciliation of one Secret; `run` is the body of a thread."""
 
     def __init__(self, api: ApiClient, secret: SecretName, terms: Terms, registry: CollectorRegistry) -> None:
-        self._reconciler = CertificateReconciler(
-            ClusterSecret(api, secret), ClusterConfigurations(api), terms, _now
-        )
+        stores = ClusterSecret(api, secret), ClusterConfigurations(api)
+        self._reconciler = CertificateReconciler(*stores, terms, _now)
         self._terms = terms
         self._changes = ChangeSignal(api, secret)
-        self._metrics = CertificateReconcilerMetrics(registry)
         self._problem = ""
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self._not_after = not_after_gauge(registry)
+        self._phase = gauge(
+            "gpu_admission_certificate_rotation_phase",
+            "Phase of the rotation of the authority: 0 none, 1 publishing, 2 propagating, 3 retiring.",
+        )
+        self._published = counter(
+            "gpu_admission_certificate_bundles_published",
+            "Writes of caBundles that were missing or wrong.",
+            ["kind"],
+        )
+        self._writes = counter("gpu_admission_certificate_secret_writes", "Writes of the Secret.")
+        self._failures = counter(
+            "gpu_admission_certificate_failures",
+            "Failed reconciliations of Secret and caBundles; the log has the reason.",
+        )
+        self._reconciled = gauge(
+            "gpu_admission_certificate_reconciled",
+            "1 if the last reconciliation of Secret and caBundles succeeded, else 0.",
+        )
 
     def run(self, stopping: threading.Event) -> None:
         """Reconcile until `stopping`."""
@@ -60,7 +75,7 @@ class CertificateLoop:
         try:
             while True:
                 result = self._reconciler.reconcile()
-                self._metrics.record(result)
+                self._record(result)
                 if not result.written:
                     break
         except RacedError as error:
@@ -73,15 +88,26 @@ class CertificateLoop:
         if self._problem:
             log.info("certificates: reconciled again")
         self._problem = ""
-        self._metrics.reconciled.set(1)
+        self._reconciled.set(1)
         return True
+
+    def _record(self, result: ReconcileResult) -> None:
+        state = result.state
+        for label, pair in ((LEAF_LABEL, state.leaf), (AUTHORITY_LABEL, state.authority)):
+            at = pair.certificate.not_valid_after_utc.timestamp() if pair else 0.0
+            self._not_after.labels(label).set(at)
+        self._phase.set(state.phase)
+        if result.written:
+            self._writes.inc()
+        for kind in result.published:
+            self._published.labels(kind).inc()
 
     def _failed(self, problem: str) -> bool:
         if problem != self._problem:
             log.warning("certificates: reconciliation failed: %s", problem)
         self._problem = problem
-        self._metrics.reconciled.set(0)
-        self._metrics.failures.inc()
+        self._reconciled.set(0)
+        self._failures.inc()
         return False
 
     def _pause(self) -> float:
@@ -90,7 +116,3 @@ class CertificateLoop:
         known = self._reconciler.last_state
         rest = remaining_wait(known, self._terms, _now()) if known else None
         return pause if rest is None else min(pause, rest.total_seconds() + 0.05)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

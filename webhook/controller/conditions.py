@@ -17,51 +17,39 @@ KEYS_SHOWN = 8
 def conditions(ledger: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condition, ...]:
     """Return the conditions of a ledger; `stale` says why its count may lag, empty if it does not."""
     before = {condition.type: condition for condition in ledger.conditions}
+    found = {"Ready": _ready(ledger), "Exceeded": _exceeded(ledger), "Stale": _stale(stale)}
     return tuple(
-        with_transition_time(condition, before.get(condition.type), now)
-        for condition in (_ready(ledger), _exceeded(ledger), _stale(ledger, stale))
+        with_transition_time(
+            Condition(kind, status, reason, message, "", ledger.generation), before.get(kind), now
+        )
+        for kind, (status, reason, message) in found.items()
     )
 
 
-def _ready(ledger: QuotaLedger) -> Condition:
+def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
     if ledger.used is None or ledger.uncounted:
-        return _condition(
-            ledger, "Ready", FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
-        )
+        return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
     if ledger.class_catalogue is None:
-        return _condition(
-            ledger,
-            "Ready",
-            FALSE,
-            "InFlight",
-            "reservations were charged under another class catalogue or spec.unpinned: requests are denied",
-        )
-    return _condition(
-        ledger, "Ready", TRUE, "Counted", "every stored pod and claim of the namespace is counted"
-    )
+        why = "reservations were charged under another class catalogue or spec.unpinned: requests are denied"
+        return FALSE, "InFlight", why
+    return TRUE, "Counted", "every stored pod and claim of the namespace is counted"
 
 
-def _exceeded(ledger: QuotaLedger) -> Condition:
+def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:
     over = exceeds(ledger.used or {}, ledger.hard)
     if not over:
-        return _condition(ledger, "Exceeded", FALSE, "WithinQuota", "used is within spec.hard")
+        return FALSE, "WithinQuota", "used is within spec.hard"
     parts = [
         f"{excess.key}: {format_amount(excess.amount)} used of {format_amount(excess.hard)}, "
         f"{format_amount(excess.over)} too many"
         for excess in over[:KEYS_SHOWN]
     ]
     more = f"; and {len(over) - KEYS_SHOWN} more" if len(over) > KEYS_SHOWN else ""
-    return _condition(ledger, "Exceeded", TRUE, "OverQuota", "; ".join(parts) + more)
+    return TRUE, "OverQuota", "; ".join(parts) + more
 
 
-def _stale(ledger: QuotaLedger, why: str) -> Condition:
-    if why:
-        return _condition(ledger, "Stale", TRUE, "WatchSilent", why)
-    return _condition(ledger, "Stale", FALSE, "UpToDate", "the controller receives every change")
-
-
-def _condition(ledger: QuotaLedger, kind: str, status: str, reason: str, message: str) -> Condition:
-    return Condition(kind, status, reason, message, "", ledger.generation)
+def _stale(why: str) -> tuple[str, str, str]:
+    return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
 
 
 def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:

@@ -64,9 +64,8 @@ class Controller:
         self._counting_stop = threading.Event()
         self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
         self.counting = Counting(api, configuration, self._count_changed, timings=timings)
-        self._reconciler = QuotaReconciler(
-            ClusterStore(api), self.counting, self._ages, metrics, recount_seconds=recount_seconds
-        )
+        store = ClusterStore(api)
+        self._reconciler = QuotaReconciler(store, self.counting, self._ages, metrics, recount_seconds)
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`; release the Lease at the end."""

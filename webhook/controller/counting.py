@@ -98,8 +98,8 @@ class Counting:
         if self.nodes.snapshot().list_started < nodes_since:
             self.nodes.refresh()
 
-    def count(self, namespace: str, ledger: QuotaLedger, *, generation: int) -> Counted:
-        """Count what is stored. `generation` is that of the quota `ledger.quota_uid` as read before the lists began."""
+    def count(self, namespace: str, ledger: QuotaLedger) -> Counted:
+        """Count what is stored. `ledger` was read before the lists began."""
         pods, nodes = self.pods.snapshot(namespace), self.nodes.snapshot()
         # Where claims are not served there are none, at the revision of the pods too.
         claims: Snapshot[ClaimRecord] = (
@@ -111,7 +111,7 @@ class Counting:
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             quota_uid=ledger.quota_uid,
-            generation=generation,
+            generation=ledger.generation,
             catalogue=self.counted_by(ledger),
             holders=largest_holders(objects, holders, ledger),
         )

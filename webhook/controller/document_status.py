@@ -33,68 +33,62 @@ LONGEST_MESSAGE = 8000
 log = logging.getLogger("gpu_admission.configuration")
 
 
-class DocumentStatusWriter:
-    """Writes each status that differs from what it should be; failed and overwritten writes are repeated."""
+def write_statuses(
+    api: ApiClient, source: ClusterSource, is_leader: Callable[[], bool], stopping: threading.Event
+) -> None:
+    """Write each status that is not up to date until `stopping`; failed and overwritten writes are repeated."""
+    written: EvaluatedDocuments | None = None
+    while not stopping.wait(LOOK_SECONDS):
+        evaluated = source.evaluated
+        if evaluated is None or evaluated is written or not is_leader():
+            continue
+        try:
+            _write(api, evaluated)
+            written = evaluated
+        except errors.ApiError as error:
+            log.warning("the status of the configuration cannot be written: %s", error)
+            stopping.wait(FAILED_SECONDS)
 
-    def __init__(self, api: ApiClient, source: ClusterSource, is_leader: Callable[[], bool]) -> None:
-        self._api = api
-        self._source = source
-        self._is_leader = is_leader
 
-    def run(self, stopping: threading.Event) -> None:
-        """Write until `stopping`; the body of a thread."""
-        written: EvaluatedDocuments | None = None
-        while not stopping.wait(LOOK_SECONDS):
-            evaluated = self._source.evaluated
-            if evaluated is None or evaluated is written or not self._is_leader():
-                continue
-            try:
-                self.write(evaluated)
-                written = evaluated
-            except errors.ApiError as error:
-                log.warning("the status of the configuration cannot be written: %s", error)
-                stopping.wait(FAILED_SECONDS)
-
-    def write(self, evaluated: EvaluatedDocuments) -> None:
-        """Write every status that is not up to date. Raises `errors.ApiError`."""
-        for record, status in statuses(evaluated, datetime.now(UTC)):
-            if status == record.status:
-                continue
-            body = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
-            try:
-                self._api.patch(f"{path_of(record.document)}/status", body, content_type=JSON_PATCH)
-            except errors.NotFound:
-                log.info("%s was deleted", record.document.title)
+def _write(api: ApiClient, evaluated: EvaluatedDocuments) -> None:
+    for record, status in statuses(evaluated, datetime.now(UTC)):
+        if status == record.status:
+            continue
+        body = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
+        try:
+            api.patch(f"{path_of(record.document)}/status", body, content_type=JSON_PATCH)
+        except errors.NotFound:
+            log.info("%s was deleted", record.document.title)
 
 
 def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
     """Yield every document with its up-to-date status."""
-    in_force = {document.key: document for document in evaluated.chosen.documents}
+    in_force = {document.key: document for document in evaluated.documents}
     for record in evaluated.records:
         held = in_force.get(record.document.key)
-        condition = _condition(record, held, evaluated)
+        status, reason, message = _verdict(record.document, held, evaluated)
+        message = message[:LONGEST_MESSAGE]
+        condition = Condition(IN_FORCE, status, reason, message, "", record.generation)
         before = next((each for each in record.status.conditions if each.type == IN_FORCE), None)
+        conditions = (with_transition_time(condition, before, now),)
+        accepted = None if held is None else held.spec
         yield (
             record,
-            DocumentStatus(
-                observed_generation=record.generation,
-                accepted=None if held is None else held.spec,
-                conditions=(with_transition_time(condition, before, now),),
-            ),
+            DocumentStatus(observed_generation=record.generation, accepted=accepted, conditions=conditions),
         )
 
 
-def _condition(record: Record, held: Document | None, evaluated: EvaluatedDocuments) -> Condition:
-    generation, document = record.generation, record.document
-    own = [problem for problem in evaluated.chosen.problems if problem.document == document.title]
+def _verdict(
+    document: Document, held: Document | None, evaluated: EvaluatedDocuments
+) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition; `held` is the version in force."""
+    own = [problem for problem in evaluated.problems if problem.document == document.title]
     if own:
         stays = "the previous version stays in force" if held is not None else "it is not in force"
         lines = [f"{problem.path}: {problem.message}" for problem in own]
-        message = "\n".join([f"{stays}; {len(own)} problems:" if len(own) > 1 else f"{stays}:", *lines])
-        return Condition(IN_FORCE, FALSE, "Invalid", message[:LONGEST_MESSAGE], "", generation)
+        heading = f"{stays}; {len(own)} problems:" if len(own) > 1 else f"{stays}:"
+        return FALSE, "Invalid", "\n".join([heading, *lines])
     if held is not None and held.spec == document.spec:
-        message = "admission decides by it"
-        return Condition(IN_FORCE, TRUE, "Accepted", message, "", generation)
-    others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.chosen.problems))
-    message = f"valid, but the documents take effect together: correct {others}"
-    return Condition(IN_FORCE, FALSE, "HeldBack", message[:LONGEST_MESSAGE], "", generation)
+        return TRUE, "Accepted", "admission decides by it"
+    others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.problems))
+    return FALSE, "HeldBack", f"valid, but the documents take effect together: correct {others}"

@@ -1,7 +1,7 @@
 """Prometheus metrics of the controller. Those of the quotas themselves are in webhook/quota."""
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -15,53 +15,35 @@ class ControllerMetrics:
     """Counters of the work done; `namespace` is always that of a GPUQuota, so an administrator chose it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.registry = registry
-        self.confirmed = Counter(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.confirmed = counter(
             "gpu_admission_quota_reservations_confirmed",
             "Reservations removed because their object is stored and counted.",
             ["namespace"],
-            registry=registry,
         )
-        self.expired = Counter(
+        self.expired = counter(
             "gpu_admission_quota_reservations_expired",
             "Reservations removed because their object was never stored.",
             ["namespace"],
-            registry=registry,
         )
-        self.recount_time = Gauge(
+        self.recount_time = gauge(
             "gpu_admission_quota_last_recount_timestamp_seconds",
             "Time of the last count of the namespace from new lists.",
             ["namespace"],
-            registry=registry,
         )
-        self.conflicts = Counter(
+        self.conflicts = counter(
             "gpu_admission_quota_reconcile_conflicts",
             "Writes of a ledger that had changed meanwhile; repeated.",
-            registry=registry,
         )
-        self.refused = Counter(
+        self.refused = counter(
             "gpu_admission_quota_counts_refused",
             "Counts that the quota protocol did not accept; repeated from newer lists.",
             ["reason"],
-            registry=registry,
         )
-        self.failures = Counter(
-            "gpu_admission_quota_reconcile_failures",
-            "Failed attempts to reconcile a ledger; repeated.",
-            registry=registry,
+        self.failures = counter(
+            "gpu_admission_quota_reconcile_failures", "Failed attempts to reconcile a ledger; repeated."
         )
-        self.leader = Gauge(
-            "gpu_admission_controller_leader",
-            "1 if this controller is the leader, else 0.",
-            registry=registry,
-        )
-
-    def recounted(self, namespace: str, now: datetime) -> None:
-        self.recount_time.labels(namespace).set(now.timestamp())
-
-    def forget(self, namespace: str) -> None:
-        """Drop the time of the last count of a namespace whose quota was deleted."""
-        self.recount_time.remove(namespace)
+        self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
 
 class WatchCollector(Collector):

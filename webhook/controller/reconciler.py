@@ -40,7 +40,6 @@ class QuotaReconciler:
         counting: Counting,
         ages: ReservationAges,
         metrics: ControllerMetrics,
-        *,
         recount_seconds: float,
     ) -> None:
         self.counting = counting
@@ -76,9 +75,7 @@ class QuotaReconciler:
                 log.info("%s: %s; listing again", namespace, result.value)
                 self._metrics.refused.labels(result.name.lower()).inc()
                 self.counting.refresh(namespace, since=started, nodes_since=started)
-                counted = self.counting.count(
-                    namespace, versioned.ledger, generation=versioned.ledger.generation
-                )
+                counted = self.counting.count(namespace, versioned.ledger)
                 continue
             try:
                 self._write(namespace, versioned, result)
@@ -94,7 +91,7 @@ class QuotaReconciler:
     def _forget(self, namespace: str) -> None:
         self._ages.forget(namespace)
         if self._recounts.pop(namespace, None) is not None:
-            self._metrics.forget(namespace)
+            self._metrics.recount_time.remove(namespace)
 
     def _is_counted(self, ledger: QuotaLedger) -> bool:
         is_full = ledger.used is not None and not ledger.uncounted
@@ -110,10 +107,10 @@ class QuotaReconciler:
             # namespaces for half a period.
             since = now if namespace in self._recounts else 0.0
             self.counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
-        counted = self.counting.count(namespace, ledger, generation=ledger.generation)
+        counted = self.counting.count(namespace, ledger)
         if self._may_expire_more(namespace, ledger, counted, now):
             self.counting.refresh(namespace, since=now, nodes_since=0.0)
-            counted = self.counting.count(namespace, ledger, generation=ledger.generation)
+            counted = self.counting.count(namespace, ledger)
         return counted
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
@@ -129,24 +126,21 @@ class QuotaReconciler:
         expired = self._ages.expired(namespace, counted.list_started)
         if self._is_counted(ledger):
             return reconcile(ledger, counted.listing, expired)
-        return initialise(
-            ledger, counted.listing, expired, waited=self._ages.initialization_wait(namespace) <= 0
-        )
+        waited = self._ages.initialization_wait(namespace) <= 0
+        return initialise(ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, reconciled: Reconciled) -> None:
         now = datetime.now(UTC)
-        ledger = msgspec.structs.replace(
-            reconciled.ledger, conditions=conditions(reconciled.ledger, stale=self._staleness(), now=now)
-        )
+        found = conditions(reconciled.ledger, stale=self._staleness(), now=now)
+        ledger = msgspec.structs.replace(reconciled.ledger, conditions=found)
         # Newer revisions alone are not written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
-            self._ages.observe(
-                namespace, self._store.compare_and_swap(namespace, versioned, ledger, CALL_SECONDS).ledger
-            )
+            written = self._store.compare_and_swap(namespace, versioned, ledger, CALL_SECONDS)
+            self._ages.observe(namespace, written.ledger)
         first = self._is_counted(ledger) and not self._is_counted(versioned.ledger)
         if first or self._recount_in(namespace, ledger) <= 0:
             self._recounts[namespace] = (ledger.quota_uid, monotonic())
-            self._metrics.recounted(namespace, now)
+            self._metrics.recount_time.labels(namespace).set(now.timestamp())
         if first:
             log.info("%s: counted; quota %s is in force", namespace, ledger.quota_uid)
         self._metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))

@@ -6,6 +6,7 @@ ten thousand short records. Pods that ask for no GPU are not kept. A claim costs
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -36,7 +37,6 @@ CLAIM_GROUP = "resource.k8s.io"
 CLAIM_VERSIONS = ("v1", "v1beta2", "v1beta1")
 """Those that `policies.quota.claims` reads, the best first."""
 
-TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 Labels = tuple[tuple[str, str], ...]
 """Labels of a node, sorted; only those by which classes select nodes."""
@@ -49,6 +49,34 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
     charges: dict[tuple[Unpinned, Labels | None], Charge]
 
 
+class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored object. `holder` is shown as the holder of its GPUs: its controller (`Job/train`) or itself.
+
+    `version` is the resourceVersion.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    holder: str
+    version: int
+    blueprint: Blueprint
+
+
+class PodRecord(CountedRecord, frozen=True, kw_only=True):
+    """`extended_claim` names the ResourceClaim that the scheduler made for what the pod requests by a resource name."""
+
+    node_name: str
+    is_terminal: bool
+    extended_claim: str
+
+
+class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
+    """`made_by_scheduler` identifies the pod of a claim whose annotation says that the scheduler made it."""
+
+    made_by_scheduler: ResourceClaim | None
+
+
 class _Reader:
     """Makes records under one configuration, equal blueprints once."""
 
@@ -58,48 +86,22 @@ class _Reader:
         self._blueprints: WeakValueDictionary[bytes, Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
 
-    def _blueprint(self, reduced: Pod | ResourceClaim) -> Blueprint:
+    def _common(self, metadata: Metadata, kind: str, reduced: Pod | ResourceClaim) -> dict[str, Any]:
+        """Return the fields of a CountedRecord; `reduced` is the input of its charge."""
         document = msgspec.json.encode(reduced, order="sorted")
         with self._lock:  # a refresh reads in another thread than the watch does
             blueprint = self._blueprints.get(document)
             if blueprint is None:
                 blueprint = self._blueprints[document] = Blueprint(document, {})
-            return blueprint
-
-
-class PodRecord(msgspec.Struct, frozen=True):
-    """A stored pod. `holder` is shown as the holder of its GPUs: its controller (`Job/train`) or the pod itself.
-
-    `version` is the resourceVersion; `extended_claim` names the ResourceClaim that the scheduler made for what the pod requests
-    by a resource name.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    holder: str
-    node_name: str
-    is_terminal: bool
-    blueprint: Blueprint
-    version: int
-    extended_claim: str = ""
-
-
-class _ExtendedClaim(msgspec.Struct, rename="camel"):
-    resource_claim_name: str = ""
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    extended_resource_claim_status: _ExtendedClaim | None = None
-
-
-class _Body(msgspec.Struct):
-    metadata: Metadata
-    status: _Status | None = None
-
-
-_BODY = msgspec.json.Decoder(_Body)
+        owner = next((each for each in metadata.owner_references or () if each.controller), None)
+        return {
+            "uid": metadata.uid or "",
+            "namespace": metadata.namespace or "",
+            "name": metadata.name or "",
+            "holder": f"{owner.kind}/{owner.name}" if owner else f"{kind}/{metadata.name}",
+            "version": metadata.version,
+            "blueprint": blueprint,
+        }
 
 
 class PodReader(_Reader):
@@ -110,35 +112,27 @@ class PodReader(_Reader):
         pod = decode_pod(raw)
         if not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
             return None
-        body = _BODY.decode(raw)
-        metadata, status = body.metadata, body.status or _Status()
-        extended = status.extended_resource_claim_status
+        extended = pod.status and pod.status.extended_resource_claim_status
         record = PodRecord(
-            uid=metadata.uid or "",
-            namespace=metadata.namespace or "",
-            name=metadata.name or "",
-            holder=_holder(metadata, "Pod"),
+            **self._common(pod.metadata or Metadata(), "Pod", self._reduced(pod)),
             node_name=pod.body.node_name or "",
-            is_terminal=status.phase in TERMINAL_PHASES,
-            blueprint=self._blueprint(self._reduced(pod)),
-            version=metadata.version,
+            is_terminal=pod.is_terminal,
             extended_claim=extended.resource_claim_name if extended else "",
         )
         return record if self.charge(record, Unpinned.TOTAL_ONLY, None).vector else None
 
     def charge(self, record: PodRecord, unpinned: Unpinned, labels: Labels | None) -> Charge:
         """Return what the pod costs; `labels` are those of its node, None if it has none or an unknown one."""
-        key = (unpinned, labels)
-        charge = record.blueprint.charges.get(key)
-        if charge is None:
-            charge = record.blueprint.charges[key] = charge_pod(
+        charges = record.blueprint.charges
+        if (unpinned, labels) not in charges:
+            charges[unpinned, labels] = charge_pod(
                 decode_pod(record.blueprint.document),
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unpinned=unpinned,
                 node_labels=None if labels is None else dict(labels),
             )
-        return charge
+        return charges[unpinned, labels]
 
     def _reduced(self, pod: Pod) -> Pod:
         body = pod.body
@@ -168,34 +162,15 @@ def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Conta
     )
 
 
-class ClaimRecord(msgspec.Struct, frozen=True):
-    """A stored claim. `made_by_scheduler` identifies the pod of a claim whose annotation says that the scheduler made it."""
-
-    uid: str
-    namespace: str
-    name: str
-    holder: str
-    blueprint: Blueprint
-    version: int
-    made_by_scheduler: ResourceClaim | None = None
-
-
 class ClaimReader(_Reader):
     """Makes records of claims, and computes what they cost."""
 
     def record(self, raw: msgspec.Raw) -> ClaimRecord:
-        """Return the record of a claim in JSON."""
+
         claim = decode_claim(raw)
         metadata = claim.metadata or Metadata()
-        return ClaimRecord(
-            uid=metadata.uid or "",
-            namespace=metadata.namespace or "",
-            name=metadata.name or "",
-            holder=_holder(metadata, "ResourceClaim"),
-            blueprint=self._blueprint(ResourceClaim(spec=claim.spec)),
-            version=metadata.version,
-            made_by_scheduler=_identity(metadata),
-        )
+        common = self._common(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec))
+        return ClaimRecord(**common, made_by_scheduler=_identity(metadata))
 
     def charge(self, record: ClaimRecord, unpinned: Unpinned, charged: Mapping[str, PodRecord]) -> Vector:
         """Return what the claim costs; `charged` are the live pods, by uid, that are charged for what they request."""
@@ -205,16 +180,15 @@ class ClaimReader(_Reader):
             pods = frozenset(uid for uid, pod in charged.items() if pod.extended_claim == record.name)
             if is_charged_with_its_pod(special, by_scheduler=True, charged_pods=pods):
                 return {}
-        key, blueprint = (unpinned, None), record.blueprint
-        charge = blueprint.charges.get(key)
-        if charge is None:
-            charge = blueprint.charges[key] = charge_claim(
-                decode_claim(blueprint.document),
+        charges = record.blueprint.charges
+        if (unpinned, None) not in charges:
+            charges[unpinned, None] = charge_claim(
+                decode_claim(record.blueprint.document),
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unpinned=unpinned,
             )
-        return charge.vector
+        return charges[unpinned, None].vector
 
 
 def claims_resource(api: ApiClient) -> Resource | None:
@@ -229,12 +203,6 @@ def _identity(metadata: Metadata) -> ResourceClaim | None:
         return None
     kept = Metadata(annotations={EXTENDED_RESOURCE_CLAIM: mark}, owner_references=metadata.owner_references)
     return ResourceClaim(metadata=kept)
-
-
-def _holder(metadata: Metadata, kind: str) -> str:
-    """Return `Job/train` for what a controller owns, else `kind` and its own name."""
-    owner = next((each for each in metadata.owner_references or () if each.controller), None)
-    return f"{owner.kind}/{owner.name}" if owner else f"{kind}/{metadata.name}"
 
 
 class NodeRecord(msgspec.Struct, frozen=True):

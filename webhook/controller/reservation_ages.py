@@ -12,7 +12,7 @@ import msgspec
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
 
 
-class _Observation(msgspec.Struct):
+class _Observation(msgspec.Struct, frozen=True):
     """Since when one quota object is known, since when in this generation, and since when each of its reservations."""
 
     quota_uid: str
@@ -23,7 +23,7 @@ class _Observation(msgspec.Struct):
 
 
 class ReservationAges:
-    """First observations by namespace, for any thread."""
+    """First observations by namespace, for any thread: observations are replaced, never changed."""
 
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, no_quota: float = NO_QUOTA_SECONDS) -> None:
         self._expiry = expiry
@@ -35,15 +35,16 @@ class ReservationAges:
         """Record a ledger that was just read. An older read may arrive later; that does no harm."""
         now = monotonic()
         with self._lock:
-            observed = self._observed.get(namespace)
-            if observed is None or observed.quota_uid != ledger.quota_uid:
-                observed = self._observed[namespace] = _Observation(
-                    ledger.quota_uid, now, ledger.generation, now, {}
-                )
-            if observed.generation != ledger.generation:
-                observed.generation, observed.generation_since = ledger.generation, now
-            known = observed.reservations
-            observed.reservations = {each.id: known.get(each.id, now) for each in ledger.reservations}
+            before = self._observed.get(namespace)
+            if before is None or before.quota_uid != ledger.quota_uid:
+                before = _Observation(ledger.quota_uid, now, ledger.generation, now, {})
+            self._observed[namespace] = _Observation(
+                ledger.quota_uid,
+                before.since,
+                ledger.generation,
+                before.generation_since if before.generation == ledger.generation else now,
+                {each.id: before.reservations.get(each.id, now) for each in ledger.reservations},
+            )
 
     def forget(self, namespace: str) -> None:
         with self._lock:
@@ -51,27 +52,23 @@ class ReservationAges:
 
     def generation_since(self, namespace: str) -> float:
         """Return when this process first read the quota in its present uid and generation."""
-        with self._lock:
-            observed = self._observed.get(namespace)
-            return observed.generation_since if observed else monotonic()
+        observed = self._observed.get(namespace)
+        return observed.generation_since if observed else monotonic()
 
     def initialization_wait(self, namespace: str) -> float:
         """Return the seconds until the quota may be initialised; 0 or less: it may now."""
-        with self._lock:
-            observed = self._observed.get(namespace)
-            return observed.since + self._no_quota - monotonic() if observed else self._no_quota
+        observed = self._observed.get(namespace)
+        return observed.since + self._no_quota - monotonic() if observed else self._no_quota
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
         """Return the reservations that had been observed for the whole bound at that moment."""
-        with self._lock:
-            observed = self._observed.get(namespace)
-            reservations = observed.reservations if observed else {}
-            return frozenset(each for each, since in reservations.items() if since + self._expiry <= when)
+        observed = self._observed.get(namespace)
+        reservations = observed.reservations if observed else {}
+        return frozenset(each for each, since in reservations.items() if since + self._expiry <= when)
 
     def next_expiry(self, namespace: str) -> float | None:
         """Return the seconds until the oldest reservation has been observed for the whole bound."""
-        with self._lock:
-            observed = self._observed.get(namespace)
-            if observed is None or not observed.reservations:
-                return None
-            return min(observed.reservations.values()) + self._expiry - monotonic()
+        observed = self._observed.get(namespace)
+        if observed is None or not observed.reservations:
+            return None
+        return min(observed.reservations.values()) + self._expiry - monotonic()

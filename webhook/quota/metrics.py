@@ -52,20 +52,22 @@ class LedgerCollector(Collector):
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        used, reserved, hard, reservations, condition = families = [
-            GaugeMetricFamily(f"gpu_admission_quota_{name}", text, labels=("namespace", *labels))
-            for name, text, *labels in (
-                ("used", "What stored pods and claims use.", "dimension"),
-                ("reserved", "What creations and changes in flight hold.", "dimension"),
-                ("hard", "What the quota grants.", "dimension"),
-                ("reservations", "Creations and changes in flight."),
-                (
-                    "condition",
-                    "1 for each condition of the quota that is true, 0 for each that is not.",
-                    "condition",
-                ),
-            )
-        ]
+        per_dimension = ("namespace", "dimension")
+        used = GaugeMetricFamily(
+            "gpu_admission_quota_used", "What stored pods and claims use.", labels=per_dimension
+        )
+        reserved = GaugeMetricFamily(
+            "gpu_admission_quota_reserved", "What creations and changes in flight hold.", labels=per_dimension
+        )
+        hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=per_dimension)
+        reservations = GaugeMetricFamily(
+            "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=["namespace"]
+        )
+        condition = GaugeMetricFamily(
+            "gpu_admission_quota_condition",
+            "1 for each condition of the quota that is true, 0 for each that is not.",
+            labels=["namespace", "condition"],
+        )
         for namespace, ledger in self._ledgers().items():
             held = ledger.reservations.demand
             for key in sorted({*ledger.hard, *(ledger.used or {}), *held}):
@@ -77,4 +79,4 @@ class LedgerCollector(Collector):
             reservations.add_metric((namespace,), len(ledger.reservations))
             for each in ledger.conditions:
                 condition.add_metric((namespace, each.type), float(each.status == "True"))
-        yield from families
+        yield from (used, reserved, hard, reservations, condition)

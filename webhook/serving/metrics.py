@@ -5,7 +5,7 @@ from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from webhook.certificates.metrics import CA, LEAF, not_after_gauge
+from webhook.certificates.serving import AUTHORITY_LABEL, LEAF_LABEL, not_after_gauge
 from webhook.server.tls import CertificateState
 from webhook.serving.engine import Decision
 
@@ -54,9 +54,9 @@ class Metrics:
     ) -> None:
         """Read the certificate's state at every scrape, and when its authority expires where that is known."""
         expiry = self._certificate_not_after
-        expiry.labels(LEAF).set_function(lambda: s.not_after.timestamp() if (s := state()) else 0.0)
+        expiry.labels(LEAF_LABEL).set_function(lambda: s.not_after.timestamp() if (s := state()) else 0.0)
         if authority is not None:
-            expiry.labels(CA).set_function(authority)
+            expiry.labels(AUTHORITY_LABEL).set_function(authority)
         self._certificate_valid.set_function(lambda: float(bool((s := state()) and s.last_error is None)))
 
     def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:

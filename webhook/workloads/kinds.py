@@ -56,21 +56,14 @@ def _ray(place: str) -> tuple[Form, ...]:
     return _templates(f"{place}.headGroupSpec.template", f"{place}.workerGroupSpecs[].template")
 
 
+# `model`, and before KServe 0.8 one member a framework, is the serving container.
+_KSERVE_CONTAINERS = (
+    "model", "sklearn", "xgboost", "tensorflow", "pytorch", "triton", "onnx", "huggingface", "pmml", "lightgbm", "paddle",
+)  # fmt: skip
+
+
 def _kserve(component: str) -> tuple[Form, ...]:
-    # `model`, and before KServe 0.8 one member a framework, is the serving container.
-    frameworks = [
-        "sklearn",
-        "xgboost",
-        "tensorflow",
-        "pytorch",
-        "triton",
-        "onnx",
-        "huggingface",
-        "pmml",
-        "lightgbm",
-        "paddle",
-    ]
-    return (Spec(component, container=("model", *frameworks)), Spec(f"{component}.workerSpec"))
+    return (Spec(component, container=_KSERVE_CONTAINERS), Spec(f"{component}.workerSpec"))
 
 
 def _argo(spec: str) -> tuple[Form, ...]:
@@ -175,10 +168,6 @@ WORKLOADS: dict[tuple[str, str], tuple[Form, ...]] = {
     ("apps.kruise.io", "StatefulSet"): _TEMPLATE,
 }  # fmt: skip
 """(API group, kind) → the paths of its pods."""
-
-
-def is_pod(group: str, kind: str) -> bool:
-    return (group, kind) == ("", "Pod")
 
 
 def has_pods(group: str, kind: str) -> bool:

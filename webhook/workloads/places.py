@@ -27,6 +27,11 @@ class PodPlace(msgspec.Struct, frozen=True):
     is_partial: bool = False
     """Whether the rest of the pod comes from elsewhere, so that it is unknown what the pod lacks."""
 
+    @property
+    def path(self) -> str:
+        """Path in the object: `spec.template` for a Deployment, empty for a Pod."""
+        return field_path(self.at)
+
     def parts(self, parts: Parts) -> Parts:
         """Return the path in the object of a path in the pod, by the deepest of its `origins`."""
         for length in range(len(parts), -1, -1):
@@ -54,16 +59,10 @@ class PodPlace(msgspec.Struct, frozen=True):
         return whole
 
 
-def whole_pod(data: dict[str, Any]) -> PodPlace:
-    """Return the place of a pod that is the object itself."""
-    return PodPlace((), data, {(): ()})
-
-
 def workload_pods(group: str, kind: str, document: bytes | msgspec.Raw) -> list[tuple[PodPlace, Pod]]:
     """Return the pods of an object from its JSON. Raises `msgspec.ValidationError` with the path of a value of the wrong type."""
     try:
-        places = pod_places(group, kind, msgspec.json.decode(document))
-        return [(place, _decoded(place)) for place in map(_raised, places)]
+        return [_decoded(place) for place in pod_places(group, kind, msgspec.json.decode(document))]
     except RecursionError:
         raise msgspec.ValidationError("must not be nested this deeply") from None
 
@@ -73,15 +72,11 @@ def pod_places(group: str, kind: str, data: Any) -> list[PodPlace | Problem]:
     return list(islice(_once(_places(WORKLOADS.get((group, kind), ()), data)), MOST_PLACES))
 
 
-def _raised(place: PodPlace | Problem) -> PodPlace:
+def _decoded(place: PodPlace | Problem) -> tuple[PodPlace, Pod]:
     if isinstance(place, Problem):
         raise msgspec.ValidationError(f"{place.message} - at `$.{place.path}`")
-    return place
-
-
-def _decoded(place: PodPlace) -> Pod:
     try:
-        return decode_pod(msgspec.json.encode(place.data))
+        return place, decode_pod(msgspec.json.encode(place.data))
     except msgspec.ValidationError as error:
         # msgspec starts its paths at what it was given ("… - at `$.spec`"); the reader's object starts further up.
         message, _, path = str(error).partition(" - at `$")
@@ -102,15 +97,11 @@ def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
 
 def _places(forms: Sequence[Form], data: Any) -> Iterator[PodPlace | Problem]:
     for form in forms:
-        for found in _follow(data, _steps(form.path), ()):
+        for found in _follow(data, tuple(form.path.replace("[]", ".[]").split(".")), ()):
             if isinstance(found, Problem):
                 yield found
             else:
                 yield from _read(form, data, *found)
-
-
-def _steps(path: str) -> tuple[str, ...]:
-    return tuple(path.replace("[]", ".[]").split("."))
 
 
 def _follow(data: Any, steps: tuple[str, ...], at: Parts) -> Iterator[tuple[Parts, dict[str, Any]] | Problem]:
@@ -155,10 +146,7 @@ def _spec(form: Spec, whole: dict[str, Any], at: Parts, data: dict[str, Any]) ->
             if spec.get(key) is None and value is not None:
                 spec[key] = value
                 origins["spec", key] = (*outer, key)
-    elsewhere = [
-        (at_member, member) for at_member, member in _members(form, data) if isinstance(member, dict)
-    ]
-    own = data.get("containers")
+    elsewhere, own = _members(form, data), data.get("containers")
     if isinstance(own, list) or elsewhere:
         containers = list(own) if isinstance(own, list) else []
         for at_member, member in elsewhere:
@@ -169,15 +157,14 @@ def _spec(form: Spec, whole: dict[str, Any], at: Parts, data: dict[str, Any]) ->
         yield PodPlace(at, pod, origins | {("metadata",): (*at, "metadata")})
 
 
-def _members(form: Spec, data: dict[str, Any]) -> Iterator[tuple[Parts, Any]]:
-    for name in form.container:
-        yield (name,), data.get(name)
-    for path in form.containers:
-        parts = path_parts(path)
+def _members(form: Spec, data: dict[str, Any]) -> list[tuple[Parts, dict[str, Any]]]:
+    found: list[tuple[Parts, Any]] = [((name,), data.get(name)) for name in form.container]
+    for parts in map(path_parts, form.containers):
         listed = _value(data, parts)
-        yield from (
-            ((*parts, index), item) for index, item in enumerate(listed if isinstance(listed, list) else ())
+        found += (
+            [((*parts, index), item) for index, item in enumerate(listed)] if isinstance(listed, list) else []
         )
+    return [(at, member) for at, member in found if isinstance(member, dict)]
 
 
 def _inner(at: Parts, data: dict[str, Any]) -> Iterator[PodPlace | Problem]:

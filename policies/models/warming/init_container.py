@@ -48,20 +48,18 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
-        claim = PersistentVolumeClaimSource(claim_name=self.claim) if self.claim else None
-        volumes = [
-            Volume(
-                name=CACHE,
-                persistent_volume_claim=claim,
-                empty_dir=None if claim else EmptyDir(size_limit=self.size_limit),
-            )
-        ]
+        if self.claim:
+            volumes = [
+                Volume(name=CACHE, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=self.claim))
+            ]
+        else:
+            volumes = [Volume(name=CACHE, empty_dir=EmptyDir(size_limit=self.size_limit))]
         if self.uri.scheme == "pvc":
-            read_only = PersistentVolumeClaimSource(claim_name=self.uri.host, read_only=True)
-            volumes.append(Volume(name=SOURCE, persistent_volume_claim=read_only))
-        if self._mounts_credentials:
-            secret = SecretVolumeSource(secret_name=self._secret)
-            volumes.append(Volume(name=CREDENTIALS, secret=secret))
+            claim = PersistentVolumeClaimSource(claim_name=self.uri.host, read_only=True)
+            volumes.append(Volume(name=SOURCE, persistent_volume_claim=claim))
+        secret = self.source.secret_for(self.uri)
+        if self.uri.scheme == "gs" and secret:
+            volumes.append(Volume(name=CREDENTIALS, secret=SecretVolumeSource(secret_name=secret)))
         return tuple(volumes)
 
     @property
@@ -72,7 +70,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
             command=("gpu-admission", "fetch-model"),
             args=self._args,
             env=self._env,
-            env_from=self._env_from,
+            env_from=self._credentials.env_from or None,
             resources=self.resources,
             volume_mounts=self._mounts,
             security_context=SecurityContext(
@@ -90,13 +88,16 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=self.uri.directory, read_only=True)
 
     @property
-    def _secret(self) -> str | None:
-        return self.source.secret_for(self.uri)
-
-    @property
-    def _mounts_credentials(self) -> bool:
-        # Google's client reads a key file; everything else is a variable.
-        return self.uri.scheme == "gs" and self._secret is not None
+    def _credentials(self) -> ServerCredentials:
+        """Those in the Secret that the policy names, else those of the servers."""
+        secret = self.source.secret_for(self.uri)
+        if secret is None:
+            return self.servers
+        if self.uri.scheme == "gs":  # Google's client reads a key file; everything else is a variable
+            file = EnvVar(name=KEY_FILE, value=f"{CREDENTIALS_PATH}/{self.source.credentials_key}")
+            mount = VolumeMount(name=CREDENTIALS, mount_path=CREDENTIALS_PATH, read_only=True)
+            return ServerCredentials((file,), mount=mount)
+        return ServerCredentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
 
     @property
     def _args(self) -> tuple[str, ...]:
@@ -112,32 +113,15 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _env(self) -> tuple[EnvVar, ...]:
         # It asks for no GPU, so it must see none.
-        variables = {"NVIDIA_VISIBLE_DEVICES": EnvVar(name="NVIDIA_VISIBLE_DEVICES", value="void")}
-        if self._mounts_credentials:
-            variables[KEY_FILE] = EnvVar(
-                name=KEY_FILE, value=f"{CREDENTIALS_PATH}/{self.source.credentials_key}"
-            )
-        elif self._secret is None:
-            variables.update((each.name, each) for each in self.servers.env)
-        for name, value in sorted(self.source.env.items()):
-            variables[name] = EnvVar(name=name, value=value)
-        return tuple(variables.values())
-
-    @property
-    def _env_from(self) -> tuple[EnvFromSource, ...] | None:
-        if self._secret is None:
-            return self.servers.env_from or None
-        if self._mounts_credentials:
-            return None
-        return (EnvFromSource(secret_ref=SecretReference(name=self._secret)),)
+        void = EnvVar(name="NVIDIA_VISIBLE_DEVICES", value="void")
+        own = (EnvVar(name=name, value=value) for name, value in sorted(self.source.env.items()))
+        return tuple({each.name: each for each in (void, *self._credentials.env, *own)}.values())
 
     @property
     def _mounts(self) -> tuple[VolumeMount, ...]:
         mounts = [VolumeMount(name=CACHE, mount_path=_CACHE_PATH)]
         if self.uri.scheme == "pvc":
             mounts.append(VolumeMount(name=SOURCE, mount_path=_SOURCE_PATH, read_only=True))
-        if self._mounts_credentials:
-            mounts.append(VolumeMount(name=CREDENTIALS, mount_path=CREDENTIALS_PATH, read_only=True))
-        elif self.servers.mount and self._secret is None:
-            mounts.append(self.servers.mount)
+        if self._credentials.mount:
+            mounts.append(self._credentials.mount)
         return tuple(mounts)

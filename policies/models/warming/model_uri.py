@@ -11,7 +11,8 @@
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -84,79 +85,69 @@ def parse_model_uri(text: str) -> ModelURI | BadURI:
     scheme, separator, rest = text.partition("://")
     plain, *extra = re.split("[?#]", rest, maxsplit=1)
     host, _, path = plain.partition("/")
-    problem = (
-        _unknown_source(scheme, separator)
-        or _credentials(scheme, rest)
-        or _bad_text(text)
-        or _bad_place(scheme, host, path)
-        or _bad_extra(scheme, rest, bool(extra))
+    found = chain(
+        _bad_source(scheme, separator),
+        _credentials(scheme, rest),
+        _bad_text(text),
+        _bad_place(scheme, host, path),
+        _bad_extra(scheme, rest, bool(extra)),
     )
+    problem = next(found, None)
     if problem is not None:
         return BadURI(shown(text), *problem)
     return ModelURI(scheme=scheme, host=host, text=text, shown=shown(text))
 
 
-Problem = tuple[str, str] | None
-"""What is wrong and what to do about it."""
+Problems = Iterator[tuple[str, str]]
+"""What is wrong and what to do about it; each function below is asked only where those before it find nothing."""
 
 
-def _unknown_source(scheme: str, separator: str) -> Problem:
-    if separator and scheme in SCHEMES:
-        return None
-    remedy = (
-        "write s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path"
-    )
+def _bad_source(scheme: str, separator: str) -> Problems:
     if separator and scheme == "http":
-        return "is plain http, over which anyone on the way can replace the model", "use https://"
-    return "is not from a supported source", remedy
+        yield "is plain http, over which anyone on the way can replace the model", "use https://"
+    if not separator or scheme not in SCHEMES:
+        usable = (
+            "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path"
+        )
+        yield "is not from a supported source", f"write {usable}"
 
 
-def _credentials(scheme: str, rest: str) -> Problem:
+def _credentials(scheme: str, rest: str) -> Problems:
     remedy = (
         "put the credentials into a Secret and have the platform team name it as credentialsSecret of "
         f"the source {scheme} in the policy"
     )
     if _USER.match(rest):
-        return "holds credentials, which everyone who may see the pod can read", remedy
+        yield "holds credentials, which everyone who may see the pod can read", remedy
     query = rest.partition("#")[0].partition("?")[2]
     if any(_SECRET_PARAMETER.search(parameter.partition("=")[0]) for parameter in query.split("&")):
-        return "holds a signature or token in its query, which everyone who may see the pod can read", remedy
-    return None
+        yield "holds a signature or token in its query, which everyone who may see the pod can read", remedy
 
 
-def _bad_text(text: str) -> Problem:
+def _bad_text(text: str) -> Problems:
     if len(text) > LONGEST:
-        return f"is longer than {LONGEST} characters", "use a shorter path"
+        yield f"is longer than {LONGEST} characters", "use a shorter path"
     if not _PLAIN.fullmatch(text):
-        return (
-            "holds a space, a quote, $ or another character that no URI may hold",
-            "write such characters %-encoded in an https:// URI; rename the object otherwise",
-        )
-    return None
+        remedy = "write such characters %-encoded in an https:// URI; rename the object otherwise"
+        yield "holds a space, a quote, $ or another character that no URI may hold", remedy
 
 
-def _bad_place(scheme: str, host: str, path: str) -> Problem:
+def _bad_place(scheme: str, host: str, path: str) -> Problems:
     if not _HOST[scheme](host):
         what = {"s3": "bucket", "gs": "bucket", "hf": "owner", "https": "host", "pvc": "claim"}[scheme]
-        return f"does not name a valid {what}", f"write {scheme}://{what}/…"
+        yield f"does not name a valid {what}", f"write {scheme}://{what}/…"
     if scheme == "hf" and not _HUB_MODEL.fullmatch(path):
-        return "does not name a model of the hub", "write hf://owner/name or hf://owner/name@revision"
+        yield "does not name a model of the hub", "write hf://owner/name or hf://owner/name@revision"
     if scheme == "https" and path.rpartition("/")[2] == "":
-        return "does not name a file", "name one file; a folder can be fetched from s3, gs, hf or pvc"
+        yield "does not name a file", "name one file; a folder can be fetched from s3, gs, hf or pvc"
     if ".." in path.split("/"):
-        return 'holds ".." as part of its path', "write the path without it"
-    return None
+        yield 'holds ".." as part of its path', "write the path without it"
 
 
-def _bad_extra(scheme: str, rest: str, has_extra: bool) -> Problem:
-    if not has_extra:
-        return None
-    if scheme != "https":
-        return "has a query or fragment (? or #), which only https:// may have", "leave it out"
+def _bad_extra(scheme: str, rest: str, has_extra: bool) -> Problems:
+    if has_extra and scheme != "https":
+        yield "has a query or fragment (? or #), which only https:// may have", "leave it out"
     fragment = rest.partition("#")[2]
     if fragment and not _CHECKSUM.fullmatch(fragment):
-        return (
-            "has a fragment that is not a checksum",
-            "write #sha256= and 64 hexadecimal digits, or leave it out",
-        )
-    return None
+        remedy = "write #sha256= and 64 hexadecimal digits, or leave it out"
+        yield "has a fragment that is not a checksum", remedy

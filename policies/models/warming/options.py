@@ -15,6 +15,7 @@ _ENDPOINT_VARIABLE = re.compile(
     r"AWS_ENDPOINT_URL\w*|HF_ENDPOINT|STORAGE_EMULATOR_HOST|API_ENDPOINT_OVERRIDE"
 )
 _HOST = r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
+_ENDPOINT = re.compile(rf"https?://{_HOST}(/[a-z0-9._~/-]*)?", re.IGNORECASE)
 _PLAIN_HTTP = re.compile("http:", re.IGNORECASE)
 
 _FIELDS = (
@@ -22,7 +23,7 @@ _FIELDS = (
     (
         "endpoint",
         "endpoint",
-        re.compile(rf"https?://{_HOST}(/[a-z0-9._~/-]*)?", re.IGNORECASE).fullmatch,
+        _ENDPOINT.fullmatch,
         "URL such as https://storage.example.com",
         ("s3", "gs", "hf"),
     ),
@@ -39,11 +40,7 @@ _FIELDS = (
 """Of a source: the field, its name in documents, what is valid, what that is, and for which schemes it is."""
 
 
-class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    pass
-
-
-class SourceOptions(_Strict, frozen=True):
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """How models of one source are fetched."""
 
     image: str | None = None
@@ -90,7 +87,7 @@ class SourceOptions(_Strict, frozen=True):
                 yield f"env[{name}]", "is not read; set endpoint instead"
 
 
-class Sources(_Strict, frozen=True):
+class Sources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     s3: SourceOptions = SourceOptions()
     gs: SourceOptions = SourceOptions()
     hf: SourceOptions = SourceOptions()
@@ -102,17 +99,15 @@ class Sources(_Strict, frozen=True):
         return source
 
 
-class FetchResources(_Strict, frozen=True):
+class FetchResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits and requests of the init container alike. They do not add to the pod's: the larger of the two counts."""
 
     cpu: str = "1"
     memory: str = "1Gi"
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        for name, text, least in (("cpu", self.cpu, "100m"), ("memory", self.memory, "256Mi")):
-            problem = too_little(text, least)
-            if problem:
-                yield name, problem
+        found = (("cpu", too_little(self.cpu, "100m")), ("memory", too_little(self.memory, "256Mi")))
+        yield from ((name, problem) for name, problem in found if problem)
 
 
 def mount_path_problem(path: str) -> str | None:

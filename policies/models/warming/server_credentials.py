@@ -4,6 +4,7 @@ References are copied, never contents. What says where a server sends them (AWS_
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.pods.pod import Container, EnvFromSource, EnvVar, VolumeMount
 
@@ -54,10 +55,7 @@ def _key_file(server: Container, mount_path: str) -> ServerCredentials | None:
     for mount in server.volume_mounts or ():
         folder = mount.mount_path.rstrip("/")
         if mount.sub_path_expr is None and (path == folder or path.startswith(f"{folder}/")):
-            copy = VolumeMount(
-                name=mount.name, mount_path=mount_path, sub_path=mount.sub_path, read_only=True
-            )
-            return ServerCredentials(
-                (EnvVar(name=KEY_FILE, value=mount_path + path.removeprefix(folder)),), mount=copy
-            )
+            copy = replace(mount, mount_path=mount_path, read_only=True)
+            variable = EnvVar(name=KEY_FILE, value=mount_path + path.removeprefix(folder))
+            return ServerCredentials((variable,), mount=copy)
     return None

@@ -20,7 +20,7 @@ def certs(installation: Installation, *arguments: str) -> Result:
 
 def test_show_check_and_rotate(running: Installation) -> None:
     checked = certs(running, "check")
-    assert (checked.exit_code, checked.output) == (0, "3 checks, no findings\n")
+    assert (checked.exit_code, checked.output) == (0, "4 checks, no findings\n")
 
     shown = certs(running, "show")
     assert shown.exit_code == 0
@@ -34,7 +34,7 @@ def test_show_check_and_rotate(running: Installation) -> None:
     rotated = certs(running, "rotate", "--ca", "--wait", "--timeout-seconds", "60")
     assert rotated.exit_code == 0, rotated.output
     assert rotated.output.splitlines()[0] == "asked for a new certificate authority"
-    assert {"settling", "retiring", "steady"} <= set(rotated.output.splitlines())
+    assert {"propagating", "retiring", "steady"} <= set(rotated.output.splitlines())
     within(20, running.serve_the_secrets)
     report = msgspec.json.decode(certs(running, "show", "-o", "json").output)
     assert [each["role"] for each in report["authorities"]] == ["issuing"]
@@ -46,15 +46,18 @@ def test_show_check_and_rotate(running: Installation) -> None:
 
 
 def test_check_finds_everything_at_once(installation: Installation) -> None:
+    where = f"Secret/{SECRET} in {NAMESPACE}"
     missing = certs(installation, "check", "-o", "json")
     assert missing.exit_code == 1
-    assert {problem.rpartition("]")[2] for problem in problems_of(missing)} == {
+    *unsigned, no_secret = problems_of(missing)
+    assert no_secret == f"{where} does not exist: controllers keep authority and certificate in it"
+    assert {problem.rpartition("]")[2] for problem in unsigned} == {
         " must have a caBundle: without one the API server trusts no certificate of ours"
     }
-    assert [why for each in checks(missing) for why in each["notChecked"]] == [
-        "no webhook has a caBundle to check with",
-        f"Secret/{SECRET} in {NAMESPACE} does not exist",
-    ]
+    assert remedies_of(missing) == {
+        "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
+    }
+    assert reasons_of(missing) == ["no webhook has a caBundle to check with"]
     assert certs(installation, "show").exit_code == 1
     assert certs(installation, "rotate").exit_code == 1
 
@@ -68,11 +71,12 @@ def test_check_finds_everything_at_once(installation: Installation) -> None:
     damage_leaf(installation)
     installation.plane.kubectl("delete", CONFIGURATIONS[0], NAME)
     damaged = certs(installation, "check", "-o", "json")
-    assert [why for each in checks(damaged) for why in each["notChecked"]] == [
-        f"MutatingWebhookConfiguration/{NAME} does not exist"
-    ]
-    where = f"Secret/{SECRET} in {NAMESPACE}"
-    unusable, differs = problems_of(damaged)
+    assert reasons_of(damaged) == []
+    gone, unusable, differs = problems_of(damaged)
+    assert (
+        gone == f"MutatingWebhookConfiguration/{NAME} does not exist: the API server never calls the webhook"
+    )
+    assert any(remedy.startswith("apply deploy/ of this version again") for remedy in remedies_of(damaged))
     assert unusable == f"{where} cannot be served: certificate: must be a certificate in PEM"
     assert differs.startswith(f"ValidatingWebhookConfiguration/{NAME} webhooks[")
     assert differs.endswith(f"] caBundle must equal ca.crt of {where}")
@@ -89,3 +93,12 @@ def checks(result: Result) -> list[dict[str, Any]]:
 
 def problems_of(result: Result) -> list[str]:
     return [f"{each['object']} {each['message']}" for check in checks(result) for each in check["findings"]]
+
+
+def remedies_of(result: Result) -> set[str]:
+    return {each["remedy"] for check in checks(result) for each in check["findings"]}
+
+
+def reasons_of(result: Result) -> list[str]:
+    """Return why what was not checked was not."""
+    return [why for check in checks(result) for why in check["notChecked"]]

@@ -76,9 +76,20 @@ def test_applying_again_keeps_the_ca_bundle(plane: ControlPlane, how: tuple[str,
     assert bundles(plane) == {"Q0E="}
 
 
-@pytest.mark.usefixtures("_afterwards")
+BY_HELM = "gpu-admission-by-helm"
+
+
+@pytest.fixture
+def _without_release(plane: ControlPlane) -> Iterator[None]:
+    """Uninstall what a failed test left: its objects belong to Helm, and no later test could apply its own."""
+    yield
+    server = ("--kubeconfig", plane.kubeconfig(), "--namespace", BY_HELM)
+    helm.run("uninstall", RELEASE, *server, "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("_afterwards", "_without_release")
 def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
-    namespace = "gpu-admission-by-helm"
+    namespace = BY_HELM
     server = ("--kubeconfig", plane.kubeconfig(), "--namespace", namespace)
     plane.kubectl("delete", "namespace", NAMESPACE, "gpu-admission-canary", "--ignore-not-found")
     for kind in ("clusterrole", "clusterrolebinding"):
@@ -86,9 +97,9 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     plane.kubectl("delete", "crd", "-l", "app.kubernetes.io/name=gpu-admission")
     preset = ("-f", CHART / "values-first-install.yaml")
 
-    told = helm.run("install", RELEASE, CHART, *server, "--create-namespace", *preset)
-    assert f"is installed in namespace {namespace}" in told
-    assert "yours from here on: default" in told
+    notes = helm.run("install", RELEASE, CHART, *server, "--create-namespace", *preset)
+    assert f"is installed in namespace {namespace}" in notes
+    assert "yours to change: default" in notes
     inject(plane)
     plane.kubectl("patch", "gpupolicy", "default", "--type=merge", "-p", '{"spec": {"priority": 7}}')
     quota = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "default"}}

@@ -173,7 +173,7 @@ APPLY = "apply deploy/ of this version again"
             ),
             "ca-bundle-does-not-verify",
             "webhooks[pods.validate.gpu-admission.dev]",
-            "a running `gpu-admission controller --certificate-secret` repairs it within seconds",
+            "run `gpu-admission controller --certificate-secret`, which repairs it within seconds",
             id="the-bundle-of-another-authority",
         ),
         pytest.param(

@@ -93,7 +93,7 @@ def _flat(hard: dict[str, Any]) -> list[str]:
 def test_a_namespace_has_one_quota(quotas: ControlPlane) -> None:
     status, answer = quotas.client().post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, name="second"))
     assert status == 422
-    assert "a namespace has at most one GPUQuota, and its name must be default" in answer["message"]
+    assert "a namespace has one GPUQuota, and its name must be default" in answer["message"]
 
 
 def test_kubectl_shows_used_reserved_and_hard(quotas: ControlPlane) -> None:

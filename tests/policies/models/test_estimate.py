@@ -13,8 +13,8 @@ from policies.models.estimate import (
     CardCount,
     Estimate,
     EstimateError,
+    ModelPhase,
     ModelShape,
-    Phase,
     Precision,
     Slice,
     estimate,
@@ -31,7 +31,7 @@ SHAPES = st.builds(
     ModelShape,
     params=st.integers(1, 10**15),
     precision=st.sampled_from(Precision),
-    phase=st.sampled_from(Phase),
+    phase=st.sampled_from(ModelPhase),
     batch=st.integers(1, 10**4),
     sequence=st.integers(1, 10**7),
     checkpointing=st.booleans(),
@@ -49,13 +49,19 @@ SHAPES = st.builds(
         ),
         pytest.param(
             # activations: 0.8 * 2e9 * 4 = 6.4e9; KV cache: 0.25 * 2e9 * 4 * 1 = 2e9; 1.2 * 10.4e9 = 12.48e9
-            {"params": 10**9, "phase": Phase.TRAINING, "batch": 4, "sequence": 512},
+            {"params": 10**9, "phase": ModelPhase.TRAINING, "batch": 4, "sequence": 512},
             (2 * 10**9, 2 * 10**9, 6_400_000_000, 2_080_000_000, 12_480_000_000),
             id="1b-trained-in-batches-of-four",
         ),
         pytest.param(
             # activations: 6.4e9 * 0.3 = 1.92e9; 1.2 * 5.92e9 = 7.104e9
-            {"params": 10**9, "phase": Phase.TRAINING, "batch": 4, "sequence": 512, "checkpointing": True},
+            {
+                "params": 10**9,
+                "phase": ModelPhase.TRAINING,
+                "batch": 4,
+                "sequence": 512,
+                "checkpointing": True,
+            },
             (2 * 10**9, 2 * 10**9, 1_920_000_000, 1_184_000_000, 7_104_000_000),
             id="checkpointing-keeps-three-tenths-of-the-activations",
         ),
@@ -101,7 +107,7 @@ def test_bytes_of_a_parameter(precision: str, want: Fraction) -> None:
 def test_parts_add_up_and_exceed_the_exact_number_by_bytes(shape: ModelShape) -> None:
     got = estimate(shape)
     kept = Fraction(3, 10) if shape.checkpointing else Fraction(1)
-    activations = Fraction(8, 10) * shape.batch * kept if shape.phase is Phase.TRAINING else 0
+    activations = Fraction(8, 10) * shape.batch * kept if shape.phase is ModelPhase.TRAINING else 0
     exact = Fraction(12, 10) * shape.params * shape.precision.size
     exact *= 1 + Fraction(shape.batch * shape.sequence, 4 * 512) + activations
 
@@ -260,5 +266,5 @@ def test_precision_names(text: str, want: Precision) -> None:
 
 
 def test_phase_and_count() -> None:
-    assert parse_phase("Training") is Phase.TRAINING
+    assert parse_phase("Training") is ModelPhase.TRAINING
     assert parse_count(" 8 ", "batch size") == 8

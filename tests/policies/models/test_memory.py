@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.models.estimate import ModelShape, Phase, Precision
+from policies.models.estimate import ModelPhase, ModelShape, Precision
 from policies.models.memory import ModelNeed, advice, model_need, model_shape
 from policies.pods.annotations import BadAnnotation
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
@@ -24,7 +24,7 @@ def declaring(*containers: JSON, **annotations: str) -> JSON:
             ModelShape(
                 params=7 * 10**9,
                 precision=Precision.BF16,
-                phase=Phase.SERVING,
+                phase=ModelPhase.SERVING,
                 batch=1,
                 sequence=2048,
                 checkpointing=False,
@@ -44,7 +44,7 @@ def declaring(*containers: JSON, **annotations: str) -> JSON:
             ModelShape(
                 params=350 * 10**6,
                 precision=Precision.FP32,
-                phase=Phase.TRAINING,
+                phase=ModelPhase.TRAINING,
                 batch=16,
                 sequence=512,
                 checkpointing=True,

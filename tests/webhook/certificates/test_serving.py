@@ -8,10 +8,10 @@ from cryptography import x509
 
 from certs.check import issued_by
 from certs.issue import issue_authority, issue_server
-from certs.reconciler import StoredSecret, WebhookConfiguration
+from certs.reconciler import StoredSecret
 from certs.rotation import Terms, new_state
 from certs.secret import CERTIFICATE, SecretContent, encode
-from webhook.certificates.objects import KINDS, ConfigurationSeen, SecretName, Target
+from webhook.certificates.objects import KINDS, ConfigurationSeen, SecretName
 from webhook.certificates.serving import PrivateDirectory, SecretCertificate
 from webhook.server.tls import ServingCertificate
 
@@ -25,7 +25,7 @@ NAME = SecretName("gpu-admission", "gpu-admission-certificates")
 
 
 class Cluster:
-    """Answers as `ClusterSecret` and `ClusterConfigurations` do."""
+    """What `ClusterSecret` and `ClusterConfigurations` read."""
 
     def __init__(self) -> None:
         self.now = BEGIN
@@ -38,8 +38,7 @@ class Cluster:
 
     def seen(self) -> list[ConfigurationSeen]:
         return [
-            ConfigurationSeen(WebhookConfiguration(kind, "1", (bundle, bundle)), (Target(HOST),))
-            for kind, bundle in self.bundles.items()
+            ConfigurationSeen(kind, "1", (bundle, bundle), (HOST,)) for kind, bundle in self.bundles.items()
         ]
 
     def publish(self, bundle: bytes) -> None:
@@ -47,7 +46,7 @@ class Cluster:
 
     def refresh(self, after: dt.timedelta = 0 * SECOND) -> list[str]:
         self.now += after
-        self.server.refresh(self, self)  # type: ignore[arg-type] # answers as they do
+        self.server.refresh(self.seen(), self.read())
         return self.server.unready()
 
     def served(self) -> bytes:

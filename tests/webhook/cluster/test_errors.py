@@ -6,7 +6,7 @@ from webhook.cluster import errors
 @pytest.mark.parametrize(
     ("code", "body", "want", "message"),
     [
-        pytest.param(400, b'{"message":"bad token"}', errors.BadRequest, "bad token", id="bad-request"),
+        pytest.param(400, b'{"message":"bad token"}', errors.ApiError, "bad token", id="bad-request"),
         pytest.param(401, b'{"message":"who?"}', errors.Unauthorized, "who?", id="unauthorized"),
         pytest.param(403, b'{"message":"no"}', errors.Forbidden, "no", id="forbidden"),
         pytest.param(404, b'{"message":"none"}', errors.NotFound, "none", id="not-found"),
@@ -15,7 +15,7 @@ from webhook.cluster import errors
             409, b'{"message":"is","reason":"AlreadyExists"}', errors.AlreadyExists, "is", id="exists"
         ),
         pytest.param(410, b'{"message":"late","reason":"Expired"}', errors.Gone, "late", id="expired"),
-        pytest.param(422, b'{"message":"bad"}', errors.Invalid, "bad", id="invalid"),
+        pytest.param(422, b'{"message":"bad"}', errors.ApiError, "bad", id="invalid"),
         pytest.param(
             418, b'{"message":"tea"}', errors.ApiError, "tea", id="a-code-without-a-type-of-its-own"
         ),

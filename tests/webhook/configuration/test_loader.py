@@ -6,7 +6,7 @@ import pytest
 
 from policies.policy import Labels, TemplateMode
 from policies.rule import Mode
-from webhook.configuration.loader import ConfigurationError, load_directory, load_with_origins
+from webhook.configuration.loader import ConfigurationError, load_directory
 
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
 
@@ -97,15 +97,14 @@ def test_a_rule_that_is_not_named_comes_from_the_default_policy(tmp_path: Path) 
 def test_a_class_of_ones_own_replaces_the_built_in_one(tmp_path: Path) -> None:
     write(tmp_path, t4=gpu_class("{memoryGiB: 15}", name="nvidia-t4"), own=gpu_class("{memoryGiB: 5}"))
 
-    configuration, origins = load_with_origins(tmp_path)
+    configuration = load_directory(tmp_path)
 
     replaced, added = configuration.classes.get("nvidia-t4"), configuration.classes.get("own-card")
     assert replaced is not None
     assert added is not None
     assert (replaced.memory_gib, added.memory_gib) == (15, 5)
     assert configuration.classes.get("nvidia-l4") is not None
-    assert origins.replaced_classes == {"nvidia-t4"}
-    assert origins.places == {
+    assert configuration.places == {
         ("GPUClass", "own-card"): "own.yaml:1",
         ("GPUClass", "nvidia-t4"): "t4.yaml:1",
     }
@@ -395,9 +394,9 @@ def test_a_selector_needs_somebody_who_knows_labels(tmp_path: Path) -> None:
     exemption = f"{{namespaces: ['*'], reason: ours, {selector}}}"
     write(tmp_path, p=policy(f"\n  match: {{{selector}}}\n  exemptions: [{exemption}]"))
 
-    assert load_with_origins(tmp_path)[0].policies.has_selectors
+    assert load_directory(tmp_path).policies.has_selectors
     with pytest.raises(ConfigurationError) as caught:
-        load_with_origins(tmp_path, labels_known=False)
+        load_directory(tmp_path, labels_known=False)
 
     why = "must be omitted with --standalone: a cluster has the labels of namespaces"
     assert [str(problem) for problem in caught.value.problems] == [

@@ -6,13 +6,7 @@ from typing import Any
 import msgspec
 
 from policies.quota.ledger.quota_ledger import Condition
-from webhook.configuration.cluster_source import (
-    DocumentStatus,
-    EvaluatedDocuments,
-    Record,
-    choose,
-    record_decoder,
-)
+from webhook.configuration.cluster_source import DocumentStatus, Record, choose, record_decoder
 from webhook.configuration.documents import Document
 from webhook.controller.document_status import statuses
 
@@ -25,7 +19,7 @@ def record(name: str, spec: dict[str, Any], status: DocumentStatus | None = None
 
 
 def reported(*records: Record, last_good: tuple[Document, ...] | None = None) -> dict[str, DocumentStatus]:
-    judged = EvaluatedDocuments(records, choose(records, last_good))
+    judged = choose(records, last_good)
     return {record.document.name: status for record, status in statuses(judged, NOW)}
 
 

@@ -15,35 +15,22 @@ import msgspec
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
-from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
+from webhook.configuration.documents import SUFFIXES, LocatedProblem, documents_in, reading
+from webhook.configuration.yaml_documents import YamlDocument
 from webhook.serving.engine import ADVISED
-from webhook.workloads.kinds import has_pods, is_pod
-from webhook.workloads.places import PodPlace, pod_places, whole_pod
-
-SUFFIXES = frozenset({".json", ".yaml", ".yml"})
-"""Files that kubectl reads in a directory; a file given by name may have any suffix."""
+from webhook.workloads.kinds import has_pods
+from webhook.workloads.places import PodPlace, pod_places
 
 STDIN = "-"
 DEFAULT_NAMESPACE = "default"
 
-_QUANTITIES = frozenset({"limits", "requests", "overhead"})
-"""Maps in which null is a value: the API server reads it as the quantity 0."""
-
-_TEXTS = frozenset({"annotations", "args", "command", "labels", "matchLabels", "nodeSelector", "values"})
-"""Maps and lists of plain text, in which Go decodes null as the empty text."""
-
-
-class ManifestProblem(msgspec.Struct, frozen=True):
-    """A part of a file that cannot be read; line 0 is the whole file."""
-
-    file: str
-    line: int
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
+_NULLS = {
+    **dict.fromkeys(("limits", "requests", "overhead"), 0),
+    **dict.fromkeys(
+        ("annotations", "args", "command", "labels", "matchLabels", "nodeSelector", "values"), ""
+    ),
+}
+"""What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
 
 
 class ManifestPod(msgspec.Struct, frozen=True):
@@ -51,15 +38,6 @@ class ManifestPod(msgspec.Struct, frozen=True):
 
     pod: Pod
     place: PodPlace
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return self.place.data
-
-    @property
-    def path(self) -> str:
-        """Path in the object: `spec.template` for a Deployment, empty for a Pod."""
-        return field_path(self.place.at)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +55,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        return group_of(self.api_version)
+        return self.api_version.rpartition("/")[0]
 
     @property
     def is_pod(self) -> bool:
-        return is_pod(self.group, self.kind)
+        return (self.group, self.kind) == ("", "Pod")
 
     @property
     def is_known(self) -> bool:
@@ -95,8 +73,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class Manifests(msgspec.Struct):
     """The objects that were read, in the order of the sources, and the problems."""
 
-    manifests: list[Manifest] = msgspec.field(default_factory=list)
-    problems: list[ManifestProblem] = msgspec.field(default_factory=list)
+    manifests: list[Manifest] = []
+    problems: list[LocatedProblem] = []
 
 
 class _ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -118,48 +96,36 @@ def read_manifests(
     found = Manifests()
     for source in sources:
         for file, text in _texts(source, recursive, found.problems):
-            for document in load_documents(text):
-                if isinstance(document, YamlError):
-                    found.problems.append(ManifestProblem(file, document.line, "", str(document)))
-                else:
-                    _Reader(file, document, namespace or DEFAULT_NAMESPACE, found).read()
+            for document in documents_in(file, text, found.problems):
+                _Reader(file, document, namespace or DEFAULT_NAMESPACE, found).read()
     if not found.manifests and not found.problems:
-        found.problems.append(ManifestProblem(", ".join(sources), 0, "", "must contain an object"))
+        found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found
 
 
-def group_of(api_version: str) -> str:
-    return api_version.rpartition("/")[0]
-
-
-def _texts(source: str, recursive: bool, problems: list[ManifestProblem]) -> Iterator[tuple[str, str]]:
+def _texts(source: str, recursive: bool, problems: list[LocatedProblem]) -> Iterator[tuple[str, str]]:
     if source.startswith(("http://", "https://")):
         message = "URLs are not supported: curl -sSL URL | gpu-admission check -f -"
-        problems.append(ManifestProblem(source, 0, "", message))
+        problems.append(LocatedProblem.of_file(source, message))
         return
     for file in _files(source, recursive, problems):
-        try:
+        with reading(file, problems):
             content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
             yield "stdin" if file == STDIN else file, content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            problems.append(ManifestProblem(file, 0, "", "must be UTF-8 text"))
-        except OSError as error:
-            problems.append(ManifestProblem(file, 0, "", error.strerror or "cannot be read"))
 
 
-def _files(source: str, recursive: bool, problems: list[ManifestProblem]) -> list[str]:
+def _files(source: str, recursive: bool, problems: list[LocatedProblem]) -> list[str]:
     path = Path(source)
     if source == STDIN or not path.is_dir():
         return [source]
-    try:
+    files = []
+    with reading(source, problems):
         entries = path.rglob("*") if recursive else path.iterdir()
         files = sorted(str(entry) for entry in entries if entry.suffix in SUFFIXES and not entry.is_dir())
-    except OSError as error:
-        problems.append(ManifestProblem(source, 0, "", error.strerror or "cannot be read"))
-        return []
-    if not files:
-        hint = "" if recursive else " (-R reads the directories below, too)"
-        problems.append(ManifestProblem(source, 0, "", f"must contain a .yaml, .yml or .json file{hint}"))
+        if not files:
+            hint = "" if recursive else " (-R reads the directories below, too)"
+            message = f"must contain a .yaml, .yml or .json file{hint}"
+            problems.append(LocatedProblem.of_file(source, message))
     return files
 
 
@@ -189,10 +155,9 @@ class _Reader:
             self._problem(at, problem.parts, problem.message)
         if envelope is None:
             return
-        for field, value in (("apiVersion", envelope.api_version), ("kind", envelope.kind)):
-            if not value:
-                self._problem(at, (field,), REQUIRED)
-                return
+        if not (envelope.api_version and envelope.kind):
+            self._problem(at, ("kind" if envelope.api_version else "apiVersion",), REQUIRED)
+            return
         if envelope.kind.endswith("List") and ("items" in data or envelope.kind == "List"):
             self._read_items(data.get("items", []), envelope, at)
             return
@@ -223,9 +188,8 @@ class _Reader:
 
     def _pods(self, manifest: Manifest) -> tuple[ManifestPod, ...] | None:
         """Return the pods in the object, or None if one cannot be read."""
-        if manifest.is_pod:
-            places: list[PodPlace | Problem] = [whole_pod(manifest.data)]
-        else:
+        places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
+        if not manifest.is_pod:
             places = pod_places(manifest.group, manifest.kind, manifest.data)
         pods = []
         before = len(self._found.problems)
@@ -233,9 +197,8 @@ class _Reader:
             if isinstance(place, Problem):
                 self._problem(manifest.at, place.parts, place.message)
             else:
-                pod = self._pod(manifest, place)
-                pods += [pod] if pod else []
-        return tuple(pods) if len(self._found.problems) == before else None
+                pods.append(self._pod(manifest, place))
+        return tuple(filter(None, pods)) if len(self._found.problems) == before else None
 
     def _pod(self, manifest: Manifest, place: PodPlace) -> ManifestPod | None:
         try:
@@ -247,14 +210,14 @@ class _Reader:
                 self._problem(manifest.at, place.parts(problem.parts), problem.message)
             return None
         if manifest.is_pod:
-            place = whole_pod(with_requests(place.data))
+            place = msgspec.structs.replace(place, data=with_requests(place.data))
             pod = decode_pod(msgspec.json.encode(place.data))
         return ManifestPod(pod, place)
 
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
         whole = (*at, *parts)
         line = self._document.line_of(whole)
-        self._found.problems.append(ManifestProblem(self._file, line, field_path(whole), message))
+        self._found.problems.append(LocatedProblem(self._file, line, "", field_path(whole), message))
 
 
 def as_stored(value: Any, field: str = "") -> Any:
@@ -262,24 +225,16 @@ def as_stored(value: Any, field: str = "") -> Any:
     if isinstance(value, dict):
         stored: dict[str, Any] = {}
         for key, member in value.items():
-            name = _key_text(key)
-            if member is None and field in _QUANTITIES:
-                stored[name] = 0
-            elif member is None and field in _TEXTS:
-                stored[name] = ""
-            elif member is not None:
+            name = str(key).lower() if isinstance(key, bool) else str(key)
+            if member is not None:
                 stored[name] = as_stored(member, name)
+            elif field in _NULLS:
+                stored[name] = _NULLS[field]
         return stored
     if isinstance(value, list):
-        empty: Any = "" if field in _TEXTS else {}
+        empty: Any = "" if _NULLS.get(field) == "" else {}
         return [empty if item is None else as_stored(item) for item in value]
     return value
-
-
-def _key_text(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return str(key)
 
 
 def with_requests(pod: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ computed; the workload itself is never changed.
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
+from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -46,7 +47,7 @@ class ManifestVerdict(Enum):
 class PodResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result for one pod; `data` is the pod with the changes applied. Paths of findings start at the object."""
 
-    source: ManifestPod
+    place: PodPlace
     findings: tuple[EvaluatedFinding, ...]
     changes: tuple[RuleChange, ...]
     data: dict[str, Any]
@@ -78,20 +79,12 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
-        return self._with_pods([(pod.source.place, pod.data) for pod in self.pods])
+        return reduce(lambda data, pod: pod.place.replaced(data, pod.data), self.pods, self.manifest.data)
 
     def submitted(self) -> dict[str, Any]:
         """Return the object as /mutate sees it."""
-        return self._with_pods([(pod.source.place, pod.source.data) for pod in self.pods])
-
-    def _with_pods(self, pods: list[tuple[PodPlace, dict[str, Any]]]) -> dict[str, Any]:
-        data = self.manifest.data
-        for place, pod in pods:
-            data = place.replaced(data, pod)
-        return data
-
-
-LabelsByNamespace = Mapping[str, Labels]
+        places = (pod.place for pod in self.pods)
+        return reduce(lambda data, place: place.replaced(data, place.data), places, self.manifest.data)
 
 
 def labels_by_namespace(manifests: Iterable[Manifest]) -> dict[str, Labels]:
@@ -106,14 +99,13 @@ def labels_by_namespace(manifests: Iterable[Manifest]) -> dict[str, Labels]:
 
 
 def evaluate(
-    manifest: Manifest, engine: Engine, now: datetime, labels: LabelsByNamespace | None = None
+    manifest: Manifest, engine: Engine, now: datetime, labels: Mapping[str, Labels]
 ) -> ManifestResult:
     """Return the result; a namespace that is not in `labels` has only the label that every namespace has."""
-    namespace = manifest.namespace
-    known = (labels or {}).get(namespace, ((NAME_LABEL, namespace),))
+    namespace, policies = manifest.namespace, engine.configuration.policies
+    known = labels.get(namespace, ((NAME_LABEL, namespace),))
     # Only where something selects by labels: policies are cached by namespace and labels.
-    used = known if engine.configuration.policies.asks_labels(namespace) else ()
-    policy = engine.configuration.policies.for_namespace(namespace, used)
+    policy = policies.for_namespace(namespace, known if policies.asks_labels(namespace) else ())
     pods = tuple(_evaluate_pod(manifest, pod, engine, now, policy) for pod in manifest.pods)
     return ManifestResult(manifest, pods, _warnings(manifest, engine, now, policy))
 
@@ -147,16 +139,14 @@ def _evaluate_pod(
 ) -> PodResult:
     subject = Subject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
     if not manifest.is_pod:
-        return _combined(source, [engine.check_template(subject, now)])
+        return _combined(source.place, [engine.check_template(subject, now)])
     decision = engine.mutate(subject, now)
-    patched = msgspec.structs.replace(
-        subject, pod=decode_pod(msgspec.json.encode(_patched(source, decision)))
-    )
+    final = decode_pod(msgspec.json.encode(_patched(source.place, decision)))
     # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
-    final = engine.validate(patched, now)
+    validated = engine.validate(msgspec.structs.replace(subject, pod=final), now)
     known = {_about(judged) for judged in decision.judged}
-    rest = tuple(judged for judged in final.judged if _about(judged) not in known)
-    return _combined(source, [decision, msgspec.structs.replace(final, judged=rest)])
+    rest = tuple(judged for judged in validated.judged if _about(judged) not in known)
+    return _combined(source.place, [decision, msgspec.structs.replace(validated, judged=rest)])
 
 
 def _about(judged: EvaluatedFinding) -> tuple[str, str, str | None, str | None]:
@@ -165,19 +155,19 @@ def _about(judged: EvaluatedFinding) -> tuple[str, str, str | None, str | None]:
     return (finding.rule, finding.path or finding.message, finding.container, finding.value)
 
 
-def _combined(source: ManifestPod, decisions: list[Decision]) -> PodResult:
+def _combined(place: PodPlace, decisions: list[Decision]) -> PodResult:
     first = decisions[0]
-    located = [decision.located(source.place.located) for decision in decisions]
+    located = [decision.located(place.located) for decision in decisions]
     return PodResult(
-        source=source,
+        place=place,
         findings=tuple(dict.fromkeys(judged for decision in located for judged in decision.judged)),
-        changes=() if source.place.is_partial else first.changes,
-        data=source.data if source.place.is_partial else _patched(source, first),
+        changes=() if place.is_partial else first.changes,
+        data=place.data if place.is_partial else _patched(place, first),
         policy=first.policy,
         exemption=first.exemption,
     )
 
 
-def _patched(source: ManifestPod, decision: Decision) -> dict[str, Any]:
-    data: dict[str, Any] = jsonpatch.apply_patch(source.data, plain_operations(decision.operations))
+def _patched(place: PodPlace, decision: Decision) -> dict[str, Any]:
+    data: dict[str, Any] = jsonpatch.apply_patch(place.data, plain_operations(decision.operations))
     return data

@@ -59,6 +59,13 @@ class CheckResult(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
 
 
+def doctor_check(
+    identity: str, title: str, *reads: Right
+) -> Callable[[Callable[[InstalledCluster], Iterator[Observation]]], DoctorCheck]:
+    """Make a check of the function below."""
+    return lambda run: DoctorCheck(identity, title, run, reads)
+
+
 def failure(identity: str, subject: str, message: str, remedy: str) -> DoctorFinding:
     return DoctorFinding(identity, DoctorSeverity.ERROR, subject, message, remedy)
 
@@ -71,7 +78,7 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
     """Run the check as far as it gets."""
     observed: list[Observation] = []
     try:
-        missing = [right for right in check.reads if not cluster.rights.mine(right)]
+        missing = [right for right in check.reads if not cluster.is_allowed(right)]
         if missing:
             observed.append(NotChecked(f"you may not {', '.join(right.words for right in missing)}"))
         else:

@@ -3,9 +3,9 @@
 Who may do what is asked of the API server itself: SelfSubjectAccessReview, SubjectAccessReview.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,8 +26,8 @@ from webhook.cluster.objects import (
     PartialObject,
 )
 from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.documents import Document, LocatedProblem
-from webhook.configuration.loader import Configuration, ConfigurationError, load_directory, load_with_origins
+from webhook.configuration.documents import LocatedProblem
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -57,55 +57,8 @@ class Right(msgspec.Struct, frozen=True):
 
     def attributes(self) -> dict[str, str]:
         resource, _, subresource = self.resource.partition("/")
-        attributes = {
-            "verb": self.verb,
-            "group": self.group,
-            "resource": resource,
-            "subresource": subresource,
-            "namespace": self.namespace,
-            "name": self.name,
-        }
+        attributes = {**msgspec.structs.asdict(self), "resource": resource, "subresource": subresource}
         return {key: value for key, value in attributes.items() if value}
-
-
-class _ReviewStatus(msgspec.Struct):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct):
-    status: _ReviewStatus
-
-
-class Rights:
-    """Asks each question once."""
-
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
-        self.mine = lru_cache(maxsize=None)(self._mine)
-
-    def _mine(self, right: Right) -> bool:
-        """Return whether the present user has the right. Raises `errors.ApiError`."""
-        return self._review("SelfSubjectAccessReview", {"resourceAttributes": right.attributes()})
-
-    def of_service_account(self, namespace: str, name: str, right: Right) -> bool:
-        """Return whether that ServiceAccount has the right. Raises `errors.ApiError`."""
-        spec = {
-            "user": f"system:serviceaccount:{namespace}:{name}",
-            "groups": [
-                "system:serviceaccounts",
-                f"system:serviceaccounts:{namespace}",
-                "system:authenticated",
-            ],
-            "resourceAttributes": right.attributes(),
-        }
-        return self._review("SubjectAccessReview", spec)
-
-    def _review(self, kind: str, spec: dict[str, Any]) -> bool:
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-        path = f"{AUTHORIZATION}/{kind.lower()}s"
-        return msgspec.json.decode(
-            self._api.post(path, msgspec.json.encode(body)), type=_Review
-        ).status.allowed
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,11 +69,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     canary_namespace: str = CANARY_NAMESPACE
     secret: str = CERTIFICATE_SECRET
     lease: str = CONTROLLER
-
-    @property
-    def server_name(self) -> str:
-        """Return the name by which the API server calls the webhook; the certificate must carry it."""
-        return f"{self.service}.{self.namespace}.svc"
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -146,16 +94,15 @@ class _Node(PartialObject, frozen=True):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
-class Documents(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration in force, its documents besides the built-in ones, and what is wrong with the newest of them.
+class Documents(msgspec.Struct, frozen=True):
+    """Where documents are from, the configuration in force, and what is wrong with the newest of them.
 
     `configuration` is None for a directory with a mistake in it, where what is in force cannot be known.
     """
 
-    configuration: Configuration | None
-    own: tuple[Document, ...] = ()
-    problems: tuple[str, ...] = ()
     source: str
+    configuration: Configuration | None
+    problems: Sequence[LocatedProblem] = ()
 
 
 class InstalledCluster:
@@ -165,9 +112,23 @@ class InstalledCluster:
         self.api = api
         self.names = names
         self.now = now
-        self.rights = Rights(api)
         self._config = config
-        self._found: dict[str, Any] = {}
+        self._found: dict[object, Any] = {}
+
+    def is_allowed(self, right: Right, account: str = "") -> bool:
+        """Return whether the caller has the right, or the ServiceAccount of that name."""
+        spec: dict[str, Any] = {"resourceAttributes": right.attributes()}
+        kind = "SelfSubjectAccessReview"
+        if account:
+            kind, namespace = "SubjectAccessReview", self.names.namespace
+            spec["user"] = f"system:serviceaccount:{namespace}:{account}"
+            group = "system:serviceaccounts"
+            spec["groups"] = [group, f"{group}:{namespace}", "system:authenticated"]
+        if (key := (right, account)) not in self._found:
+            body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+            answer = self.api.post(f"{AUTHORIZATION}/{kind.lower()}s", msgspec.json.encode(body))
+            self._found[key] = msgspec.json.decode(answer)["status"]["allowed"]
+        return bool(self._found[key])
 
     def get(self, path: str) -> Any:
         """Return an object; None if it, or its API, does not exist."""
@@ -178,15 +139,11 @@ class InstalledCluster:
                 self._found[path] = None
         return self._found[path]
 
-    def items(self, path: str, *, accept: str = "application/json") -> list[dict[str, Any]]:
+    def items(self, path: str) -> list[dict[str, Any]]:
         """Return a collection of small objects; empty if its API does not exist."""
-        key = f"{path} {accept}"
-        if key not in self._found:
-            try:
-                self._found[key] = self.api.list(path, _decoded, accept=accept).items
-            except errors.NotFound:
-                self._found[key] = []
-        found: list[dict[str, Any]] = self._found[key]
+        if path not in self._found:
+            self._found[path] = self.listed(path, msgspec.json.decode)
+        found: list[dict[str, Any]] = self._found[path]
         return found
 
     def listed(self, path: str, project: Callable[[msgspec.Raw], T | None]) -> list[T]:
@@ -196,10 +153,13 @@ class InstalledCluster:
         except errors.NotFound:
             return []
 
+    def webhook_configuration(self, kind: str) -> Any:
+        """Return our configuration of that kind, such as `mutatingwebhookconfigurations`; None if it does not exist."""
+        return self.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}")
+
     def entries(self, kind: str) -> list[dict[str, Any]]:
-        """Return the webhooks of our configuration of that kind, such as `mutatingwebhookconfigurations`."""
-        document = self.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}")
-        return list((document or {}).get("webhooks") or ())
+        """Return the webhooks of our configuration of that kind."""
+        return list((self.webhook_configuration(kind) or {}).get("webhooks") or ())
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -208,14 +168,11 @@ class InstalledCluster:
     @cached_property
     def gpu_nodes(self) -> list[Node]:
         """Return the nodes that have a resource which the resource mapping counts as GPU or part of one."""
-        resource_mapping = self.resource_mapping
+        is_gpu = self.resource_mapping.resource
         return [
             node
             for node in self.nodes
-            if any(
-                amount not in {"0", ""} and resource_mapping.resource(name)
-                for name, amount in node.resources.items()
-            )
+            if any(amount not in {"0", ""} and is_gpu(name) for name, amount in node.resources.items())
         ]
 
     @property
@@ -233,15 +190,13 @@ class InstalledCluster:
 
     @cached_property
     def documents(self) -> Documents:
-        if self._config is not None:
-            return _loaded(self._config)
-        chosen = read_chosen(self.api)
-        return Documents(
-            configuration=chosen.configuration,
-            own=chosen.documents,
-            problems=_texts(chosen.problems),
-            source="the cluster",
-        )
+        if self._config is None:
+            chosen = read_chosen(self.api)
+            return Documents("the cluster", chosen.configuration, chosen.problems)
+        try:
+            return Documents(str(self._config), load_directory(self._config))
+        except ConfigurationError as error:
+            return Documents(str(self._config), None, error.problems)
 
     def policy_of(self, namespace: str) -> EffectivePolicy:
         """Return the policy that governs the namespace."""
@@ -253,23 +208,6 @@ class InstalledCluster:
             for each in self.items("/api/v1/namespaces")
         }
         return policies.for_namespace(namespace, tuple(sorted(labels.get(namespace, {}).items())))
-
-
-def _loaded(directory: Path) -> Documents:
-    try:
-        configuration, origins = load_with_origins(directory)
-    except ConfigurationError as error:
-        return Documents(configuration=None, problems=_texts(error.problems), source=str(directory))
-    return Documents(configuration=configuration, own=origins.documents, source=str(directory))
-
-
-def _texts(problems: Iterable[LocatedProblem]) -> tuple[str, ...]:
-    return tuple(str(problem) for problem in problems)
-
-
-def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.json.decode(raw)
-    return document
 
 
 def _node(raw: msgspec.Raw) -> Node:

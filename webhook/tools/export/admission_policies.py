@@ -1,6 +1,6 @@
 """The export: the objects of every policy and rule that CEL can express, what is left to the webhook and why, and their text."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from textwrap import wrap
 from typing import Any
@@ -39,8 +39,7 @@ from webhook.tools.export.objects import (
     validating_objects,
 )
 from webhook.tools.export.scope import Governed
-from webhook.tools.export.templates import inexpressible
-from webhook.workloads.kinds import WORKLOADS
+from webhook.tools.export.templates import INEXPRESSIBLE
 
 EXPRESSIBLE = (gpu_requests.RULE.id, gpu_class.RULE.id, gpu_toleration.RULE.id, gpu_isolation.RULE.id)
 WIDTH = 110
@@ -56,7 +55,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[str, ...] = ()
 
 
-class Unsupported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Unsupported(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that is not exported: of which rule, what of it, why; `policy` if that depends on the policy."""
 
     rule: str
@@ -86,7 +85,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
     for governed in scope.governed(configuration.policies):
         ending += scope.time_dependent(governed.policy, options.now)
         for binding in governed.bindings:
-            unsupported.update(dict.fromkeys(_never_exported(binding, inexpressible(WORKLOADS))))
+            unsupported.update(dict.fromkeys(_never_exported(binding)))
             if binding.rule.id not in EXPRESSIBLE or binding.rule.id not in options.rules:
                 continue
             for each in _exported(configuration, options, governed, binding):
@@ -113,25 +112,20 @@ def _exported(
     if not_exempted is None:
         return
     mode = scope.mode(policy, binding, options.now)
-    rule = ExportedRule(
-        policy=policy.name,
-        id=rule_id,
-        version=configuration.version,
-        scope=governed.scope + not_exempted,
-        excluded=options.excluded,
-    )
+    where = governed.scope + not_exempted
+    rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.excluded)
     for fragment in _fragments(configuration, governed, binding):
         if isinstance(fragment, ValidationFragment):
             templates = policy.spec.templates if fragment.of_templates else None
-            yield validating_objects(fragment, rule, [scope.action(mode, fragment.severity, templates)])
+            yield validating_objects(fragment, rule, scope.action(mode, fragment.severity, templates))
         elif options.mutations is None:
             why = "needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is switched on"
-            yield Unsupported(rule=rule_id, what=_ADDITIONS, why=why)
+            yield Unsupported(rule_id, "what it adds", why)
         elif mode is Mode.ENFORCE:
             yield mutating_objects(fragment, rule, options.mutations)
         else:
             why = f"mode {mode.value}: a policy of the API server can add, but not report what it would have added"
-            yield Unsupported(rule=rule_id, policy=policy.name, what=_ADDITIONS, why=why)
+            yield Unsupported(rule_id, "what it adds", why, policy.name)
 
 
 def _fragments(
@@ -140,7 +134,7 @@ def _fragments(
     """Yield what the rule becomes with these options; nothing for a rule that CEL cannot express."""
     mapping, classes, options = configuration.resource_mapping, configuration.classes, binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
-        yield from gpu_requests_cel.fragments(mapping, options, WORKLOADS)
+        yield from gpu_requests_cel.fragments(mapping, options)
     elif isinstance(options, gpu_class.GPUClassOptions):
         yield from gpu_class_cel.fragments(mapping, options, classes)
     elif isinstance(options, gpu_toleration.GPUTolerationOptions):
@@ -150,7 +144,7 @@ def _fragments(
 
 
 def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:
-    """Yield the taints of GPU nodes as `gpu_isolation.gpu_taints` finds them."""
+    """Yield the taints of GPU nodes as `gpu_isolation.tolerated_gpu_taint` finds them."""
     yield gpu_toleration.NVIDIA_GPU
     for binding in governed.bindings:
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
@@ -162,7 +156,6 @@ def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[To
 # ---- what is left to the webhook
 
 
-_ADDITIONS = "what it adds"
 _ALL = "all of it"
 _TEMPLATES = (
     "pod templates of workloads",
@@ -210,22 +203,17 @@ _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def _never_exported(binding: Binding, other_kinds: Sequence[str]) -> Iterator[Unsupported]:
-    """Yield what is never exported of this rule, with these options; CEL finds no pods in `other_kinds`."""
-    rule_id, options = binding.rule.id, binding.options
-    found = list(_STATIC.get(rule_id, ()))
-    if isinstance(options, gpu_requests.GPURequestsOptions) and other_kinds:
-        found.append(
-            (
-                f"some or all pods of {', '.join(other_kinds)}",
-                "they are assembled from several parts, or are in lists of lists, of which CEL can make no list",
-            )
-        )
-    if isinstance(options, gpu_requests.GPURequestsOptions) and options.complete_limits:
-        found.append(("completeLimits", "without the webhook the API server itself rejects such pods"))
+def _never_exported(binding: Binding) -> Iterator[Unsupported]:
+    """Yield what is never exported of this rule, with these options."""
+    found, options = list(_STATIC.get(binding.rule.id, ())), binding.options
+    if isinstance(options, gpu_requests.GPURequestsOptions):
+        why = "they are assembled from several parts, or are in lists of lists, of which CEL can make no list"
+        found.append((f"some or all pods of {', '.join(INEXPRESSIBLE)}", why))
+        if options.complete_limits:
+            found.append(("completeLimits", "without the webhook the API server itself rejects such pods"))
     if isinstance(options, gpu_class.GPUClassOptions) and ANY in options.allowed:
         found.append(("entitlement", "every class is allowed, so there is nothing to deny"))
-    yield from (Unsupported(rule=rule_id, what=what, why=why) for what, why in found)
+    yield from (Unsupported(binding.rule.id, what, why) for what, why in found)
 
 
 # ---- as text
@@ -254,10 +242,9 @@ def as_text(exported: AdmissionPolicies, output: str) -> str:
 
 def header(exported: AdmissionPolicies) -> str:
     """Return the comment that says what this is, what is not in it, and what of it ends by itself."""
-    as_of = timestamp(exported.as_of)
     lines = [
         f"# Rules of gpu-admission as policies of the API server itself, from configuration {exported.version} "
-        f"as of {as_of}.",
+        f"as of {timestamp(exported.as_of)}.",
         "# Generated by `gpu-admission export`: change the GPUPolicy documents and export again.",
         f"# Remove all of it: kubectl delete -l {SELECTOR} \\",
         "#   validatingadmissionpolicies,validatingadmissionpolicybindings,"

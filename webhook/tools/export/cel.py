@@ -5,7 +5,8 @@ quantity only where the API server's own decoder has read it before, or after `i
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from policies.finding import VALUE_LENGTH
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, ResourcePattern
@@ -74,9 +75,7 @@ def glob_regex(glob: str) -> str:
 
 def _character_class(inside: str) -> str:
     negated = inside.startswith("!")
-    ranges = (
-        inside[negated:].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("^", "\\^")
-    )
+    ranges = re.sub(r"([\\\[\]^])", r"\\\1", inside[negated:])
     return f"[{'^' * negated}{ranges}]"
 
 
@@ -87,16 +86,18 @@ def fits(subject: str, globs: Iterable[str]) -> str:
         return "true"
     plain = [glob for glob in globs if not _META.search(glob)]
     others = [glob_regex(glob) for glob in globs if _META.search(glob)]
-    ways = [f"{subject} in {texts(plain)}"] if plain else []
-    if others:
-        ways.append(_matches(subject, others))
-    return " || ".join(ways) or "false"
+    return " || ".join(_fitting(subject, plain, others)) or "false"
 
 
-def _matches(subject: str, regexes: Iterable[str]) -> str:
-    """Return the condition that one of the expressions fits the whole of `subject`; none made here has a quote in it."""
-    alternatives = "|".join(regexes)
-    return f"{subject}.matches(r'^({alternatives})$')"
+def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iterator[str]:
+    """Yield the conditions that `subject` is one of the texts, and that one of the expressions fits the whole of it.
+
+    No expression made here has a quote in it.
+    """
+    if plain:
+        yield f"{subject} in {texts(plain)}"
+    if regexes:
+        yield f"{subject}.matches(r'^({'|'.join(regexes)})$')"
 
 
 # ---- which pods and containers request GPUs
@@ -109,19 +110,18 @@ def names_gpu(
 
     The first pattern that fits a name decides, so a pattern counts only where no other one before it fits.
     """
-    groups: dict[tuple[ResourcePattern, ...], list[ResourcePattern]] = {}
+    groups: dict[tuple[ResourcePattern, ...], list[ResourcePattern]] = defaultdict(list)
     unwanted: list[ResourcePattern] = []
     for candidate in resource_mapping.patterns:
         if candidate.measure is Measure.NOTHING or not wanted(candidate.measure):
             unwanted.append(candidate)
         else:
-            before = tuple(each for each in unwanted if _may_overlap(each, candidate))
-            groups.setdefault(before, []).append(candidate)
+            groups[tuple(each for each in unwanted if _may_overlap(each, candidate))].append(candidate)
     ways = [f"{name}.startsWith({text(IMPLICIT_DEVICE_CLASS)})"] if wanted(Measure.DEVICES) else []
     for exceptions, group in groups.items():
         condition = _any_pattern(name, group)
-        unless = _any_pattern(name, exceptions)
-        ways.append(f"(!({unless}) &&\n ({condition}))" if exceptions else condition)
+        unless = f"!({_any_pattern(name, exceptions)})"
+        ways.append(f"({unless} &&\n ({condition}))" if exceptions else condition)
     return " ||\n".join(ways) or "false"
 
 
@@ -129,10 +129,7 @@ def _any_pattern(name: str, patterns: Iterable[ResourcePattern]) -> str:
     plain = [each.pattern for each in patterns if "*" not in each.pattern]
     # Here a * stands for one or more characters, unlike in globs.
     others = [escaped(each.pattern).replace(r"\*", ".+") for each in patterns if "*" in each.pattern]
-    ways = [f"{name} in {texts(plain)}"] if plain else []
-    if others:
-        ways.append(_matches(name, others))
-    return " ||\n".join(ways)
+    return " ||\n".join(_fitting(name, plain, others))
 
 
 def _may_overlap(one: ResourcePattern, other: ResourcePattern) -> bool:

@@ -5,6 +5,7 @@ pod can land, `pins` and `pinned`, is read as `policies.placement.pinning.pinnin
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
@@ -42,9 +43,14 @@ def fragments(
     if ANY in options.allowed:
         return
     allowed = [each for each in catalogue if is_covered(each, options.allowed)]
-    known = [*catalogue.names(), *catalogue.families()]
+    known = list(dict.fromkeys([*catalogue.names(), *catalogue.families()]))
     permitted = [name for name in known if any(each in allowed for each in catalogue.resolve(name))]
     words = "allowed here: " + ", ".join(options.allowed)
+    about = partial(sentence, rule=RULE_ID, remedy=text(words))
+    about_annotation = partial(about, text(annotation_path(GPU_CLASS)), value=quoted_value("n"))
+    unpinned = (
+        "'must pin the pod to a GPU class: namespace ' + request.namespace + ' may not use every class'"
+    )
     yield ValidationFragment(
         part="gpu-class.entitlement",
         description=f"GPU pods run only on classes that their namespace may use; {words}.",
@@ -55,37 +61,24 @@ def fragments(
             *pinning_variables(catalogue),
             ("outside", f"variables.pinned.filter(c, !(c in {texts(each.name for each in allowed)}))"),
             ("named", f"{_ANNOTATION}.hasValue() ? [{_ANNOTATION}.value()] : []"),
-            ("misnamed", f"variables.named.filter(n, !(n in {texts(dict.fromkeys(permitted))}))"),
+            ("misnamed", f"variables.named.filter(n, !(n in {texts(permitted)}))"),
         ),
         findings=f"""\
 !variables.asks ? [] :
-  variables.misnamed.map(n, n in {texts(dict.fromkeys(known))}
-    ? {_about_annotation("'is not allowed in namespace ' + request.namespace", words)}
-    : {_about_annotation(text("must be a GPU class or a family of classes"), words)}) +
+  variables.misnamed.map(n, n in {texts(known)}
+    ? {about_annotation("'is not allowed in namespace ' + request.namespace")}
+    : {about_annotation(text("must be a GPU class or a family of classes"))}) +
   (variables.pins && variables.outside.size() > 0 ? [
-    {_outside(words)}] : []) +
+    {about("'spec'", _OUTSIDE)}] : []) +
   (!variables.pins && variables.misnamed.size() == 0 && {POD}.spec.?schedulingGates.orValue([]).size() == 0 ? [
-    {_unpinned(options, words)}] : [])""",
+    {about("'spec'", unpinned, remedy=text(f"set nodeSelector {options.label_key}; {words}"))}] : [])""",
     )
 
 
-def _about_annotation(message: str, words: str) -> str:
-    path = text(annotation_path(GPU_CLASS))
-    return sentence(path, message, RULE_ID, value=quoted_value("n"), remedy=text(words))
-
-
-def _outside(words: str) -> str:
-    message = (
-        "'must not pin the pod to ' + variables.outside.join(', ') + ' (' + variables.because.join('; ') + "
-        "'): not allowed in namespace ' + request.namespace"
-    )
-    return sentence("'spec'", message, RULE_ID, remedy=text(words))
-
-
-def _unpinned(options: GPUClassOptions, words: str) -> str:
-    message = "'must pin the pod to a GPU class: namespace ' + request.namespace + ' may not use every class'"
-    remedy = text(f"set nodeSelector {options.label_key}; {words}")
-    return sentence("'spec'", message, RULE_ID, remedy=remedy)
+_OUTSIDE = (
+    "'must not pin the pod to ' + variables.outside.join(', ') + ' (' + variables.because.join('; ') + "
+    "'): not allowed in namespace ' + request.namespace"
+)
 
 
 # ---- on which classes a pod can land
@@ -139,18 +132,12 @@ def label_classes(catalogue: ClassCatalogue) -> str:
     """Return the node labels of all classes as a map literal; a family goes by its name where its classes go by theirs."""
     lines = []
     for key in sorted(catalogue.label_keys):
-        values = {
-            value
-            for each in catalogue
-            for label in each.node_labels
-            if label.key == key
-            for value in label.values
-        }
+        labels = (label for each in catalogue for label in each.node_labels if label.key == key)
+        values = {value for label in labels for value in label.values}
         named = {value: classes_of_label(key, value, catalogue) for value in {*values, *catalogue.families()}}
-        entries = (
+        entries = ",\n    ".join(
             f"{text(value)}: {texts(sorted(classes))}" for value, classes in sorted(named.items()) if classes
         )
-        joined = ",\n    ".join(entries)
-        lines.append(f"  {text(key)}: {{\n    {joined}}}")
+        lines.append(f"  {text(key)}: {{\n    {entries}}}")
     joined = ",\n".join(lines)
     return f"{{\n{joined}}}"

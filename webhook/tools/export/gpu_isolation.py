@@ -9,20 +9,7 @@ from collections.abc import Iterable, Iterator
 from policies.finding import Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
-from policies.rules.gpu_isolation import (
-    EXPOSED,
-    GPU_DEVICE_PREFIXES,
-    GPU_DEVICES,
-    HARMLESS,
-    ID,
-    PRIVILEGED,
-    REMOVE_PRIVILEGED,
-    REMOVE_TOLERATION,
-    REQUEST_GPUS,
-    TOLERATED,
-    VARIABLE,
-    VOID,
-)
+from policies.rules import gpu_isolation as rule
 from webhook.serving.admission import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.export.cel import (
     ASKS,
@@ -43,7 +30,7 @@ from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, MutationFra
 LISTS = ("containers", "initContainers")
 EPHEMERAL = ("ephemeralContainers",)
 
-_NAMES, _PREFIXES = "|".join(sorted(GPU_DEVICES)), "|".join(GPU_DEVICE_PREFIXES)
+_NAMES, _PREFIXES = "|".join(sorted(rule.GPU_DEVICES)), "|".join(rule.GPU_DEVICE_PREFIXES)
 GPU_DEVICE_PATHS = (r"^(/+\.?)+$", rf"^(\.?/)*dev((/+\.?)*|(/+\.)*/+(({_NAMES})(/.*)?|({_PREFIXES}).*))$")
 """What `holds_gpu_devices` says, as expressions: all of /, all of /dev, or a GPU in it. The API server refuses `..` in a path."""
 
@@ -58,7 +45,7 @@ def fragments(
     before = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield MutationFragment(
         part="gpu-isolation.void",
-        description=f"Containers that request no GPU get {VARIABLE}={VOID}, unless they set the variable themselves.",
+        description=f"Containers that request no GPU get {rule.VARIABLE}={rule.VOID}, unless they set the variable themselves.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, ("not-a-fraction-pod", fraction)),
         variables=(gpus, ("spared", asking)),
@@ -66,7 +53,7 @@ def fragments(
     )
     yield MutationFragment(
         part="gpu-isolation.void-ephemeral",
-        description=f"Ephemeral containers, which cannot request a GPU, get {VARIABLE}={VOID}.",
+        description=f"Ephemeral containers, which cannot request a GPU, get {rule.VARIABLE}={rule.VOID}.",
         resources=(EPHEMERAL_CONTAINERS,),
         conditions=(("not-a-fraction-pod", fraction),),
         variables=(("spared", before),),
@@ -95,10 +82,10 @@ _ADDED = f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in var
 
 def _void(containers: str) -> str:
     """Return the operations that add the variable to the containers of that list which are not spared."""
-    variable = f"{{'name': {text(VARIABLE)}, 'value': {text(VOID)}}}"
+    variable = f"{{'name': {text(rule.VARIABLE)}, 'value': {text(rule.VOID)}}}"
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  !(c.?name.orValue('') in variables.spared) && !c.?env.orValue([]).exists(e, e.name == {text(VARIABLE)}),
+  !(c.?name.orValue('') in variables.spared) && !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)}),
   c.?env.hasValue()
     ? JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env/-', value: {variable}}}
     : JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env', value: [{variable}]}})"""
@@ -107,40 +94,37 @@ def _void(containers: str) -> str:
 def _exposed(containers: str) -> str:
     finding = sentence(
         f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
-        text(EXPOSED),
-        ID,
+        text(rule.EXPOSED),
+        rule.ID,
         container="c.name",
         value=f"(e.?value.hasValue() ? {quoted_value('e.value')} : '')",
-        remedy=text(f"{REQUEST_GPUS} or remove the variable"),
+        remedy=text(f"{rule.REQUEST_GPUS} or remove the variable"),
     )
     return f"""\
 (variables.isFraction ? [] : {POD}.spec.?{containers}.orValue([])).transformList(i, c,
   !(c.name in variables.spared),
   c.?env.orValue([]).transformList(j, e,
-    e.name == {text(VARIABLE)} && (e.?valueFrom.hasValue() || !(e.?value.orValue('') in {texts(sorted(HARMLESS))})),
+    e.name == {text(rule.VARIABLE)} && (e.?valueFrom.hasValue() || !(e.?value.orValue('') in {texts(sorted(rule.HARMLESS))})),
     {finding}).join('; ')).filter(finding, finding != '')"""
 
 
 def _mounted(containers: str) -> str:
     path = "v.hostPath.path"
+    holds_gpu_devices = " || ".join(f"{path}.matches(r'{regex}')" for regex in GPU_DEVICE_PATHS)
     finding = sentence(
         "'spec.volumes[' + string(i) + '].hostPath.path'",
         f"""'must not hold GPU devices of the node (mounted by container "' + ({containers})
       .filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)).map(c, c.name).join('", "') +
     '"): nothing counts or reserves them'""",
-        ID,
+        rule.ID,
         value=quoted_value(path),
-        remedy=text(f"{REQUEST_GPUS}, which mounts their devices"),
+        remedy=text(f"{rule.REQUEST_GPUS}, which mounts their devices"),
     )
     return f"""\
 {POD}.spec.?volumes.orValue([]).transformList(i, v,
-  v.?hostPath.?path.hasValue() && {holds_gpu_devices(path)} &&
+  v.?hostPath.?path.hasValue() && ({holds_gpu_devices}) &&
     ({containers}).exists(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)),
   {finding})"""
-
-
-def holds_gpu_devices(path: str) -> str:
-    return "(" + " || ".join(f"{path}.matches(r'{regex}')" for regex in GPU_DEVICE_PATHS) + ")"
 
 
 # ---- advice
@@ -156,9 +140,9 @@ def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration])
         variables=(
             *pod_asks(resource_mapping),
             ("tolerated", _tolerated(gpu_taints)),
-            ("madeByDaemonSet", _made_by_daemonset()),
+            ("madeByDaemonSet", _MADE_BY_DAEMONSET),
         ),
-        findings=" +\n".join((*map(_privileged, LISTS), _tolerating())),
+        findings=" +\n".join((*map(_privileged, LISTS), _TOLERATING)),
     )
 
 
@@ -179,18 +163,12 @@ def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
 
 
 def _taint(toleration: Toleration) -> str:
-    fields = (
-        ("key", toleration.key),
-        ("operator", toleration.operator),
-        ("value", toleration.value),
-        ("effect", toleration.effect),
-    )
-    members = (f"{text(name)}: {text(value or '')}" for name, value in fields)
+    fields = ("key", "operator", "value", "effect")
+    members = (f"{text(name)}: {text(getattr(toleration, name) or '')}" for name in fields)
     return f"{{{', '.join(members)}}}"
 
 
-def _made_by_daemonset() -> str:
-    return f"""\
+_MADE_BY_DAEMONSET = f"""\
 request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 (request.userInfo.username == {text(CONTROLLER_MANAGER)} &&
  {POD}.metadata.?ownerReferences.orValue([]).exists(o,
@@ -200,11 +178,11 @@ request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 def _privileged(containers: str) -> str:
     finding = sentence(
         f"'spec.{containers}[' + string(i) + '].securityContext.privileged'",
-        text(PRIVILEGED),
-        ID,
+        text(rule.PRIVILEGED),
+        rule.ID,
         container="c.name",
         value="""' = "true"'""",
-        remedy=text(REMOVE_PRIVILEGED),
+        remedy=text(rule.REMOVE_PRIVILEGED),
     )
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
@@ -212,13 +190,7 @@ def _privileged(containers: str) -> str:
   {finding})"""
 
 
-def _tolerating() -> str:
-    finding = sentence(
-        "'spec.tolerations[' + string(variables.tolerated[0]) + ']'",
-        text(TOLERATED),
-        ID,
-        remedy=text(REMOVE_TOLERATION),
-    )
-    return f"""\
+_FIRST_TOLERATION = "'spec.tolerations[' + string(variables.tolerated[0]) + ']'"
+_TOLERATING = f"""\
 (variables.asks || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [
-  {finding}])"""
+  {sentence(_FIRST_TOLERATION, text(rule.TOLERATED), rule.ID, remedy=text(rule.REMOVE_TOLERATION))}])"""

@@ -7,16 +7,7 @@ the templates of custom resources (PyTorchJob, RayCluster) nothing has been chec
 from collections.abc import Iterator
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.rules.gpu_requests import (
-    ID,
-    NEGATIVE,
-    NO_LIMIT,
-    NOT_A_QUANTITY,
-    OVER_100_PERCENT,
-    SAME_VALUE,
-    TOO_LARGE,
-    GPURequestsOptions,
-)
+from policies.rules import gpu_requests as rule
 from webhook.tools.export import templates
 from webhook.tools.export.cel import (
     NOT_A_MIRROR_POD,
@@ -42,39 +33,38 @@ _JOINED = ".filter(finding, finding != '').join('; ')"
 
 
 def fragments(
-    resource_mapping: ResourceMapping, options: GPURequestsOptions, kinds: templates.Kinds
+    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions
 ) -> Iterator[ValidationFragment]:
-    known = templates.expressible(kinds)
+    variables = tuple(_variables(resource_mapping, options))
+    found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
+    findings = f"{found}.filter(finding, finding != '')"
     yield ValidationFragment(
         part="gpu-requests",
         description="GPU requests are whole numbers, equal to their limits, and at most what the policy allows.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
-        variables=(
-            ("written", "[{'path': dyn(''), 'pod': dyn(object)}]"),
-            *_variables(resource_mapping, options),
-        ),
-        findings=_findings(options),
+        variables=(("written", "[{'path': dyn(''), 'pod': dyn(object)}]"), *variables),
+        findings=findings,
     )
     yield ValidationFragment(
         part="gpu-requests.templates",
         description="The same in the pod templates of workloads, when they are written.",
-        resources=templates.resources(known),
+        resources=templates.resources(),
         conditions=(templates.WRITTEN_BY_SOMEBODY,),
-        variables=(*templates.variables(known), *_variables(resource_mapping, options)),
-        findings=_findings(options),
+        variables=(*templates.variables(), *variables),
+        findings=findings,
         of_templates=True,
     )
 
 
-def _variables(resource_mapping: ResourceMapping, options: GPURequestsOptions) -> Iterator[Named]:
+def _variables(resource_mapping: ResourceMapping, options: rule.GPURequestsOptions) -> Iterator[Named]:
     """Yield the variables between `written`, the pods as they stand there, and the findings."""
-    containers = ("containers", "initContainers")
-    lists = (f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in containers)
-    joined = ",\n  ".join(lists)
+    lists = ",\n  ".join(
+        f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in ("containers", "initContainers")
+    )
     yield (
         "pods",
-        f"variables.written.map(t, {{'path': dyn(t.path), 'overhead': dyn(t.pod.?spec.?overhead),\n  {joined}}})",
+        f"variables.written.map(t, {{'path': dyn(t.path), 'overhead': dyn(t.pod.?spec.?overhead),\n  {lists}}})",
     )
     yield (
         "named",
@@ -98,17 +88,12 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
         yield "totals", _totals(options.max_per_pod)
 
 
-def _findings(options: GPURequestsOptions) -> str:
-    found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
-    return f"{found}.filter(finding, finding != '')"
-
-
-def _amounts(options: GPURequestsOptions) -> str:
+def _amounts(options: rule.GPURequestsOptions) -> str:
     """Return the sentences about amounts by themselves, one text a pod."""
     finding = sentence(
         "p.path + 'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
-        ID,
+        rule.ID,
         container="string(c.?name.orValue(''))",
         value=quoted_value("amount"),
     )
@@ -123,44 +108,38 @@ variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transfo
   ){_JOINED}){_JOINED}){_JOINED}){_JOINED})"""
 
 
-def _problem(options: GPURequestsOptions) -> str:
+def _problem(options: rule.GPURequestsOptions) -> str:
     """Return the expression for what is wrong with an `amount` of container `c`, of that kind and name; '' for nothing."""
+    request = "kind == 'requests' &&"
+    over = "quantity(amount).isGreaterThan(quantity('{}'))".format
     cases = [
         (
-            f"kind == 'requests' && {_LIMIT}.hasValue() && isQuantity(amount) &&\n"
+            f"{request} {_LIMIT}.hasValue() && isQuantity(amount) &&\n"
             f"  [{_as_text(_LIMIT + '.value()')}].exists(limit,\n"
             "  isQuantity(limit) && quantity(amount).compareTo(quantity(limit)) == 0)",
             "",
         ),
-        ("!isQuantity(amount)", "; ".join(NOT_A_QUANTITY)),
-        ("quantity(amount).isLessThan(quantity('0'))", "; ".join(NEGATIVE)),
-        (f"quantity(amount).isGreaterThan(quantity('{MOST}'))", "; ".join(TOO_LARGE)),
+        ("!isQuantity(amount)", "; ".join(rule.NOT_A_QUANTITY)),
+        ("quantity(amount).isLessThan(quantity('0'))", "; ".join(rule.NEGATIVE)),
+        (over(MOST), "; ".join(rule.TOO_LARGE)),
         (
             f"!({_is_whole('amount')})",
             "must be a whole number of GPUs; set 1, or request a slice of a GPU (MIG) or a time-sliced share",
         ),
+        (f"name in variables.percentages && {over(100)}", "; ".join(rule.OVER_100_PERCENT)),
         (
-            "name in variables.percentages && quantity(amount).isGreaterThan(quantity('100'))",
-            "; ".join(OVER_100_PERCENT),
-        ),
-        (
-            f"kind == 'requests' && {_LIMIT}.hasValue() && {_EXTENDED}",
-            f"must equal the limit: GPUs cannot be overcommitted; {SAME_VALUE}",
+            f"{request} {_LIMIT}.hasValue() && {_EXTENDED}",
+            f"must equal the limit: GPUs cannot be overcommitted; {rule.SAME_VALUE}",
         ),
     ]
     if not options.complete_limits:
-        no_limit = f"{NO_LIMIT}; add it to resources.limits"
-        cases.append((f"kind == 'requests' && !{_LIMIT}.hasValue() && {_EXTENDED}", no_limit))
+        no_limit = f"{rule.NO_LIMIT}; add it to resources.limits"
+        cases.append((f"{request} !{_LIMIT}.hasValue() && {_EXTENDED}", no_limit))
     most = options.max_per_container
     if most is not None:
         is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
         too_many = f"must be at most {most} per container by policy; set {most} or fewer"
-        cases.append(
-            (
-                f"{is_the_limit} && name in variables.counted && quantity(amount).isGreaterThan(quantity('{most}'))",
-                too_many,
-            )
-        )
+        cases.append((f"{is_the_limit} && name in variables.counted && {over(most)}", too_many))
     lines = [f"{indented(condition, 2)} ? {text(message)} :" for condition, message in cases]
     return "\n".join([*lines, "''"])
 
@@ -175,7 +154,7 @@ def _totals(most: int) -> str:
     finding = sentence(
         "p.path + 'spec'",
         f"'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most {most} per pod by policy'",
-        ID,
+        rule.ID,
         remedy=text(f"request {most} or fewer"),
     )
     return f"""\

@@ -1,6 +1,9 @@
 """gpu-toleration in CEL: GPU pods get the tolerations of their policy and of the class to which they pin themselves."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +16,7 @@ from webhook.tools.export.gpu_class import pinning_variables
 from webhook.tools.export.objects import PODS, MutationFragment
 
 
-class WantedToleration(msgspec.Struct, frozen=True):
+class WantedToleration(NamedTuple):
     """A toleration, the classes that want it (None: the policy does), and the classes that make it unnecessary."""
 
     toleration: Toleration
@@ -55,19 +58,16 @@ def wanted_tolerations(
     for toleration in tolerations:
         if not any(covers(earlier, toleration) for earlier in certain):
             certain.append(toleration)
-    yield from map(WantedToleration, certain)
-    by_toleration: dict[Toleration, list[str]] = {}
+            yield WantedToleration(toleration)
+    wanted_by: dict[Toleration, list[str]] = defaultdict(list)
     for gpu_class in catalogue:
         for toleration in gpu_class.tolerations:
             if not any(covers(earlier, toleration) for earlier in certain):
-                by_toleration.setdefault(toleration, []).append(gpu_class.name)
-    earlier_ones: dict[Toleration, list[str]] = {}
-    for toleration, names in by_toleration.items():
-        unnecessary = [
-            name for other, others in earlier_ones.items() if covers(other, toleration) for name in others
-        ]
+                wanted_by[toleration].append(gpu_class.name)
+    for at, (toleration, names) in enumerate(wanted_by.items()):
+        earlier_ones = islice(wanted_by.items(), at)
+        unnecessary = [name for other, others in earlier_ones if covers(other, toleration) for name in others]
         yield WantedToleration(toleration, tuple(names), tuple(unnecessary))
-        earlier_ones[toleration] = names
 
 
 _MISSING = f"""\
@@ -82,10 +82,9 @@ variables.wanted.filter(w, !{POD}.spec.?tolerations.orValue([]).exists(t,
 
 def _listed(wanted: Sequence[WantedToleration]) -> str:
     parts = []
-    policy = [each for each in wanted if each.classes is None]
+    policy = ",\n  ".join(_literal(each.toleration) for each in wanted if each.classes is None)
     if policy:
-        joined = ",\n  ".join(_literal(each.toleration) for each in policy)
-        parts.append(f"[\n  {joined}]")
+        parts.append(f"[\n  {policy}]")
     parts += (f"({_pinned_to(each)} ? [{_literal(each.toleration)}] : [])" for each in wanted if each.classes)
     joined = " +\n  ".join(parts)
     return f"({joined})"

@@ -1,6 +1,6 @@
 """The objects of admissionregistration.k8s.io/v1 that carry an exported rule: a policy and its binding, each as plain data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -53,7 +53,7 @@ class MutationFragment(PolicyFragment, frozen=True, kw_only=True):
     patch: str
 
 
-class ExportedRule(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedRule(msgspec.Struct, frozen=True):
     """A rule of a policy: the namespaces in which it holds, and those that are excluded whatever policies say."""
 
     policy: str
@@ -63,9 +63,7 @@ class ExportedRule(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[str, ...]
 
 
-def validating_objects(
-    fragment: ValidationFragment, rule: ExportedRule, actions: Sequence[str]
-) -> list[Object]:
+def validating_objects(fragment: ValidationFragment, rule: ExportedRule, action: str) -> list[Object]:
     """Return the ValidatingAdmissionPolicy and its binding. Templates are only a convenience: an error there admits."""
     spec = {
         "failurePolicy": "Ignore" if fragment.of_templates else "Fail",
@@ -81,7 +79,7 @@ def validating_objects(
     }
     findings = _where_it_holds(fragment.findings, rule)
     spec["variables"] = [*spec["variables"], {"name": "findings", "expression": findings}]
-    binding = {"validationActions": list(actions)}
+    binding = {"validationActions": [action]}
     return _pair("ValidatingAdmissionPolicy", "v1", spec, binding, fragment, rule)
 
 
@@ -110,28 +108,22 @@ def object_name(rule: ExportedRule, part: str) -> str:
 def _common(fragment: PolicyFragment, rule: ExportedRule) -> Object:
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(fragment.resources)}
     if rule.excluded:
-        constraints["namespaceSelector"] = {
-            "matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(rule.excluded)}
-            ]
-        }
-    conditions = (*rule.scope.conditions, *fragment.conditions)
+        excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(rule.excluded)}
+        constraints["namespaceSelector"] = {"matchExpressions": [excluded]}
+    conditions = _named((*rule.scope.conditions, *fragment.conditions))
+    holds = [("holds", " &&\n".join(rule.scope.labels))] if rule.scope.labels else []
     return {
         "matchConstraints": constraints,
-        **({"matchConditions": _named(conditions)} if conditions else {}),
-        "variables": _named((*_held(rule), *fragment.variables)),
+        **({"matchConditions": conditions} if conditions else {}),
+        "variables": _named((*holds, *fragment.variables)),
     }
-
-
-def _held(rule: ExportedRule) -> tuple[Named, ...]:
-    return (("holds", " &&\n".join(rule.scope.labels)),) if rule.scope.labels else ()
 
 
 def _where_it_holds(expression: str, rule: ExportedRule) -> str:
     return f"!variables.holds ? [] :\n{expression}" if rule.scope.labels else expression
 
 
-def _named(expressions: Sequence[Named]) -> list[Object]:
+def _named(expressions: Iterable[Named]) -> list[Object]:
     return [{"name": name, "expression": expression} for name, expression in expressions]
 
 
@@ -148,13 +140,7 @@ def _pair(
             "gpu-admission.dev/version": rule.version,
         },
     }
-    api = f"{GROUP}/{version}"
     return [
-        {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec},
-        {
-            "apiVersion": api,
-            "kind": f"{kind}Binding",
-            "metadata": metadata,
-            "spec": {"policyName": name, **binding},
-        },
+        {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
+        for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
     ]

@@ -61,9 +61,9 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
 def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
     matches = [
-        exemption.match
-        for exemption in policy.spec.exemptions
-        if (exemption.rules is None or rule_id in exemption.rules) and exemption.is_in_force(now)
+        each
+        for each in policy.spec.exemptions
+        if (each.rules is None or rule_id in each.rules) and each.is_in_force(now)
     ]
     return None if any(map(_is_everything, matches)) else _outside("not-exempted", matches)
 
@@ -88,7 +88,7 @@ def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
         yield f"policy {policy.name} is paused until {paused.isoformat()}: its rules only audit"
     for exemption in policy.spec.exemptions:
         if exemption.until is not None and exemption.is_in_force(now):
-            yield f"policy {policy.name} exempts {exemption.match} until the end of {exemption.until.isoformat()}"
+            yield f"policy {policy.name} exempts {exemption} until the end of {exemption.until.isoformat()}"
 
 
 def _is_everything(match: Match) -> bool:

@@ -1,10 +1,10 @@
 """The pod templates of workloads, in CEL: the same table of kinds and paths from which the webhook reads them."""
 
-from collections.abc import Mapping
+from collections import defaultdict
 
 from webhook.tools.export.cel import Named, present, text, texts
-from webhook.tools.export.objects import Object
-from webhook.workloads.kinds import Form, Template
+from webhook.tools.export.objects import POD_CHANGES, Object
+from webhook.workloads.kinds import WORKLOADS, Form, Template
 
 Path = tuple[str, ...]
 """Steps from the object to a pod template."""
@@ -14,25 +14,11 @@ EVERY_KEY, EVERY_ITEM = "*", "[]"
 
 BRANCHES = frozenset({EVERY_KEY, EVERY_ITEM})
 
-Kinds = Mapping[tuple[str, str], tuple[Form, ...]]
-Paths = Mapping[tuple[str, str], tuple[Path, ...]]
-
 WRITTEN_BY_SOMEBODY: Named = (
     "written-by-somebody",
     "!dyn(object).metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))",
 )
 """What a controller makes of another object has been looked at there, and nobody reads a controller's warnings."""
-
-
-def expressible(kinds: Kinds) -> dict[tuple[str, str], tuple[Path, ...]]:
-    """Return the paths to pod templates that CEL can follow: it cannot make one list of lists, so a path may branch once."""
-    found = {kind: tuple(path for path in map(_path, forms) if path) for kind, forms in kinds.items()}
-    return {kind: paths for kind, paths in found.items() if paths}
-
-
-def inexpressible(kinds: Kinds) -> list[str]:
-    """Return the kinds of which some pods are not found, sorted."""
-    return sorted({kind for (_group, kind), forms in kinds.items() if not all(map(_path, forms))})
 
 
 def _path(form: Form) -> Path | None:
@@ -42,19 +28,24 @@ def _path(form: Form) -> Path | None:
     return steps if isinstance(form, Template) and branches <= 1 else None
 
 
-def resources(paths: Paths) -> tuple[Object, ...]:
+PATHS = {
+    kind: paths
+    for kind, forms in WORKLOADS.items()
+    if (paths := tuple(path for path in map(_path, forms) if path))
+}
+"""By group and kind, those paths that CEL can follow: it cannot make one list of lists, so a path may branch once."""
+
+INEXPRESSIBLE = sorted({kind for (_, kind), forms in WORKLOADS.items() if not all(map(_path, forms))})
+"""The kinds of which some pods are not found."""
+
+
+def resources() -> tuple[Object, ...]:
     """Return the resource rules of the kinds; a resource is called like its kind, in the plural."""
-    groups: dict[str, list[str]] = {}
-    for group, kind in paths:
-        groups.setdefault(group, []).append(plural(kind))
+    groups: dict[str, list[str]] = defaultdict(list)
+    for group, kind in PATHS:
+        groups[group].append(plural(kind))
     return tuple(
-        {
-            "apiGroups": [group],
-            "apiVersions": ["*"],
-            "resources": sorted(names),
-            "operations": ["CREATE", "UPDATE"],
-            "scope": "Namespaced",
-        }
+        {**POD_CHANGES, "apiGroups": [group], "apiVersions": ["*"], "resources": sorted(names)}
         for group, names in sorted(groups.items())
     )
 
@@ -67,28 +58,24 @@ def plural(kind: str) -> str:
     return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
 
 
-def variables(paths: Paths) -> tuple[Named, ...]:
+def variables() -> tuple[Named, ...]:
     """Return the variables, of which `written` lists the templates that are new: {path, pod}, the path ending in a dot."""
     return (
-        ("found", _templates("dyn(object)", paths)),
-        ("before", f"request.operation == 'CREATE' ? [] :\n{_templates('dyn(oldObject)', paths)}"),
+        ("found", _templates("dyn(object)")),
+        ("before", f"request.operation == 'CREATE' ? [] :\n{_templates('dyn(oldObject)')}"),
         ("written", "variables.found.filter(t, !variables.before.exists(old, old.pod == t.pod))"),
     )
 
 
-def _templates(workload: str, paths: Paths) -> str:
-    kinds: dict[tuple[Path, ...], list[str]] = {}
-    for (group, kind), places in paths.items():
-        kinds.setdefault(places, []).append(f"{group}/{kind}")
-    cases = [
-        f"request.kind.group + '/' + request.kind.kind in {texts(names)} ?\n  {_union(workload, places)} :"
-        for places, names in kinds.items()
-    ]
-    return "\n".join([*cases, "  []"])
-
-
-def _union(workload: str, places: tuple[Path, ...]) -> str:
-    return " +\n  ".join(_found(workload, place) for place in places)
+def _templates(workload: str) -> str:
+    kinds: dict[tuple[Path, ...], list[str]] = defaultdict(list)
+    for (group, kind), paths in PATHS.items():
+        kinds[paths].append(f"{group}/{kind}")
+    lines = []
+    for paths, names in kinds.items():
+        union = " +\n  ".join(_found(workload, path) for path in paths)
+        lines.append(f"request.kind.group + '/' + request.kind.kind in {texts(names)} ?\n  {union} :\n")
+    return "".join([*lines, "  []"])
 
 
 def _found(workload: str, place: Path) -> str:

@@ -41,7 +41,7 @@ def test_a_pod(tmp_path: Path) -> None:
     assert manifest.is_pod
     assert manifest.line_of(("spec", "containers", 0, "name")) == 5
     (pod,) = manifest.pods
-    assert pod.path == ""
+    assert pod.place.path == ""
     assert [place.container.name for place in pod.pod.places] == ["main"]
 
 
@@ -66,7 +66,7 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
 
     (pod,) = only(read(tmp_path, text)).pods
 
-    assert pod.path == want
+    assert pod.place.path == want
     assert pod.pod.labels == {"a": "b"}
 
 
@@ -382,7 +382,7 @@ def test_only_pods_get_requests_from_limits(tmp_path: Path) -> None:
     workload = f"apiVersion: apps/v1\nkind: Deployment\nspec: {{template: {{spec: {spec}}}}}\n"
     text = f"apiVersion: v1\nkind: Pod\nspec: {spec}\n---\n{workload}"
 
-    pods = [manifest.pods[0].data for manifest in read(tmp_path, text).manifests]
+    pods = [manifest.pods[0].place.data for manifest in read(tmp_path, text).manifests]
 
     assert [data["spec"]["containers"][0]["resources"] for data in pods] == [
         {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}},

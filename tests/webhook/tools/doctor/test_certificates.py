@@ -16,6 +16,7 @@ from certs.issue import KeyPair, issue_authority, issue_server
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import certificates
+from webhook.tools.doctor.checks.configurations import configurations_exist
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster
 
 NAME = "gpu-admission.gpu-admission.svc"
@@ -255,11 +256,52 @@ def test_cert_manager_keeps_no_key_of_its_authority_in_the_secret(tmp_path: Path
         assert run_check(KEPT, found).findings == ()
 
 
-def test_a_configuration_that_is_missing_has_no_bundle_to_check(tmp_path: Path) -> None:
+def test_a_configuration_that_is_missing_is_found_once(tmp_path: Path) -> None:
     with cluster(tmp_path, 1, OURS.certificate_pem()) as found:
-        assert [each.why for each in run_check(BUNDLE, found).not_checked] == [
-            "ValidatingWebhookConfiguration/zz-gpu-admission does not exist"
-        ]
+        (missing,) = run_check(configurations_exist, found).findings
+        bundle = run_check(BUNDLE, found)
+
+    assert (missing.id, missing.object) == (
+        "configuration-missing",
+        "ValidatingWebhookConfiguration/zz-gpu-admission",
+    )
+    assert missing.message == "does not exist: the API server never calls the webhook"
+    assert (bundle.findings, bundle.not_checked) == ((), ())
+
+
+NO_SECRET = "Secret/gpu-admission-certificates in gpu-admission does not exist"
+CERT_MANAGER = {"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}
+CONTROLLERS = issue_authority(common_name="gpu-admission 2027-01-31T12:00:00Z", now=NOW, lifetime=YEAR)
+IN_FILES = issue_authority(common_name="gpu-admission", now=NOW, lifetime=YEAR)
+
+
+@pytest.mark.parametrize(
+    ("bundle", "annotations", "want", "not_checked"),
+    [
+        pytest.param(None, {}, ["secret-missing"], [], id="nothing-was-issued-yet"),
+        pytest.param(CONTROLLERS, {}, ["secret-missing"], [], id="the-bundle-is-the-controllers"),
+        pytest.param(IN_FILES, {}, [], [], id="files-take-its-place"),
+        pytest.param(None, CERT_MANAGER, [], [NO_SECRET], id="cert-manager-has-issued-nothing-yet"),
+    ],
+)
+def test_a_secret_that_is_missing_is_found_where_the_certificate_is_the_controllers(
+    bundle: KeyPair | None,
+    annotations: dict[str, str],
+    want: list[str],
+    not_checked: list[str],
+    tmp_path: Path,
+) -> None:
+    configuration = entry(bundle.certificate_pem() if bundle else None)
+    configuration["metadata"] = {"annotations": annotations}
+    with cluster_of(tmp_path, {MUTATING: configuration}, now=NOW) as found:
+        kept, served = run_check(KEPT, found), run_check(SERVED, found)
+
+    assert [finding.id for finding in kept.findings] == want
+    assert [each.why for each in kept.not_checked] == not_checked
+    for finding in kept.findings:
+        assert f"{finding.object} {finding.message}".startswith(f"{NO_SECRET}: ")
+        assert finding.remedy == certificates.REPAIR
+        assert NO_SECRET not in "".join(each.why for each in served.not_checked)
 
 
 @pytest.mark.parametrize(

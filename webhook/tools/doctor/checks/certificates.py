@@ -1,29 +1,26 @@
 """The certificates: what the API server trusts (caBundle), what is served, and what the Secret holds.
 
 What is served is asked for by a TLS handshake with the address that the API server calls. Where it cannot be reached from here,
-the Secret stands in for it, and a note says so. `gpu-admission certs check` runs these checks alone.
+the Secret stands in for it, and a note says so. `gpu-admission certs check` runs these checks and `configurations_exist`.
 """
 
 import base64
-import binascii
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.check import issued_by, problems
 from certs.reconciler import StoredSecret
-from certs.rotation import pem
+from certs.rotation import COMMON_NAME, pem
 from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, DamagedError, decode
-from webhook.certificates.objects import ClusterSecret, SecretName, Target
-from webhook.cluster.objects import WEBHOOK_CONFIGURATION
+from webhook.certificates.objects import ClusterSecret, SecretName
 from webhook.tools.doctor.check import (
     CheckResult,
     DoctorCheck,
@@ -31,13 +28,14 @@ from webhook.tools.doctor.check import (
     NotChecked,
     Note,
     Observation,
+    doctor_check,
     failure,
     warning,
 )
 from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, has_cert_manager, place
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names
+from webhook.tools.doctor.cluster import InstalledCluster, Names
 
-REPAIR = "a running `gpu-admission controller --certificate-secret` repairs it within seconds: see the controller's log"
+REPAIR = "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
 RENEW_FILES = "renew the files: cert-manager does, and `serve --self-signed` at its next start"
 OVERDUE = 0.8
@@ -50,11 +48,21 @@ EXPIRED = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
 
 
+class Target(NamedTuple):
+    """The host name that API servers call, and the Service behind it, if there is one."""
+
+    host: str
+    service: str = ""
+    namespace: str = ""
+    port: int = 443
+
+
 class CABundle(msgspec.Struct, frozen=True):
     """A readable caBundle, the first webhook that has it, and where the API server calls that webhook."""
 
     where: str
     pem: bytes
+    authorities: tuple[x509.Certificate, ...]
     target: Target
 
 
@@ -65,20 +73,16 @@ def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
             where, client = place(kind, entry["name"]), entry.get("clientConfig") or {}
             text = client.get("caBundle")
             if not text:
-                yield failure(
-                    "ca-bundle-missing",
-                    where,
-                    "must have a caBundle: without one the API server trusts no certificate of ours",
-                    REPAIR,
-                )
+                message = "must have a caBundle: without one the API server trusts no certificate of ours"
+                yield failure("ca-bundle-missing", where, message, REPAIR)
                 continue
             try:
                 bundle = base64.b64decode(text, validate=True)
-                x509.load_pem_x509_certificates(bundle)
-            except (binascii.Error, ValueError):
+                authorities = tuple(x509.load_pem_x509_certificates(bundle))
+            except ValueError:
                 yield failure("ca-bundle-unreadable", where, "caBundle must be certificates in PEM", REPAIR)
             else:
-                yield CABundle(where, bundle, _target(client, cluster.names))
+                yield CABundle(where, bundle, authorities, _target(client, cluster.names))
 
 
 def _target(client: dict[str, Any], names: Names) -> Target:
@@ -98,16 +102,15 @@ def _trusted(cluster: InstalledCluster) -> list[CABundle]:
     return list(found.values())
 
 
-def _present(cluster: InstalledCluster) -> Iterator[Observation]:
-    for kind in KINDS:
-        if cluster.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}") is None:
-            yield NotChecked(f"{place(kind)} does not exist")
+@doctor_check("ca-bundle", "Every webhook has a readable caBundle", *READS)
+def _ca_bundle(cluster: InstalledCluster) -> Iterator[Observation]:
     yield from (each for each in _bundles(cluster) if isinstance(each, DoctorFinding))
 
 
 # ---- what is served
 
 
+@doctor_check("certificate", "The caBundle verifies what is served, by name and for long enough", *READS)
 def _served(cluster: InstalledCluster) -> Iterator[Observation]:
     bundles = _trusted(cluster)
     if not bundles:
@@ -115,18 +118,15 @@ def _served(cluster: InstalledCluster) -> Iterator[Observation]:
     for target in dict.fromkeys(bundle.target for bundle in bundles):
         trusting = [bundle for bundle in bundles if bundle.target == target]
         address = _address(cluster, target)
+        at = f"{address}:{target.port}"
         leaf = _presented(target, address)
         if leaf is None:
-            reached = (
-                f"{address}:{target.port} is not reachable from here"
-                if address
-                else f"{target.host} has no address"
-            )
-            yield from _stand_in(cluster, trusting, reached)
+            missed = f"{at} is not reachable from here" if address else f"{target.host} has no address"
+            yield from _stand_in(cluster, trusting, missed)
             continue
         for bundle in trusting:
             yield from _handshake(address, bundle)
-        yield from _lifetimes(f"certificate served at {address}:{target.port}", leaf, trusting, cluster.now)
+        yield from _lifetimes(f"certificate served at {at}", leaf, trusting, cluster.now)
 
 
 def _address(cluster: InstalledCluster, target: Target) -> str:
@@ -174,27 +174,18 @@ def _unverified(bundle: CABundle, name: str, error: ssl.SSLCertVerificationError
     if error.verify_code == NO_HOST_NAME:
         return _wrong_name(bundle.where, "the served certificate", name)
     if error.verify_code == EXPIRED:
-        return failure(
-            "certificate-expired",
-            bundle.where,
-            "the served certificate, or its authority, has expired: every call fails",
-            ROTATE,
-        )
-    return failure(
-        "ca-bundle-does-not-verify",
-        bundle.where,
-        f"caBundle does not verify the served certificate ({error.verify_message})",
-        REPAIR,
-    )
+        message = "the served certificate, or its authority, has expired: every call fails"
+        return failure("certificate-expired", bundle.where, message, ROTATE)
+    message = f"caBundle does not verify the served certificate ({error.verify_message})"
+    return failure("ca-bundle-does-not-verify", bundle.where, message, REPAIR)
 
 
 def _wrong_name(where: str, certificate: str, name: str) -> DoctorFinding:
-    return failure(
-        "certificate-name",
-        where,
-        f"{certificate} must carry the name {name}, by which the API server calls",
-        f"issue it for {name}: --certificate-name {name} of the controller, or the dnsNames of cert-manager",
+    message = f"{certificate} must carry the name {name}, by which the API server calls"
+    remedy = (
+        f"issue it for {name}: --certificate-name {name} of the controller, or the dnsNames of cert-manager"
     )
+    return failure("certificate-name", where, message, remedy)
 
 
 def _lifetimes(
@@ -203,12 +194,12 @@ def _lifetimes(
     if _is_late(leaf, now):
         yield _ends(where, "certificate-expires-soon", "the certificate", leaf)
     issuers = {
-        authority.public_bytes(Encoding.DER): (bundle.where, authority)
+        authority: bundle.where
         for bundle in bundles
-        for authority in x509.load_pem_x509_certificates(bundle.pem)
+        for authority in bundle.authorities
         if issued_by(pem([leaf]), pem([authority]), now)
     }
-    for place_of_it, authority in issuers.values():
+    for authority, place_of_it in issuers.items():
         if _is_late(authority, now):
             yield _ends(place_of_it, "authority-expires-soon", "the authority in its caBundle", authority)
 
@@ -236,7 +227,8 @@ def _secret(cluster: InstalledCluster) -> tuple[str, StoredSecret | None]:
 def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: str) -> Iterator[Observation]:
     where, stored = _secret(cluster)
     if stored is None:
-        yield NotChecked(f"{reached}, and {where} does not exist")
+        lacking = "" if _is_controllers(cluster, bundles) else f", and {where} does not exist"
+        yield NotChecked(f"{reached}{lacking}")
         return
     yield Note(f"the certificate is that of {where}: {reached}")
     try:
@@ -246,11 +238,24 @@ def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: s
     yield from _lifetimes(where, leaf, bundles, cluster.now)
 
 
+def _is_controllers(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> bool:
+    """Whether the certificate is, or will be, the controller's: not cert-manager's, nor one in files."""
+    subjects = [each.subject.rfc4514_string() for bundle in bundles for each in bundle.authorities]
+    ours = any(subject.startswith(f"CN={COMMON_NAME} ") for subject in subjects)
+    return not has_cert_manager(cluster) and (ours or not subjects)
+
+
+@doctor_check(
+    "certificate-secret", "The Secret can be served and renewed, and the caBundle is its authority", *READS
+)
 def _kept(cluster: InstalledCluster) -> Iterator[Observation]:
     bundles = _trusted(cluster)
     where, stored = _secret(cluster)
     if stored is None:
-        if not bundles:  # else files take its place, or the check of what is served reports it
+        if _is_controllers(cluster, bundles):
+            message = "does not exist: controllers keep authority and certificate in it"
+            yield failure("secret-missing", where, message, REPAIR)
+        elif not bundles:  # else files take its place, or the check of what is served reports it
             yield NotChecked(f"{where} does not exist")
         return
     data = stored.content.data
@@ -283,15 +288,4 @@ def check_files(directory: Path, names: Iterable[str], now: datetime) -> CheckRe
     return CheckResult(check, findings)
 
 
-CHECKS = (
-    DoctorCheck("ca-bundle", "Every webhook has a readable caBundle", _present, READS),
-    DoctorCheck(
-        "certificate", "The caBundle verifies what is served, by name and for long enough", _served, READS
-    ),
-    DoctorCheck(
-        "certificate-secret",
-        "The Secret can be served and renewed, and the caBundle is its authority",
-        _kept,
-        READS,
-    ),
-)
+CHECKS = (_ca_bundle, _served, _kept)

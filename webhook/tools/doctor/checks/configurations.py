@@ -5,8 +5,15 @@ from typing import Any
 
 from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.serving.canary_trace import VERSION
-from webhook.tools.doctor.check import DoctorCheck, DoctorFinding, NotChecked, Observation, failure, warning
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
+from webhook.tools.doctor.check import (
+    DoctorFinding,
+    NotChecked,
+    Observation,
+    doctor_check,
+    failure,
+    warning,
+)
+from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects
 
 KINDS = {
@@ -30,6 +37,18 @@ DEFAULTS: dict[str, Any] = {
     "sideEffects": None,
 }
 """What the API server makes of a field that is omitted."""
+FAILURE_POLICIES = {
+    "Ignore": (
+        "fails-open",
+        "has failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked",
+        "after the first days set failurePolicy: Fail (webhooks.failurePolicy of the chart)",
+    ),
+    "Fail": (
+        "fails-closed",
+        "has failurePolicy Fail: while the webhook is away, nobody can apply a workload",
+        "set failurePolicy: Ignore for it",
+    ),
+}
 LONGEST_TIMEOUT = 10
 """Seconds. All webhooks of one request have 34 together, and a person waits."""
 
@@ -40,34 +59,20 @@ def place(kind: str, entry: str = "") -> str:
 
 def has_cert_manager(cluster: InstalledCluster) -> bool:
     """Whether cert-manager issues the certificate and publishes its authority; the controller then may not."""
-    documents = (cluster.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}") or {} for kind in KINDS)
+    documents = (cluster.webhook_configuration(kind) or {} for kind in KINDS)
     return any(CERT_MANAGER in (each.get("metadata", {}).get("annotations") or ()) for each in documents)
 
 
-def _exist(cluster: InstalledCluster) -> Iterator[Observation]:
-    for kind, expected in expected_objects(cluster.names.namespace).configurations.items():
-        if cluster.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}") is None:
-            yield failure(
-                "configuration-missing",
-                place(kind),
-                "does not exist: the API server never calls the webhook",
-                APPLY,
-            )
-            continue
-        installed = {entry["name"]: entry for entry in cluster.entries(kind)}
-        for name, entry in expected.items():
-            if name not in installed:
-                report = failure if entry.get("failurePolicy") == "Fail" else warning
-                yield report(
-                    "entry-missing", place(kind, name), "does not exist: nothing of it is reviewed", APPLY
-                )
-        for name in installed.keys() - expected.keys():
-            yield warning(
-                "entry-unknown", place(kind, name), f"is unknown to version {VERSION}: remove it", APPLY
-            )
+@doctor_check("configurations", "Both webhook configurations exist", *READS)
+def configurations_exist(cluster: InstalledCluster) -> Iterator[Observation]:
+    for kind in KINDS:
+        if cluster.webhook_configuration(kind) is None:
+            message = "does not exist: the API server never calls the webhook"
+            yield failure("configuration-missing", place(kind), message, APPLY)
 
 
-def _call_our_service(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check("service-reference", "Every webhook calls our Service", *READS)
+def _service_reference(cluster: InstalledCluster) -> Iterator[Observation]:
     names = cluster.names
     for kind, expected in expected_objects(names.namespace).configurations.items():
         for entry in cluster.entries(kind):
@@ -79,12 +84,9 @@ def _call_our_service(cluster: InstalledCluster) -> Iterator[Observation]:
             path = expected[entry["name"]]["path"]
             ours = _address({"namespace": names.namespace, "name": names.service, "path": path})
             if called != ours:
-                yield failure(
-                    "wrong-service",
-                    place(kind, entry["name"]),
-                    f"must call {ours}, and calls {called}",
-                    f"{APPLY}; for an installation of other names use --namespace, --service",
-                )
+                message = f"must call {ours}, and calls {called}"
+                remedy = f"{APPLY}; for an installation of other names use --namespace, --service"
+                yield failure("wrong-service", place(kind, entry["name"]), message, remedy)
 
 
 def _address(service: Mapping[str, Any]) -> str:
@@ -92,113 +94,89 @@ def _address(service: Mapping[str, Any]) -> str:
     return f"{service.get('namespace')}/{service.get('name')}:{port}{service.get('path', '')}"
 
 
+@doctor_check("service", "The Service exists and has a ready endpoint")
 def _service(cluster: InstalledCluster) -> Iterator[Observation]:
-    names = cluster.names
-    where = f"Service/{names.service} in {names.namespace}"
-    service = cluster.get(f"/api/v1/namespaces/{names.namespace}/services/{names.service}")
+    own, name = cluster.names.namespace, cluster.names.service
+    where = f"Service/{name} in {own}"
+    service = cluster.get(f"/api/v1/namespaces/{own}/services/{name}")
     if service is None:
-        yield failure(
-            "service-missing", where, "does not exist: the API server cannot find the webhook", APPLY
-        )
+        message = "does not exist: the API server cannot find the webhook"
+        yield failure("service-missing", where, message, APPLY)
         return
     if PORT not in [port.get("port") for port in service["spec"].get("ports") or ()]:
         yield failure("service-port", where, f"must have port {PORT}", APPLY)
-    slices = cluster.items(f"/apis/discovery.k8s.io/v1/namespaces/{names.namespace}/endpointslices")
     endpoints = (
         endpoint
-        for each in slices
-        if (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == names.service
+        for each in cluster.items(f"/apis/discovery.k8s.io/v1/namespaces/{own}/endpointslices")
+        if (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == name
         for endpoint in each.get("endpoints") or ()
     )
     # "Nil should be interpreted as true" (k8s.io/api discovery/v1 EndpointConditions).
     if all((endpoint.get("conditions") or {}).get("ready") is False for endpoint in endpoints):
-        yield failure(
-            "no-endpoints",
-            where,
-            "has no ready endpoint: no replica of the webhook is ready",
-            f"kubectl -n {names.namespace} get pods; kubectl -n {names.namespace} logs deployment/{WEBHOOK}",
-        )
+        message = "has no ready endpoint: no replica of the webhook is ready"
+        remedy = f"kubectl -n {own} get pods; kubectl -n {own} logs deployment/{WEBHOOK}"
+        yield failure("no-endpoints", where, message, remedy)
 
 
-def _as_expected(cluster: InstalledCluster) -> Iterator[Observation]:
-    for kind, expected in expected_objects(cluster.names.namespace).configurations.items():
-        for entry in cluster.entries(kind):
-            if entry["name"] in expected:
-                yield from _differences(cluster, place(kind, entry["name"]), entry, expected[entry["name"]])
+@doctor_check("entries", "Webhooks, rules, selectors and conditions are those of this version", *READS)
+def _entries(cluster: InstalledCluster) -> Iterator[Observation]:
+    own = cluster.names.namespace
+    for kind, expected in expected_objects(own).configurations.items():
+        if cluster.webhook_configuration(kind) is None:
+            continue
+        installed = {entry["name"]: entry for entry in cluster.entries(kind)}
+        for name, meant in expected.items():
+            if name in installed:
+                yield from _differences(place(kind, name), installed[name], meant, own)
+                continue
+            report = failure if meant.get("failurePolicy") == "Fail" else warning
+            message = "does not exist: nothing of it is reviewed"
+            yield report("entry-missing", place(kind, name), message, APPLY)
+        for name in installed.keys() - expected.keys():
+            message = f"is unknown to version {VERSION}: remove it"
+            yield warning("entry-unknown", place(kind, name), message, APPLY)
     if not any(cluster.entries(kind) for kind in KINDS):
         yield NotChecked(f"there is no configuration {WEBHOOK_CONFIGURATION}")
 
 
 def _differences(
-    cluster: InstalledCluster, where: str, entry: Mapping[str, Any], expected: Mapping[str, Any]
+    where: str, entry: Mapping[str, Any], expected: Mapping[str, Any], own: str
 ) -> Iterator[DoctorFinding]:
-    actual = {field: entry.get(field) or default for field, default in DEFAULTS.items()}
-    meant = {field: expected.get(field) or default for field, default in DEFAULTS.items()}
+    actual, meant = (
+        {field: given.get(field) or default for field, default in DEFAULTS.items()}
+        for given in (entry, expected)
+    )
     if actual["objectSelector"]:
-        yield failure(
-            "object-selector",
-            where,
-            "must have no objectSelector: by a label anybody could bypass the webhook",
-            APPLY,
-        )
+        message = "must have no objectSelector: by a label anybody could bypass the webhook"
+        yield failure("object-selector", where, message, APPLY)
     if actual["failurePolicy"] != meant["failurePolicy"]:
-        yield _failure_policy(where, actual["failurePolicy"])
+        identity, message, remedy = FAILURE_POLICIES[actual["failurePolicy"]]
+        yield warning(identity, where, message, remedy)
     if actual["timeoutSeconds"] > LONGEST_TIMEOUT:
-        yield warning(
-            "long-timeout",
-            where,
-            f"waits {actual['timeoutSeconds']} s for an answer, and whoever creates a pod waits with it",
-            f"set timeoutSeconds: {meant['timeoutSeconds']}",
-        )
-    yield from _selector_differences(cluster, where, entry, expected)
+        message = f"waits {actual['timeoutSeconds']} s for an answer, and whoever creates a pod waits with it"
+        yield warning("long-timeout", where, message, f"set timeoutSeconds: {meant['timeoutSeconds']}")
+    yield from _selector_differences(where, entry, expected, own)
     for field in ("matchPolicy", "reinvocationPolicy", "sideEffects", "rules", "matchConditions"):
         if _comparable(field, actual[field]) != _comparable(field, meant[field]):
             yield failure("entry-differs", where, f"{field} must be that of version {VERSION}", APPLY)
 
 
-def _failure_policy(where: str, actual: str) -> DoctorFinding:
-    if actual == "Ignore":
-        return warning(
-            "fails-open",
-            where,
-            "has failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked",
-            "after the first days set failurePolicy: Fail (webhooks.failurePolicy of the chart)",
-        )
-    return warning(
-        "fails-closed",
-        where,
-        "has failurePolicy Fail: while the webhook is away, nobody can apply a workload",
-        "set failurePolicy: Ignore for it",
-    )
-
-
 def _selector_differences(
-    cluster: InstalledCluster, where: str, entry: Mapping[str, Any], expected: Mapping[str, Any]
+    where: str, entry: Mapping[str, Any], expected: Mapping[str, Any], own: str
 ) -> Iterator[DoctorFinding]:
     excluded = excluded_by_name(entry.get("namespaceSelector") or {})
     meant = excluded_by_name(expected.get("namespaceSelector") or {}) or frozenset()
-    own = cluster.names.namespace
+    add = "add {} to the values of its namespaceSelector".format
     if excluded is None:
-        yield warning(
-            "selector-differs",
-            where,
-            "namespaceSelector must exclude namespaces by name, and by nothing else",
-            APPLY,
-        )
+        message = "namespaceSelector must exclude namespaces by name, and by nothing else"
+        yield warning("selector-differs", where, message, APPLY)
     elif own in meant and own not in excluded:
-        yield failure(
-            "own-namespace",
-            where,
-            f"namespaceSelector must exclude {own}: the webhook's own pods could not start while it is away",
-            f"add {own} to the values of its namespaceSelector",
+        message = (
+            f"namespaceSelector must exclude {own}: the webhook's own pods could not start while it is away"
         )
+        yield failure("own-namespace", where, message, add(own))
     elif missing := ", ".join(sorted(name for name in meant - excluded if name.startswith("kube-"))):
-        yield warning(
-            "kube-namespace",
-            where,
-            f"namespaceSelector must exclude {missing}",
-            f"add {missing} to the values of its namespaceSelector",
-        )
+        yield warning("kube-namespace", where, f"namespaceSelector must exclude {missing}", add(missing))
 
 
 def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str] | None:
@@ -227,9 +205,4 @@ def _comparable(field: str, value: Any) -> Any:
     return value
 
 
-CHECKS = (
-    DoctorCheck("configurations", "Both webhook configurations exist", _exist, READS),
-    DoctorCheck("service-reference", "Every webhook calls our Service", _call_our_service, READS),
-    DoctorCheck("service", "The Service exists and has a ready endpoint", _service),
-    DoctorCheck("entries", "Rules, selectors and conditions are those of this version", _as_expected, READS),
-)
+CHECKS = (configurations_exist, _service_reference, _service, _entries)

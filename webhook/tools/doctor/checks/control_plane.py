@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from webhook.cluster.objects import CONTROLLER
 from webhook.controller.canary import probe
-from webhook.tools.doctor.check import DoctorCheck, NotChecked, Observation, failure
+from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure
 from webhook.tools.doctor.cluster import InstalledCluster, Unknown
 
 OLDEST = (1, 30)
@@ -14,6 +14,7 @@ LATE = 2
 """Durations of the Lease after which it was certainly not renewed."""
 
 
+@doctor_check("kubernetes-version", "The API server is new enough")
 def _version(cluster: InstalledCluster) -> Iterator[Observation]:
     version = cluster.get("/version") or {}
     try:
@@ -22,26 +23,22 @@ def _version(cluster: InstalledCluster) -> Iterator[Observation]:
     except (KeyError, ValueError):
         raise Unknown("the API server reports no version") from None
     if found < OLDEST:
-        yield failure(
-            "kubernetes-too-old",
-            f"API server {version.get('gitVersion', '')}",
-            "must be 1.30 or newer: older ones may ask the webhook about every pod",
-            "upgrade Kubernetes to 1.30 or newer",
-        )
+        where = f"API server {version.get('gitVersion', '')}"
+        message = "must be 1.30 or newer: older ones may ask the webhook about every pod"
+        yield failure("kubernetes-too-old", where, message, "upgrade Kubernetes to 1.30 or newer")
 
 
+@doctor_check("controller", "A controller leads")
 def _controller(cluster: InstalledCluster) -> Iterator[Observation]:
-    names = cluster.names
-    where = f"Lease/{names.lease} in {names.namespace}"
-    logs = f"kubectl -n {names.namespace} logs deployment/{CONTROLLER}"
-    lease = cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{names.namespace}/leases/{names.lease}")
+    own, name = cluster.names.namespace, cluster.names.lease
+    where = f"Lease/{name} in {own}"
+    logs = f"kubectl -n {own} logs deployment/{CONTROLLER}"
+    lease = cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{own}/leases/{name}")
     if lease is None:
-        yield failure(
-            "controller-missing",
-            where,
-            "does not exist: no controller ever led, so quotas are not counted and certificates not renewed",
-            f"start the controller: {logs}",
+        message = (
+            "does not exist: no controller ever led, so quotas are not counted and certificates not renewed"
         )
+        yield failure("controller-missing", where, message, f"start the controller: {logs}")
         return
     spec = lease.get("spec") or {}
     renewed, seconds = spec.get("renewTime"), spec.get("leaseDurationSeconds") or 0
@@ -49,28 +46,21 @@ def _controller(cluster: InstalledCluster) -> Iterator[Observation]:
     if not spec.get("holderIdentity") or age is None or age > timedelta(seconds=LATE * seconds):
         when = f"was last renewed {age.total_seconds():.0f} s ago" if age is not None else "was never renewed"
         holder = spec.get("holderIdentity") or "nobody"
-        yield failure(
-            "controller-away",
-            where,
-            f"is held by {holder} and {when}: quotas are not counted, certificates not renewed",
-            f"see why no controller leads: {logs}",
-        )
+        message = f"is held by {holder} and {when}: quotas are not counted, certificates not renewed"
+        yield failure("controller-away", where, message, f"see why no controller leads: {logs}")
 
 
+@doctor_check("canary", "A GPU pod passes through both webhooks and is changed as it must be")
 def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
-    namespace = cluster.names.canary_namespace
-    outcome = probe(cluster.api, namespace)
+    where = f"canary in {cluster.names.canary_namespace}"
+    outcome = probe(cluster.api, cluster.names.canary_namespace)
     if outcome.ok:
-        yield from (NotChecked(each) for each in outcome.open)
+        yield from map(NotChecked, outcome.open)
     elif outcome.reason in {"api-server", "forbidden"}:
-        yield NotChecked(f"canary in {namespace}: {outcome.message}")
+        yield NotChecked(f"{where}: {outcome.message}")
     else:
-        where, identity = f"the canary in {namespace}", f"canary-{outcome.reason}"
-        yield failure(identity, where, f"failed: {outcome.message}", outcome.remedy)
+        message = f"failed: {outcome.message}"
+        yield failure(f"canary-{outcome.reason}", f"the {where}", message, outcome.remedy)
 
 
-CHECKS = (
-    DoctorCheck("kubernetes-version", "The API server is new enough", _version),
-    DoctorCheck("controller", "A controller leads", _controller),
-    DoctorCheck("canary", "A GPU pod passes through both webhooks and is changed as it must be", _canary),
-)
+CHECKS = (_version, _controller, _canary)

@@ -1,15 +1,16 @@
 """Our own kinds: the CRDs of this version, usable documents, pauses and exemptions, GPUQuotas; and ResourceQuotas of GPUs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from policies.policy import end_of
+from policies.quota.ledger.quota_ledger import Condition
 from policies.quota.spec import QuotaSpec, resource_quota_findings
 from webhook.configuration.documents import quota_problems
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.serving.canary_trace import VERSION
-from webhook.tools.doctor.check import DoctorCheck, DoctorFinding, Observation, failure, warning
+from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY
 from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Right
@@ -18,6 +19,11 @@ from webhook.tools.doctor.expected import expected_objects, schema_digest
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
+@doctor_check(
+    "custom-resources",
+    "The CRDs of this version exist",
+    Right("get", "customresourcedefinitions", "apiextensions.k8s.io"),
+)
 def _custom_resources(cluster: InstalledCluster) -> Iterator[Observation]:
     for name, digest in expected_objects().custom_resources.items():
         where = f"CustomResourceDefinition/{name}"
@@ -31,43 +37,37 @@ def _custom_resources(cluster: InstalledCluster) -> Iterator[Observation]:
             remedy = f"kubectl describe crd {name}"
             yield failure("crd-not-established", where, f"is not Established: {why}", remedy)
         elif schema_digest(definition) != digest:
-            yield warning(
-                "crd-differs",
-                where,
-                f"must be that of version {VERSION}: fields may be dropped or refused",
-                f"{APPLY}; Helm never upgrades CRDs of its crds folder by itself",
-            )
+            message = f"must be that of version {VERSION}: fields may be dropped or refused"
+            remedy = f"{APPLY}; Helm never upgrades CRDs of its crds folder by itself"
+            yield warning("crd-differs", where, message, remedy)
 
 
+@doctor_check("documents", "Policies, classes and resource mappings are valid, and no policy is paused")
 def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
     documents = cluster.documents
     for problem in documents.problems:
-        yield failure(
-            "document-refused",
-            f"configuration of {documents.source}",
-            problem,
-            "correct it: until then the last good version stays in force",
-        )
+        where = f"configuration of {documents.source}"
+        remedy = "correct it: until then the last good version stays in force"
+        yield failure("document-refused", where, str(problem), remedy)
     for policy in documents.configuration.policies.policies if documents.configuration else ():
         where, spec = f"GPUPolicy/{policy.name}", policy.spec
         if spec.paused_until is not None and cluster.now < spec.paused_until:
-            yield warning(
-                "policy-paused",
-                where,
-                f"is paused until {spec.paused_until:%Y-%m-%d %H:%M %Z}: every rule only audits",
-                "remove spec.pausedUntil as soon as its reason is gone: gpu-admission config resume",
-            )
-        for exemption in spec.exemptions:
-            if exemption.until is not None and cluster.now >= end_of(exemption.until):
-                yield warning(
-                    "exemption-over",
-                    where,
-                    f"has an exemption of {few(exemption.namespaces)} that ended on {exemption.until} "
-                    f"({exemption.reason})",
-                    "remove it, or extend it",
+            message = f"is paused until {spec.paused_until:%Y-%m-%d %H:%M %Z}: every rule only audits"
+            remedy = "remove spec.pausedUntil as soon as its reason is gone: gpu-admission config resume"
+            yield warning("policy-paused", where, message, remedy)
+        for each in spec.exemptions:
+            if each.until is not None and cluster.now >= end_of(each.until):
+                message = (
+                    f"has an exemption of {few(each.namespaces)} that ended on {each.until} ({each.reason})"
                 )
+                yield warning("exemption-over", where, message, "remove it, or extend it")
 
 
+@doctor_check(
+    "resource-quotas",
+    "Every ResourceQuota key about GPUs limits something",
+    Right("list", "resourcequotas"),
+)
 def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     resource_mapping = cluster.resource_mapping
     for quota in cluster.items("/api/v1/resourcequotas"):
@@ -88,44 +88,41 @@ def _quota(raw: msgspec.Raw) -> tuple[QuotaRecord, QuotaSpec | None] | None:
     return record, None if record.ledger is None else msgspec.json.decode(raw, type=_StoredSpec).spec
 
 
+@doctor_check(
+    "gpu-quotas",
+    "GPUQuotas are counted, current and kept, and limit something",
+    Right("list", "gpuquotas", "gpu-admission.dev"),
+)
 def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     for record, spec in cluster.listed(QUOTAS.path(), _quota):
-        where, edit = (
-            f"GPUQuota/default in {record.namespace}",
-            f"kubectl -n {record.namespace} edit gpuquota default",
-        )
-        yield from _gpu_quota(record, where, edit)
-        if spec is None:
+        where = f"GPUQuota/default in {record.namespace}"
+        edit = f"correct it: kubectl -n {record.namespace} edit gpuquota default"
+        if record.ledger is None or spec is None:
+            remedy = f"{edit}; GPU pods are refused until then"
+            yield failure("quota-unreadable", where, record.problem, remedy)
             continue
+        conditions = {each.type: each for each in record.ledger.conditions}
+        yield from _conditions(record.namespace, where, conditions)
         configuration = cluster.configuration
         # Admission refuses these in a new quota; a GPUClass that was deleted since leaves them behind.
         for problem, kind in quota_problems(spec, configuration.classes, configuration.resource_mapping):
-            yield failure(
-                "quota-limits-nothing",
-                where,
+            message, remedy = (
                 f"{problem.path} {problem.message}",
-                f"correct it: {edit}; or apply the {kind} that it means",
+                f"{edit}; or apply the {kind} that it means",
             )
+            yield failure("quota-limits-nothing", where, message, remedy)
 
 
-def _gpu_quota(record: QuotaRecord, where: str, edit: str) -> Iterator[DoctorFinding]:
-    if record.ledger is None:
-        remedy = f"correct it: {edit}; GPU pods are refused until then"
-        yield failure("quota-unreadable", where, record.problem, remedy)
-        return
-    conditions = {condition.type: condition for condition in record.ledger.conditions}
+def _conditions(namespace: str, where: str, conditions: Mapping[str, Condition]) -> Iterator[DoctorFinding]:
     ready = conditions.get("Ready")
     if ready is None or ready.status != "True":
-        yield failure(
-            "quota-not-ready",
-            where,
-            f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}",
-            "wait ten seconds; after that see kubectl -n gpu-admission logs deployment/gpu-admission-controller",
-        )
+        message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}"
+        logs = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+        yield failure("quota-not-ready", where, message, f"wait ten seconds; after that see {logs}")
     remedies = {
         "Stale": "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches "
         "the API server",
-        "Exceeded": f"see who holds it: gpu-admission quota -n {record.namespace}; nothing more is admitted",
+        "Exceeded": f"see who holds it: gpu-admission quota -n {namespace}; nothing more is admitted",
     }
     for kind, remedy in remedies.items():
         condition = conditions.get(kind)
@@ -133,28 +130,5 @@ def _gpu_quota(record: QuotaRecord, where: str, edit: str) -> Iterator[DoctorFin
             yield warning(f"quota-{kind.lower()}", where, f"is {kind}: {condition.message}", remedy)
 
 
-CHECKS = (
-    DoctorCheck(
-        "custom-resources",
-        "The CRDs of this version exist",
-        _custom_resources,
-        (Right("get", "customresourcedefinitions", "apiextensions.k8s.io"),),
-    ),
-    DoctorCheck(
-        "documents", "Policies, classes and resource mappings are valid, and no policy is paused", _documents
-    ),
-)
-QUOTA_CHECKS = (
-    DoctorCheck(
-        "resource-quotas",
-        "Every ResourceQuota key about GPUs limits something",
-        _resource_quotas,
-        (Right("list", "resourcequotas"),),
-    ),
-    DoctorCheck(
-        "gpu-quotas",
-        "GPUQuotas are counted, current and kept, and limit something",
-        _gpu_quotas,
-        (Right("list", "gpuquotas", "gpu-admission.dev"),),
-    ),
-)
+CHECKS = (_custom_resources, _documents)
+QUOTA_CHECKS = (_resource_quotas, _gpu_quotas)

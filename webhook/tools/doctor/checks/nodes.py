@@ -1,15 +1,14 @@
 """Nodes against configuration: taints, tolerations, and the labels by which GPU classes find their nodes."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from policies.gpus.classes import GPUClass
 from policies.placement.candidates import classes_of_node
 from policies.placement.class_choice import is_covered
-from policies.placement.nodes import NodeFacts, NodePool
+from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import classes_of_label
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
@@ -19,11 +18,10 @@ from policies.rule import Context, Phase
 from policies.rules import gpu_class, gpu_toleration
 from webhook.configuration.documents import CLASS
 from webhook.serving.node_watch import node_pools
-from webhook.tools.doctor.check import DoctorCheck, Observation, warning
+from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Node, Right
 
-READS = (Right("list", "nodes"),)
-KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
+READ = Right("list", "nodes")
 TEMPORARY = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -42,21 +40,22 @@ def few(names: Iterable[str]) -> str:
     return ", ".join(each[:FEW]) + more
 
 
+@doctor_check("untainted-nodes", "GPU nodes are tainted", READ)
 def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
-    nodes = [
-        node.name for node in cluster.gpu_nodes if not any(t.effect in KEEPS_AWAY for t in _lasting(node))
-    ]
+    nodes = [each.name for each in cluster.gpu_nodes if not _keeping_away(each)]
     if nodes:
-        yield warning(
-            "untainted-gpu-node",
-            f"Node {few(nodes)}",
-            "must have a taint: pods without GPUs may fill its CPUs, and its GPUs stay idle",
-            f"kubectl taint nodes {nodes[0]} nvidia.com/gpu=present:NoSchedule",
-        )
+        message = "must have a taint: pods without GPUs may fill its CPUs, and its GPUs stay idle"
+        remedy = f"kubectl taint nodes {nodes[0]} nvidia.com/gpu=present:NoSchedule"
+        yield warning("untainted-gpu-node", f"Node {few(nodes)}", message, remedy)
 
 
-def _lasting(node: Node) -> list[Toleration]:
-    return [taint for taint in node.taints if not (taint.key or "").startswith(TEMPORARY)]
+def _keeping_away(node: Node) -> list[Toleration]:
+    """Return the taints, lasting ones, that keep away the pods that do not tolerate them."""
+    return [
+        taint
+        for taint in node.taints
+        if taint.effect in {"NoSchedule", "NoExecute"} and not (taint.key or "").startswith(TEMPORARY)
+    ]
 
 
 def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]:
@@ -70,63 +69,60 @@ def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]
     return found | {f"GPUClass/{each.name}": each.tolerations for each in configuration.classes}
 
 
+@doctor_check("taints", "Policies and classes tolerate the taints of GPU nodes, and no others", READ)
 def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
-    tolerations, classes = _tolerations(cluster), cluster.configuration.classes
-    untolerated: dict[str, list[str]] = defaultdict(list)
-    for node in cluster.gpu_nodes:
-        its_classes = {f"GPUClass/{name}" for name in classes_of_node(node.labels, classes)}
-        offered = [
-            toleration
-            for owner, found in tolerations.items()
-            if owner.startswith("GPUPolicy/") or owner in its_classes
-            for toleration in found
-        ]
-        for taint in _lasting(node):
-            if taint.effect in KEEPS_AWAY and not any(tolerates(each, taint) for each in offered):
-                untolerated[describe_toleration(taint)].append(node.name)
-    for taint_text, names in sorted(untolerated.items()):
-        key = taint_text.partition("=")[0].partition(":")[0]
-        yield warning(
-            "taint-not-tolerated",
-            f"Node {few(names)}",
-            f"has the taint {taint_text}, which no policy and no class of its GPUs tolerates: GPU pods cannot run there",
-            f"add {{key: {key}, operator: Exists}} to gpu-toleration.tolerations of a policy, or to the class",
-        )
+    tolerations = _tolerations(cluster)
+    yield from _untolerated(cluster, tolerations)
     taints = [taint for node in cluster.nodes for taint in node.taints]
     for owner, each in tolerations.items():
         idle = [describe_toleration(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
         if idle and owner != "GPUPolicy/built-in" and not _is_created_on_demand(cluster, owner):
-            yield warning(
-                "toleration-without-taint",
-                owner,
-                f"tolerates {', '.join(idle)}, and no node has the taint",
-                "correct its spelling, taint the intended nodes, or remove it",
-            )
+            message = f"tolerates {', '.join(idle)}, and no node has the taint"
+            remedy = "correct its spelling, taint the intended nodes, or remove it"
+            yield warning("toleration-without-taint", owner, message, remedy)
 
 
+def _untolerated(
+    cluster: InstalledCluster, tolerations: Mapping[str, Iterable[Toleration]]
+) -> Iterator[Observation]:
+    untolerated: dict[str, list[str]] = defaultdict(list)
+    for node in cluster.gpu_nodes:
+        names = classes_of_node(node.labels, cluster.configuration.classes)
+        offered = [
+            toleration
+            for owner, found in tolerations.items()
+            if owner.startswith("GPUPolicy/") or owner.removeprefix("GPUClass/") in names
+            for toleration in found
+        ]
+        for taint in _keeping_away(node):
+            if not any(tolerates(each, taint) for each in offered):
+                untolerated[describe_toleration(taint)].append(node.name)
+    for taint_text, nodes in sorted(untolerated.items()):
+        key = taint_text.partition("=")[0].partition(":")[0]
+        message = f"has the taint {taint_text}, which no policy and no class of its GPUs tolerates: GPU pods cannot run there"
+        remedy = (
+            f"add {{key: {key}, operator: Exists}} to gpu-toleration.tolerations of a policy, or to the class"
+        )
+        yield warning("taint-not-tolerated", f"Node {few(nodes)}", message, remedy)
+
+
+@doctor_check("class-labels", "Every named class has nodes, and they have its label", READ)
 def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
-    configuration = cluster.configuration
+    classes = cluster.configuration.classes
     keys = {options.label_key for options in _class_options(cluster)}
     unlabelled: dict[tuple[str, str], list[str]] = defaultdict(list)
     for node in cluster.gpu_nodes:
-        names = classes_of_node(node.labels, configuration.classes)
+        names = classes_of_node(node.labels, classes)
         if not names:
             continue
+        value = min(names) if len(names) == 1 else next(each.family for each in classes if each.name in names)
         for key in keys - node.labels.keys():
-            unlabelled[key, min(names) if len(names) == 1 else _family(cluster, names)].append(node.name)
-    for (key, value), names_of_nodes in sorted(unlabelled.items()):
-        yield warning(
-            "node-without-label",
-            f"Node {few(names_of_nodes)}",
-            f"is of class {value} and must have the label {key}, by which pods are pinned to a class",
-            f"kubectl label nodes {min(names_of_nodes)} {key}={value}, or set gpu-class.labelKey to a label that "
-            "the nodes have",
-        )
+            unlabelled[key, value].append(node.name)
+    for (key, value), nodes in sorted(unlabelled.items()):
+        message = f"is of class {value} and must have the label {key}, by which pods are pinned to a class"
+        remedy = f"kubectl label nodes {min(nodes)} {key}={value}, or set gpu-class.labelKey to a label that the nodes have"
+        yield warning("node-without-label", f"Node {few(nodes)}", message, remedy)
     yield from _classes_without_nodes(cluster)
-
-
-def _family(cluster: InstalledCluster, names: frozenset[str]) -> str:
-    return next(each.family for each in cluster.configuration.classes if each.name in names)
 
 
 def _class_options(cluster: InstalledCluster) -> list[gpu_class.GPUClassOptions]:
@@ -141,41 +137,35 @@ def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
     """Yield the classes that documents name and that have neither a node nor a pool, in the words of admission."""
     configuration = cluster.configuration
     keys = configuration.classes.label_keys
-    label_sets = (
+    label_sets = frozenset(
         tuple(sorted((key, value) for key, value in node.labels.items() if key in keys))
         for node in cluster.nodes
     )
     context = Context(
         phase=Phase.TEMPLATE,
         namespace="",
-        now=datetime.now(UTC),
+        now=cluster.now,
         classes=configuration.classes,
         resource_mapping=configuration.resource_mapping,
-        nodes=NodeFacts(keys=keys, label_sets=frozenset(label_sets), pools=_pools(cluster)),
+        nodes=NodeFacts(keys=keys, label_sets=label_sets, pools=tuple(node_pools(cluster.api, keys))),
+    )
+    remedy = (
+        "label the intended nodes, or, if nodes are created on demand, name the class in "
+        "gpu-class.knownPools of the policy"
     )
     for owner, word, options in _named_classes(cluster):
         resource = configuration.classes.resolve(word)[0].resource
         container = Container(name="main", resources=Resources(limits={resource: "1"}))
         pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), spec=PodSpec(containers=(container,)))
         for found in gpu_class.without_nodes(pod, options, context):
-            yield warning(
-                "class-without-nodes",
-                owner,
-                f"names {found.message}",
-                "label the intended nodes, or, if nodes are created on demand, name the class in "
-                "gpu-class.knownPools of the policy",
-            )
-
-
-def _pools(cluster: InstalledCluster) -> tuple[NodePool, ...]:
-    return tuple(node_pools(cluster.api, cluster.configuration.classes.label_keys))
+            yield warning("class-without-nodes", owner, f"names {found.message}", remedy)
 
 
 def _in_pools(cluster: InstalledCluster) -> set[str]:
     classes = cluster.configuration.classes
     return {
         name
-        for pool in _pools(cluster)
+        for pool in node_pools(cluster.api, classes.label_keys)
         for key, values in pool.labels
         for value in values or ()
         for name in classes_of_label(key, value, classes)
@@ -192,14 +182,11 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
             words = {word for word in (options.default, *options.allowed) if word}
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
                 yield f"GPUPolicy/{policy.name}", word, unrestricted
-    for document in cluster.documents.own:
+    for document in configuration.documents:
         name, each = document.name, configuration.classes.get(document.name)
         if document.kind == CLASS and each is not None and not _is_known(cluster, each):
-            yield (
-                f"GPUClass/{name}",
-                name,
-                gpu_class.GPUClassOptions(label_key=_class_options(cluster)[0].label_key),
-            )
+            options = gpu_class.GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
+            yield f"GPUClass/{name}", name, options
 
 
 def _is_known(cluster: InstalledCluster, each: GPUClass) -> bool:
@@ -215,6 +202,7 @@ def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
     return bool(_in_pools(cluster)) or any(options.known_pools for options in _class_options(cluster))
 
 
+@doctor_check("unknown-classes", "Every GPU node is of a known class", READ)
 def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
     classes = cluster.configuration.classes
     products: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -231,11 +219,4 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("unknown-class", f"Node {few(names)}", message, remedy)
 
 
-CHECKS = (
-    DoctorCheck("untainted-nodes", "GPU nodes are tainted", _untainted, READS),
-    DoctorCheck(
-        "taints", "Policies and classes tolerate the taints of GPU nodes, and no others", _taints, READS
-    ),
-    DoctorCheck("class-labels", "Every named class has nodes, and they have its label", _labels, READS),
-    DoctorCheck("unknown-classes", "Every GPU node is of a known class", _unknown, READS),
-)
+CHECKS = (_untainted, _taints, _labels, _unknown)

@@ -2,16 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_URI
 from policies.pods.pod import Pod
 from policies.rules import model_warming
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA
 from webhook.cluster.objects import PartialObject
-from webhook.tools.doctor.check import DoctorCheck, DoctorFinding, Observation, failure
+from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.workloads.places import workload_pods
 
@@ -26,25 +28,15 @@ READS = tuple(Right("list", plural, group) for group, plural in KINDS.values())
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """A workload with GPU pods."""
+    """A workload with GPU pods: `object` for people, and the first of its pods that asks for a GPU."""
 
-    kind: str
+    object: str
     namespace: str
-    name: str
     pod: Pod
-
-    @property
-    def object(self) -> str:
-        return f"{self.kind}/{self.name} in {self.namespace}"
-
-
-class _Condition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
 
 
 class _Status(msgspec.Struct):
-    conditions: list[_Condition] | None = None
+    conditions: list[dict[str, Any]] | None = None
 
 
 class _Stored(PartialObject, frozen=True):
@@ -54,31 +46,28 @@ class _Stored(PartialObject, frozen=True):
 _STORED = msgspec.json.Decoder(_Stored)
 
 
-def _workloads(cluster: InstalledCluster) -> Iterator[Workload]:
-    for kind, (group, plural) in KINDS.items():
-        yield from cluster.listed(f"/apis/{group}/v1/{plural}", _reader(cluster, group, kind))
-
-
-def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
-    resource_mapping = cluster.resource_mapping
-
+def _reader(
+    resource_mapping: ResourceMapping, group: str, kind: str
+) -> Callable[[msgspec.Raw], Workload | None]:
     def read(raw: msgspec.Raw) -> Workload | None:
         stored = _STORED.decode(raw)
-        if any(
-            each.type in {"Complete", "Failed"} and each.status == "True"
-            for each in stored.status.conditions or ()
-        ):
+        done = {each.get("type") for each in stored.status.conditions or () if each.get("status") == "True"}
+        if done & {"Complete", "Failed"}:
             return None
-        for _place, pod in workload_pods(group, kind, raw):
-            if resource_mapping.pod_asks(pod):
-                return Workload(kind, stored.metadata.namespace, stored.metadata.name, pod)
-        return None
+        metadata = stored.metadata
+        where = f"{kind}/{metadata.name} in {metadata.namespace}"
+        asking = (pod for _, pod in workload_pods(group, kind, raw) if resource_mapping.pod_asks(pod))
+        return next((Workload(where, metadata.namespace, pod) for pod in asking), None)
 
     return read
 
 
+@doctor_check("references", "RuntimeClasses, claims and Secrets that GPU workloads refer to exist", *READS)
 def _references(cluster: InstalledCluster) -> Iterator[Observation]:
-    found = list(_workloads(cluster))
+    found: list[Workload] = []
+    for kind, (group, plural) in KINDS.items():
+        reader = _reader(cluster.resource_mapping, group, kind)
+        found += cluster.listed(f"/apis/{group}/v1/{plural}", reader)
     yield from _runtime_classes(cluster, found)
     yield from _claims(cluster, found)
     yield from _credentials(cluster, found)
@@ -91,41 +80,35 @@ def _runtime_classes(cluster: InstalledCluster, found: list[Workload]) -> Iterat
             named[workload.pod.body.runtime_class_name].append(workload)
     for name, users in sorted(named.items()):
         if cluster.get(f"/apis/node.k8s.io/v1/runtimeclasses/{name}") is None:
-            yield failure(
-                "runtime-class-missing",
-                users[0].object + (f" and {len(users) - 1} more" if len(users) > 1 else ""),
-                f"names RuntimeClass {name}, which does not exist: the API server rejects its pods",
-                f"create RuntimeClass {name} (the GPU operator brings nvidia), or remove runtimeClassName",
+            where = users[0].object + (f" and {len(users) - 1} more" if len(users) > 1 else "")
+            message = f"names RuntimeClass {name}, which does not exist: the API server rejects its pods"
+            remedy = (
+                f"create RuntimeClass {name} (the GPU operator brings nvidia), or remove runtimeClassName"
             )
+            yield failure("runtime-class-missing", where, message, remedy)
 
 
 def _claims(cluster: InstalledCluster, found: list[Workload]) -> Iterator[DoctorFinding]:
     for workload in found:
-        claim = workload.pod.annotations.get(MODEL_CACHE_CLAIM)
+        claim, namespace = workload.pod.annotations.get(MODEL_CACHE_CLAIM), workload.namespace
         if claim is None or MODEL_URI not in workload.pod.annotations:
             continue
-        if not _exists(cluster, f"/api/v1/namespaces/{workload.namespace}/persistentvolumeclaims/{claim}"):
-            yield failure(
-                "cache-claim-missing",
-                workload.object,
-                f"keeps its model in claim {claim}, which does not exist: its pods cannot start",
-                f"create PersistentVolumeClaim {claim} in {workload.namespace}, or remove {MODEL_CACHE_CLAIM}",
-            )
+        if not _exists(cluster, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}"):
+            message = f"keeps its model in claim {claim}, which does not exist: its pods cannot start"
+            remedy = f"create PersistentVolumeClaim {claim} in {namespace}, or remove {MODEL_CACHE_CLAIM}"
+            yield failure("cache-claim-missing", workload.object, message, remedy)
 
 
 def _credentials(cluster: InstalledCluster, found: list[Workload]) -> Iterator[DoctorFinding]:
-    missing: dict[tuple[str, str], list[Workload]] = defaultdict(list)
+    missing: dict[tuple[str, str], str] = {}
     for workload in found:
         secret = _secret(cluster, workload)
         if secret and not _exists(cluster, f"/api/v1/namespaces/{workload.namespace}/secrets/{secret}"):
-            missing[workload.namespace, secret].append(workload)
-    for (namespace, secret), users in sorted(missing.items()):
-        yield failure(
-            "credentials-missing",
-            users[0].object,
-            f"fetches its model with Secret {secret}, which does not exist in {namespace}: its pods cannot start",
-            f"kubectl -n {namespace} create secret generic {secret} --from-literal=…, see docs/model-warming.md",
-        )
+            missing.setdefault((workload.namespace, secret), workload.object)
+    for (namespace, secret), where in sorted(missing.items()):
+        message = f"fetches its model with Secret {secret}, which does not exist in {namespace}: its pods cannot start"
+        create = f"kubectl -n {namespace} create secret generic {secret} --from-literal=…"
+        yield failure("credentials-missing", where, message, f"{create}, see docs/model-warming.md")
 
 
 def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
@@ -136,9 +119,10 @@ def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
     if not isinstance(options, model_warming.ModelWarmingOptions):
         return None
     request = model_warming.read_request(workload.pod, options)
-    if isinstance(request, tuple):
+    if isinstance(request, list):
         return None
-    return options.sources.of(request.uri.scheme).secret_for(request.uri)
+    uri, *_ = request
+    return options.sources.of(uri.scheme).secret_for(uri)
 
 
 def _exists(cluster: InstalledCluster, path: str) -> bool:
@@ -150,11 +134,4 @@ def _exists(cluster: InstalledCluster, path: str) -> bool:
     return True
 
 
-CHECKS = (
-    DoctorCheck(
-        "references",
-        "RuntimeClasses, claims and Secrets that GPU workloads refer to exist",
-        _references,
-        READS,
-    ),
-)
+CHECKS = (_references,)
