@@ -173,10 +173,8 @@ def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
 
 def internal_error(uid: str) -> AdmissionResponse:
     """Answer for a defect of ours. Details go to the log by uid, never to the user: they could quote the object."""
-    message = (
-        f"internal error of gpu-admission: report it to the platform team; see its log for request uid {uid}"
-    )
-    return _rejected(uid, Status(500, "InternalError", message))
+    remedy = f"report it to the platform team; see its log for request uid {uid}"
+    return _rejected(uid, Status(500, "InternalError", f"internal error of gpu-admission: {remedy}"))
 
 
 def decided(
