@@ -5,8 +5,9 @@ Keys are flat: `gpus` (whole-GPU equivalents over everything), `classes/<class o
 it: "3", "2/7"; what people write may be a decimal, too.
 """
 
+import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -54,20 +55,22 @@ def add(*vectors: Mapping[str, Fraction]) -> Vector:
 
 def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
     """Return the sum of any number of vectors."""
-    summed: Vector = {}
-    for vector in vectors:
-        for key, amount in vector.items():
-            summed[key] = summed.get(key, NOTHING) + amount
-    return without_zeros(summed)
+    return _combined(vectors, operator.add)
 
 
 def maximum(*vectors: Mapping[str, Fraction]) -> Vector:
     """Return for each key the largest amount."""
-    largest: Vector = {}
+    return _combined(vectors, max)
+
+
+def _combined(
+    vectors: Iterable[Mapping[str, Fraction]], combine: Callable[[Fraction, Fraction], Fraction]
+) -> Vector:
+    found: Vector = {}
     for vector in vectors:
         for key, amount in vector.items():
-            largest[key] = max(largest.get(key, NOTHING), amount)
-    return without_zeros(largest)
+            found[key] = combine(found.get(key, NOTHING), amount)
+    return {key: amount for key, amount in found.items() if amount}
 
 
 def positive_difference(after: Mapping[str, Fraction], before: Mapping[str, Fraction]) -> Vector:
@@ -83,10 +86,6 @@ def exceeds(amounts: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> tu
         for key, limit in sorted(hard.items())
         if amounts.get(key, NOTHING) > limit
     )
-
-
-def without_zeros(vector: Mapping[str, Fraction]) -> Vector:
-    return {key: amount for key, amount in vector.items() if amount}
 
 
 def texts(vector: Mapping[str, Fraction]) -> dict[str, str]:
@@ -123,9 +122,8 @@ def parse_vector(raw: Any) -> Vector:
     vector: Vector = {}
     for key, amount in raw.items():
         if not isinstance(key, str) or not _is_key(key):
-            raise VectorError(
-                str(key), f"must be gpus, classes/<name> or resources/<name>, not {_quoted(key)}"
-            )
+            names = "gpus, classes/<name> or resources/<name>"
+            raise VectorError(str(key), f"must be {names}, not {_quoted(key)}")
         vector[key] = _parsed(key, amount)
     return vector
 

@@ -177,6 +177,5 @@ def _joined(charges: list[Charge], combine: Callable[..., Vector]) -> Charge:
 
 def _denied(path: str, message: str, value: str | None = None) -> Charge:
     remedy = "set allocationMode ExactCount with a count, or All"
-    return Charge(
-        {}, denials=(Finding(rule=RULE_ID, path=path, value=value, message=message, remedy=remedy),)
-    )
+    denial = Finding(rule=RULE_ID, path=path, value=value, message=message, remedy=remedy)
+    return Charge({}, denials=(denial,))

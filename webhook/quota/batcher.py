@@ -102,13 +102,6 @@ class ReservationBatcher:
         (verdict,) = decide(before.ledger, [request], limit=self._store.reservations_limit).verdicts
         return ReservationOutcome(before.ledger, verdict)
 
-    def look(self, namespace: str, deadline: float) -> QuotaLedger | None:
-        """Return the ledger as it is, None if there is no quota. Raises LedgerError."""
-        if self.has_no_quota(namespace):
-            return None
-        found = self._store.read(namespace, self._seconds_until(deadline))
-        return found.ledger if found else None
-
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
         begun = self._without_quota.get(namespace)

@@ -59,8 +59,10 @@ class _ReviewQuota(msgspec.Struct, frozen=True):
         return outcome
 
     def grant(self) -> QuotaGrant | None:
+        if self.batcher.has_no_quota(self.namespace):
+            return None
         try:
-            ledger = self.batcher.look(self.namespace, self.deadline)
+            ledger = self.batcher.try_out(self.namespace, lambda _: None, self.deadline).ledger
         except LedgerError:
             return None
         return None if ledger is None else QuotaGrant(ledger.hard, ledger.unpinned)

@@ -73,9 +73,8 @@ class MemoryStore:
         digest = catalogue_digest(configuration.classes, configuration.resource_mapping)
         hard, catalogue = spec.amounts, counted_by(digest, spec.unpinned)
         if held is None:
-            ledger = QuotaLedger(
-                quota_uid=f"memory/{namespace}", generation=0, hard={}, unpinned=spec.unpinned
-            )
+            uid = f"memory/{namespace}"
+            ledger = QuotaLedger(quota_uid=uid, generation=0, hard={}, unpinned=spec.unpinned)
         else:
             ledger = held.ledger
             if (ledger.hard, ledger.unpinned, ledger.class_catalogue) == (hard, spec.unpinned, catalogue):

@@ -5,8 +5,6 @@ never from a validating webhook. Warnings become HTTP headers: control character
 all there is for a request.
 """
 
-from typing import Any
-
 import msgspec
 
 from policies.pods.patch import Operation
@@ -144,12 +142,6 @@ def encode_operations(operations: list[Operation]) -> bytes:
     return _ENCODER.encode(operations)
 
 
-def plain_operations(operations: list[Operation]) -> list[dict[str, Any]]:
-    """Return the operations as plain data, as a JSON patch library takes them."""
-    plain: list[dict[str, Any]] = msgspec.json.decode(encode_operations(operations))
-    return plain
-
-
 def allowed(uid: str, *, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
     return AdmissionResponse(uid=uid, allowed=True, warnings=warnings or None)
 
@@ -181,10 +173,8 @@ def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
 
 def internal_error(uid: str) -> AdmissionResponse:
     """Answer for a defect of ours. Details go to the log by uid, never to the user: they could quote the object."""
-    message = (
-        f"internal error of gpu-admission: report it to the platform team; see its log for request uid {uid}"
-    )
-    return _rejected(uid, Status(500, "InternalError", message))
+    remedy = f"report it to the platform team; see its log for request uid {uid}"
+    return _rejected(uid, Status(500, "InternalError", f"internal error of gpu-admission: {remedy}"))
 
 
 def decided(

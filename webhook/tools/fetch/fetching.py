@@ -69,8 +69,7 @@ class _Run(NamedTuple):
 
     def _check_space(self, files: list[RemoteFile], total: int) -> None:
         had, free = self.cache.fetched(files), shutil.disk_usage(self.cache.partial).free
-        limit = self.size_limit
-        if limit and total > limit:
+        if (limit := self.size_limit) and total > limit:
             raise LastingError(f"has {human(total)}, more than the cache's size limit of {human(limit)}")
         if total - had > free:
             raise LastingError(f"needs {human(total - had)} more, the cache has {human(free)} free")
