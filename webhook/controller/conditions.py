@@ -53,6 +53,5 @@ def _stale(why: str) -> tuple[str, str, str]:
 
 def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:
     """Return the condition with the time of its last change of status; `before` is what was written last."""
-    is_same = before is not None and before.status == condition.status
-    at = before.last_transition_time if before and is_same else timestamp(now)
+    at = before.last_transition_time if before and before.status == condition.status else timestamp(now)
     return msgspec.structs.replace(condition, last_transition_time=at)

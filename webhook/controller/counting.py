@@ -75,8 +75,7 @@ class Counting:
     @property
     def informers(self) -> dict[str, Informer[Any]]:
         """The informers by the plural of their resource."""
-        informers = (self.pods, self.nodes, self.claims)
-        return {each.resource.plural: each for each in informers if each is not None}
+        return {each.resource.plural: each for each in (self.pods, self.nodes, self.claims) if each}
 
     def start(self, stopping: threading.Event) -> None:
         for informer in self.informers.values():
