@@ -120,10 +120,10 @@ def advance(
     if state.authority.certificate.not_valid_after_utc <= now:
         # No API server accepts its leaves: there is nothing to overlap with.
         return _switched(state, state.upcoming, terms, now) if state.upcoming else new_state(terms, now)
-    if _leaf_is_broken(state, now):
+    leaf, authority = state.leaf, pem([state.authority.certificate])
+    if leaf is None or problems(leaf.certificate_pem(), leaf.key_pem(), authority, (), now):
         # Servers could not load it, so their wait starts with the new one.
-        leaf = _issue(state.authority, terms.names, terms, now)
-        return dataclasses.replace(state, leaf=leaf, since=None)
+        return dataclasses.replace(state, leaf=_issue(state.authority, terms.names, terms, now), since=None)
     moved = _rotated(state, published, now, terms)
     return _renewed(state, terms, now) if moved is state else moved
 
@@ -168,13 +168,6 @@ def _switched(state: RotationState, authority: KeyPair, terms: Terms, now: dt.da
         retired=(state.authority.certificate, *state.retired),
         since=None,
     )
-
-
-def _leaf_is_broken(state: RotationState, now: dt.datetime) -> bool:
-    if state.leaf is None:
-        return True
-    certificate, key = state.leaf.certificate_pem(), state.leaf.key_pem()
-    return bool(problems(certificate, key, pem([state.authority.certificate]), (), now))
 
 
 def _renewed(state: RotationState, terms: Terms, now: dt.datetime) -> RotationState:

@@ -49,10 +49,8 @@ def encode(state: RotationState) -> SecretContent:
         data[NEXT_CA_KEY] = state.upcoming.key_pem()
     if state.leaf:
         data |= {CERTIFICATE: state.leaf.certificate_pem(), KEY: state.leaf.key_pem()}
-    annotations = {
-        ROTATE: state.requested and state.requested.value,
-        SINCE: state.since and state.since.isoformat(),
-    }
+    since = state.since and state.since.isoformat()
+    annotations = {ROTATE: state.requested and state.requested.value, SINCE: since}
     return SecretContent(data, {key: text for key, text in annotations.items() if text})
 
 

@@ -127,7 +127,7 @@ class SecretCertificate:
             return [f"the certificate expired at {end:%Y-%m-%d %H:%M} UTC"]
         if view is None:
             return [] if self._was_ready else ["the webhook configurations were not read yet"]
-        problems = untrusted_configurations(held, view.seen, now)
+        problems = _untrusted(held, view.seen, now)
         if not self._was_ready:
             missing = [kind for kind in KINDS if kind not in {each.kind for each in view.seen}]
             return problems + [f"there is no {kind} {WEBHOOK_CONFIGURATION}" for kind in missing]
@@ -144,7 +144,7 @@ class SecretCertificate:
             self._problem = f"waiting for the Secret {self.name}" if self._held is None else ""
         else:
             self._problem = self._offer(stored.content.data, published, now)
-        untrusted = self._held is not None and bool(untrusted_configurations(self._held, seen, now))
+        untrusted = self._held is not None and bool(_untrusted(self._held, seen, now))
         since = before.untrusted_since if before else None
         self._view = ClusterView(now, seen, published, (since or now) if untrusted else None)
         self._was_ready = self._was_ready or not self.unready()
@@ -192,7 +192,7 @@ class SecretCertificate:
         return ""
 
 
-def untrusted_configurations(pair: PEMPair, seen: Sequence[ConfigurationSeen], now: dt.datetime) -> list[str]:
+def _untrusted(pair: PEMPair, seen: Sequence[ConfigurationSeen], now: dt.datetime) -> list[str]:
     """Return a message for each configuration with a caBundle that does not verify the certificate."""
     return [
         f"the caBundle of the {each.kind} {WEBHOOK_CONFIGURATION} does not verify the certificate"

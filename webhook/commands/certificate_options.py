@@ -74,9 +74,7 @@ def certificate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _SECRET(_NAMES(decorated))
 
 
-def _dns_names(
-    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
-) -> tuple[str, ...]:
+def _dns_names(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     for name in given:
         if not is_dns_subdomain(name):
             raise click.BadParameter(f'"{name}" is not a valid DNS name')

@@ -5,7 +5,7 @@ Prints text for people, a diff, YAML for kubectl or JSON for programs.
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from difflib import unified_diff
 from itertools import groupby
@@ -150,22 +150,19 @@ def _print_problems(problems: Sequence[LocatedProblem]) -> None:
 
 
 def print_diff(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:
+    """Print unified diffs of the objects as /mutate sees them and as they (or their pods) would be admitted."""
     screen = Screen()
     for result in results:
-        if result.verdict is ManifestVerdict.CHANGED:
-            for line in _diff_lines(result):
-                screen.line(line, DIFF_STYLES.get(line[:1], ""))
+        if result.verdict is not ManifestVerdict.CHANGED:
+            continue
+        of_pod = result.manifest.is_pod
+        remark = "as admitted" if of_pod else "as its pods would be; the object itself is not changed"
+        name = f"{_place(result.manifest)} {_title(result.manifest)}"
+        before = dump_document(result.submitted()).splitlines()
+        after = dump_document(result.admitted()).splitlines()
+        for line in unified_diff(before, after, name, f"{name} ({remark})", lineterm=""):
+            screen.line(line, DIFF_STYLES.get(line[:1], ""))
     _print_left_out(results, problems)
-
-
-def _diff_lines(result: ManifestResult) -> Iterator[str]:
-    """Yield a unified diff of the object as /mutate sees it and as it (or its pods) would be admitted."""
-    manifest = result.manifest
-    before = dump_document(result.submitted()).splitlines()
-    after = dump_document(result.admitted()).splitlines()
-    remark = "as admitted" if manifest.is_pod else "as its pods would be; the object itself is not changed"
-    name = f"{_place(manifest)} {_title(manifest)}"
-    yield from unified_diff(before, after, name, f"{name} ({remark})", lineterm="")
 
 
 def print_yaml(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:

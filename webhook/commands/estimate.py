@@ -76,14 +76,8 @@ def estimate(*, gpus: int, output: str, **description: Any) -> None:
     if output == "json":
         print_json({"shape": shape, "bytes": needed, "placement": found, "advice": found.advice})
     else:
-        click.echo("\n".join(_report(shape, needed, found, catalogue)))
-
-
-def _report(
-    shape: ModelShape, needed: Estimate, found: Placement, catalogue: ClassCatalogue
-) -> Iterator[str]:
-    yield from (*_memory(shape, needed, found), "", *_cards(found, catalogue), "")
-    yield "A rule of thumb. It leaves out optimizer states and gradients."
+        report = [*_memory(shape, needed, found), "", *_cards(found, catalogue), ""]
+        click.echo("\n".join([*report, "A rule of thumb. It leaves out optimizer states and gradients."]))
 
 
 def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[str]:

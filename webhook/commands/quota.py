@@ -18,7 +18,7 @@ from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.controller.conditions import described
+from webhook.controller.conditions import TRUE
 from webhook.controller.records import (
     NODES,
     PODS,
@@ -161,10 +161,10 @@ def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOf
 
 
 def _state(ledger: QuotaLedger) -> str:
-    holds = described(ledger.conditions)
+    holds = {each.type for each in ledger.conditions if each.status == TRUE}
     if ledger.used is None or ledger.uncounted:
         return "not counted yet: every GPU pod is denied"
-    words = [word for kind, word in (("Exceeded", "exceeded"), ("Stale", "stale")) if holds.get(kind)]
+    words = [word for kind, word in (("Exceeded", "exceeded"), ("Stale", "stale")) if kind in holds]
     return ", ".join(words) or "ready"
 
 

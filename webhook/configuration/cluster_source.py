@@ -249,11 +249,11 @@ class ClusterSource:
         return not any(informer.is_missing for informer in self._informers)
 
     def _follow(self) -> None:
-        waited = True
+        waits = True
         while not self._stopping.is_set():
             if not all(informer.synced for informer in self._informers):
-                waited, waits_before = self.waits, waited
-                if waits_before and not waited:
+                waited, waits = waits, self.waits
+                if waited and not waits:
                     log.warning("documents could not be read yet: the built-in ones are in force")
                 self._stopping.wait(FIRST_POLL_SECONDS)
                 continue

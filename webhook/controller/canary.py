@@ -100,6 +100,7 @@ def canary_pod(nonce: str, amount: str) -> dict[str, Any]:
         "resources": {"limits": {GPU: amount}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
+    unprivileged = {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -108,11 +109,7 @@ def canary_pod(nonce: str, amount: str) -> dict[str, Any]:
             "automountServiceAccountToken": False,
             "containers": [container],
             "restartPolicy": "Never",
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65534,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": unprivileged,
         },
     }
 

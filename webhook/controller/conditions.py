@@ -1,6 +1,5 @@
 """The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag)."""
 
-from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -57,8 +56,3 @@ def with_transition_time(condition: Condition, before: Condition | None, now: da
     is_same = before is not None and before.status == condition.status
     at = before.last_transition_time if before and is_same else timestamp(now)
     return msgspec.structs.replace(condition, last_transition_time=at)
-
-
-def described(found: Iterable[Condition]) -> dict[str, bool]:
-    """Return which conditions hold, by type."""
-    return {condition.type: condition.status == TRUE for condition in found}

@@ -25,6 +25,7 @@ from webhook.controller.records import (
     PODS,
     ClaimReader,
     ClaimRecord,
+    CountedRecord,
     Labels,
     NodeRecord,
     PodReader,
@@ -139,9 +140,7 @@ class Counting:
             objects.setdefault(uid, DELETED)
         return objects, holders
 
-    def _object_changed(
-        self, before: PodRecord | ClaimRecord | None, after: PodRecord | ClaimRecord | None
-    ) -> None:
+    def _object_changed(self, before: CountedRecord | None, after: CountedRecord | None) -> None:
         record = after or before
         if record is not None:
             self._changed(record.namespace, _is_charged(before) and not _is_charged(after))
@@ -153,7 +152,7 @@ class Counting:
                 self._changed(namespace, False)
 
 
-def _is_charged(record: PodRecord | ClaimRecord | None) -> bool:
+def _is_charged(record: CountedRecord | None) -> bool:
     return record is not None and not (isinstance(record, PodRecord) and record.is_terminal)
 
 

@@ -30,7 +30,7 @@ from webhook.serving.engine import (
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
-from webhook.workloads.kinds import has_pods
+from webhook.workloads.kinds import WORKLOADS
 from webhook.workloads.places import workload_pods
 
 POD = ("", "Pod")
@@ -250,7 +250,7 @@ def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
         return handler or allow
     if kind.group == GROUP:
         return review_document
-    return review_templates if has_pods(kind.group, kind.kind) else allow
+    return review_templates if (kind.group, kind.kind) in WORKLOADS else allow
 
 
 def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:

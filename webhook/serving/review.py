@@ -5,8 +5,6 @@ never from a validating webhook. Warnings become HTTP headers: control character
 all there is for a request.
 """
 
-from typing import Any
-
 import msgspec
 
 from policies.pods.patch import Operation
@@ -142,12 +140,6 @@ def encode_response(response: AdmissionResponse) -> bytes:
 
 def encode_operations(operations: list[Operation]) -> bytes:
     return _ENCODER.encode(operations)
-
-
-def plain_operations(operations: list[Operation]) -> list[dict[str, Any]]:
-    """Return the operations as plain data, as a JSON patch library takes them."""
-    plain: list[dict[str, Any]] = msgspec.json.decode(encode_operations(operations))
-    return plain
 
 
 def allowed(uid: str, *, warnings: tuple[str, ...] = ()) -> AdmissionResponse:

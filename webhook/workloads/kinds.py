@@ -168,8 +168,3 @@ WORKLOADS: dict[tuple[str, str], tuple[Form, ...]] = {
     ("apps.kruise.io", "StatefulSet"): _TEMPLATE,
 }  # fmt: skip
 """(API group, kind) → the paths of its pods."""
-
-
-def has_pods(group: str, kind: str) -> bool:
-    """Whether objects of this kind are known to create pods."""
-    return (group, kind) in WORKLOADS

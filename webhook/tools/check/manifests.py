@@ -18,11 +18,10 @@ from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import SUFFIXES, LocatedProblem, documents_in, reading
 from webhook.configuration.yaml_documents import YamlDocument
 from webhook.serving.engine import ADVISED
-from webhook.workloads.kinds import has_pods
+from webhook.workloads.kinds import WORKLOADS
 from webhook.workloads.places import PodPlace, pod_places
 
 STDIN = "-"
-DEFAULT_NAMESPACE = "default"
 
 _NULLS = {
     **dict.fromkeys(("limits", "requests", "overhead"), 0),
@@ -64,7 +63,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_known(self) -> bool:
         """Whether objects of this kind are checked: they have pods, or something else that is."""
-        return self.is_pod or has_pods(self.group, self.kind) or (self.group, self.kind) in ADVISED
+        kind = (self.group, self.kind)
+        return self.is_pod or kind in WORKLOADS or kind in ADVISED
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.document.line_of((*self.at, *parts))
@@ -97,7 +97,7 @@ def read_manifests(
     for source in sources:
         for file, text in _texts(source, recursive, found.problems):
             for document in documents_in(file, text, found.problems):
-                _Reader(file, document, namespace or DEFAULT_NAMESPACE, found).read()
+                _Reader(file, document, namespace or "default", found).read()
     if not found.manifests and not found.problems:
         found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found

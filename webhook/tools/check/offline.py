@@ -28,7 +28,6 @@ from webhook.serving.engine import (
     Subject,
     advise,
 )
-from webhook.serving.review import plain_operations
 from webhook.tools.check.manifests import Manifest, ManifestPod
 from webhook.workloads.places import PodPlace
 
@@ -169,5 +168,6 @@ def _combined(place: PodPlace, decisions: list[Decision]) -> PodResult:
 
 
 def _patched(place: PodPlace, decision: Decision) -> dict[str, Any]:
-    data: dict[str, Any] = jsonpatch.apply_patch(place.data, plain_operations(decision.operations))
+    operations = msgspec.json.decode(msgspec.json.encode(decision.operations))
+    data: dict[str, Any] = jsonpatch.apply_patch(place.data, operations)
     return data

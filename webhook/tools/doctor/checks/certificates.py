@@ -54,7 +54,7 @@ class Target(NamedTuple):
     host: str
     service: str = ""
     namespace: str = ""
-    port: int = 443
+    port: int = PORT
 
 
 class CABundle(msgspec.Struct, frozen=True):
