@@ -56,11 +56,9 @@ def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) 
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
         if options.required and not request.is_free:
-            yield Finding(
-                rule=RULE_ID,
-                message=f"namespace {context.namespace} must have a GPUQuota for pods and claims that request GPUs",
-                remedy=f"ask the platform team for a GPUQuota named {NAME}",
-            )
+            needs = "must have a GPUQuota for pods and claims that request GPUs"
+            remedy = f"ask the platform team for a GPUQuota named {NAME}"
+            yield Finding(rule=RULE_ID, message=f"namespace {context.namespace} {needs}", remedy=remedy)
     elif verdict is None:
         yield from request.denials(ledger.unpinned)
     elif verdict.reason is Reason.EXCEEDED:
