@@ -178,7 +178,7 @@ def expected(engine: Engine, document: JSON, namespace: str, *, mutating: bool) 
     policy = engine.configuration.policies.for_namespace(namespace, labels(namespace))
     decision = engine.mutate(Subject(pod=view(document), policy=policy), now)
     operations = [
-        msgspec.to_builtins(operation)
+        msgspec.json.decode(msgspec.json.encode(operation))
         for change in decision.changes
         if change.rule in ADDED and mutating
         for operation in change.change.operations
