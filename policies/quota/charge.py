@@ -8,7 +8,7 @@ arithmetic, under `gpus` what that comes to in whole cards, and the same by clas
   families, every one of them;
 - else what `Unpinned` says.
 
-Where several classes are possible, each key gets what the dearest of its classes comes to, resource by resource.
+Where several classes are possible, each key gets the amount of the most expensive of its classes, resource by resource.
 """
 
 from collections import Counter

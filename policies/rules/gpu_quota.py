@@ -1,4 +1,4 @@
-"""gpu-quota: a namespace never holds more GPUs than its GPUQuota grants.
+"""Keep a namespace from holding more GPUs than its GPUQuota grants.
 
 Reads:   what the pod or ResourceClaim costs (policies.quota.charge), and the ledger of its namespace.
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with

@@ -27,7 +27,7 @@ from webhook.cluster.objects import CERTIFICATE_SECRET, NAMESPACE, WEBHOOK_CONFI
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.doctor import report, run_checks
 from webhook.commands.output import Screen
-from webhook.commands.parameters import now
+from webhook.commands.parameters import now, output_option
 from webhook.tools.doctor.checks import certificates
 from webhook.tools.doctor.checks.configurations import configurations_exist
 from webhook.tools.doctor.cluster import Names
@@ -51,9 +51,6 @@ secret_option = click.option(
     help="Where the certificates are.",
     callback=lambda _context, _parameter, text: SecretName.of(text, NAMESPACE),
 )
-output_option = click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
 
 
 @click.group()
@@ -64,7 +61,7 @@ def certs() -> None:
 @certs.command()
 @secret_option
 @cluster_options
-@output_option
+@output_option("text", "json")
 def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
     """Show authority, certificate, the phase of a rotation, and which configurations carry the authority."""
     with cluster.client() as api:
@@ -83,7 +80,7 @@ def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
 @certs.command()
 @secret_option
 @cluster_options
-@output_option
+@output_option("text", "json")
 @click.option(
     "--dir",
     "directory",
@@ -126,7 +123,13 @@ def check(
 @cluster_options
 @click.option("--ca", is_flag=True, help="A new authority, too: takes about 11 minutes, and no call fails.")
 @click.option("--wait", is_flag=True, help="Show the progress, and return when it is done.")
-@click.option("--timeout-seconds", default=1200.0, show_default=True, type=click.FloatRange(min=1.0))
+@click.option(
+    "--timeout-seconds",
+    default=1200.0,
+    show_default=True,
+    type=click.FloatRange(min=1.0),
+    help="With --wait: give up after so long.",
+)
 def rotate(
     secret_name: SecretName, cluster: ClusterChoice, ca: bool, wait: bool, timeout_seconds: float
 ) -> None:

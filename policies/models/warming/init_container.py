@@ -89,10 +89,11 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _credentials(self) -> ServerCredentials:
-        """Those in the Secret that the policy names, else those of the servers."""
+        """Those in the Secret that the policy names, else those of the servers, unless their token could be read on the way."""
         secret = self.source.secret_for(self.uri)
         if secret is None:
-            return self.servers
+            is_exposed = self.source.exposes_token(self.uri.scheme)
+            return ServerCredentials() if is_exposed else self.servers
         if self.uri.scheme == "gs":  # Google's client reads a key file; everything else is a variable
             file = EnvVar(name=KEY_FILE, value=f"{CREDENTIALS_PATH}/{self.source.credentials_key}")
             mount = VolumeMount(name=CREDENTIALS, mount_path=CREDENTIALS_PATH, read_only=True)

@@ -63,6 +63,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
             return None
         return self.credentials_secret
 
+    def exposes_token(self, scheme: str) -> bool:
+        """Whether anyone on the way to `endpoint` could read the token that clients of this source send."""
+        return scheme in {"gs", "hf"} and _PLAIN_HTTP.match(self.endpoint or "") is not None
+
     def problems(self, scheme: str) -> Iterator[tuple[str, str]]:
         for field, name, is_valid, what, schemes in _FIELDS:
             given = getattr(self, field)
@@ -73,7 +77,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
                 yield name, f"has no effect on {scheme}; it is for {', '.join(schemes)}"
         if scheme == "https" and self.credentials_secret and not self.hosts:
             yield "hosts", "must name the hosts that get the credentials: the pod's author writes the URI"
-        if scheme in {"gs", "hf"} and self.credentials_secret and _PLAIN_HTTP.match(self.endpoint or ""):
+        if self.credentials_secret and self.exposes_token(scheme):
             yield "endpoint", f'"{self.endpoint}" must begin with https://, as a token is sent there'
         yield from self._bad_variables()
 
@@ -83,6 +87,11 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
                 yield f"env[{name}]", "is not a valid variable name"
             elif name == "NVIDIA_VISIBLE_DEVICES":
                 yield f"env[{name}]", "is set by this rule itself"
+            elif name == "MODEL_HTTP_AUTHORIZATION":
+                yield (
+                    f"env[{name}]",
+                    "would be sent to any host; put it into credentialsSecret and name hosts",
+                )
             elif _ENDPOINT_VARIABLE.fullmatch(name):
                 yield f"env[{name}]", "is not read; set endpoint instead"
 

@@ -95,7 +95,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
     confirmed = tuple(each.id for each in ledger.reservations if _is_shown(each, listing.objects))
-    dropped = _given_up(ledger.reservations, expired, confirmed)
+    dropped = _given_up(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *dropped))
     # What is in flight may cost more by this catalogue than was reserved by another: nothing is admitted before it is gone.
     charged_alike = ledger.class_catalogue == listing.catalogue or not reservations
@@ -111,10 +111,8 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     return Reconciled(counted, confirmed, dropped)
 
 
-def _given_up(
-    reservations: Iterable[Reservation], expired: frozenset[str], confirmed: tuple[str, ...]
-) -> tuple[str, ...]:
-    return tuple(each.id for each in reservations if each.id in expired and each.id not in confirmed)
+def _given_up(reservations: Iterable[Reservation], expired: frozenset[str]) -> tuple[str, ...]:
+    return tuple(each.id for each in reservations if each.id in expired)
 
 
 def _is_shown(reservation: Reservation, objects: Mapping[str, StoredObject]) -> bool:

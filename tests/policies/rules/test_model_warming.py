@@ -437,6 +437,26 @@ def test_the_servers_own_credentials_fetch(
 
 
 @pytest.mark.parametrize(
+    ("uri", "endpoint", "want"),
+    [
+        pytest.param("hf://meta/llama", "https://hub.models", [TOKEN], id="over-tls"),
+        pytest.param("hf://meta/llama", "http://hub.models", [], id="no-token-in-clear"),
+        pytest.param("gs://models/llama", "HTTP://gcs.models", [], id="no-access-token-in-clear"),
+        pytest.param("s3://models/llama", "http://minio.models", KEYS, id="a-signature-holds-no-key"),
+    ],
+)
+def test_the_servers_token_is_not_sent_over_plain_http(uri: str, endpoint: str, want: list[JSON]) -> None:
+    server = gpu_container(env=[TOKEN, *KEYS, KEY_FILE], volumeMounts=[KEY_MOUNT])
+    volumes = [{"name": "keys", "secret": {"secretName": "google"}}]
+    settings = options(sources={uri.partition(":")[0]: {"endpoint": endpoint}})
+
+    after, _ = run(pod(server, annotations={URI: uri}, volumes=volumes), settings)
+
+    assert [each for each in fetcher(after)["env"] if each["name"] != "NVIDIA_VISIBLE_DEVICES"] == want
+    assert "keys" not in [mount["name"] for mount in fetcher(after)["volumeMounts"]]
+
+
+@pytest.mark.parametrize(
     ("mount", "want", "path"),
     [
         pytest.param(KEY_MOUNT, {}, "/sa.json", id="folder"),
@@ -719,6 +739,11 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
             {"sources": {"https": {"credentialsSecret": "web", "hosts": ["https://h", "h:8443"]}}},
             ["sources.https.hosts"],
             id="a-url-for-a-host",
+        ),
+        pytest.param(
+            {"sources": {"https": {"env": {"MODEL_HTTP_AUTHORIZATION": "Bearer x"}, "hosts": ["h"]}}},
+            ["sources.https.env[MODEL_HTTP_AUTHORIZATION]"],
+            id="credentials-as-a-variable-for-any-host",
         ),
         pytest.param({"sources": {"s3": {"hosts": ["h"]}}}, ["sources.s3.hosts"], id="hosts-of-a-bucket"),
         pytest.param(
