@@ -29,8 +29,8 @@ test: $(READY) control-plane helm ## run the tests, on a real API server where o
 	$(PYTEST) -m "not slow"
 
 .PHONY: test-unit
-test-unit: $(READY) ## run the tests that need no API server (1 minute)
-	$(PYTEST) -m "not slow" --ignore tests/cluster
+test-unit: $(READY) ## run the tests that need neither an API server nor other processes (1 minute)
+	$(PYTEST) -m "not slow and not processes" --ignore tests/cluster
 
 .PHONY: test-all
 test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (15 minutes)

@@ -1,6 +1,7 @@
 """Answer an admission request: dispatch by kind, decide, respond, record."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from time import perf_counter
 
@@ -112,7 +113,7 @@ class Admission:
             answered = handler_of(phase, request)(asked)
         except NamespaceUnknown as unknown:
             answered = Answered(review.labels_unknown(request.uid, request.namespace, str(unknown)))
-        except msgspec.ValidationError as error:
+        except UnreadableObject as error:
             answered = Answered(review.unreadable_object(request.uid, str(error)))
         self._recorder.record(
             request,
@@ -126,6 +127,19 @@ class Admission:
         return answered.response
 
 
+class UnreadableObject(Exception):  # noqa: N818 - no bug
+    """The object is not what its kind says; the message has the path of the field."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Blame the object for errors of its decoding, and only for those. Raises UnreadableObject."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise UnreadableObject(str(error)) from None
+
+
 def allow(asked: Review) -> Answered:
     """Allow what no rule looks at."""
     return Answered(review.allowed(asked.request.uid))
@@ -134,8 +148,9 @@ def allow(asked: Review) -> Answered:
 def review_pod(asked: Review) -> Answered:
     """Mutate or validate a pod; an update is validated with the pod as it is stored."""
     request, engine = asked.request, asked.engine
-    pod = decode_pod(request.object)
-    before = decode_pod(request.old_object) if request.operation == "UPDATE" else None
+    with reading():
+        pod = decode_pod(request.object)
+        before = decode_pod(request.old_object) if request.operation == "UPDATE" else None
     name = _name(request, pod.metadata)
     if is_mirror_pod(pod, request):
         return Answered(review.allowed(request.uid), name=name)
@@ -163,7 +178,8 @@ def review_pod(asked: Review) -> Answered:
 def review_claim(asked: Review) -> Answered:
     """Charge a new ResourceClaim to the quota."""
     request, configuration = asked.request, asked.engine.configuration
-    claim = decode_claim(request.object)
+    with reading():
+        claim = decode_claim(request.object)
     name = _name(request, claim.metadata)
     charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
     subject = Subject(policy=asked.policy(), charge_request=charged, quota=asked.quota())
@@ -215,7 +231,8 @@ def review_document(asked: Review) -> Answered:
     request = asked.request
     if asked.cluster.documents is None:
         return allow(asked)
-    found = asked.cluster.documents.findings(request, asked.now)
+    with reading():
+        found = asked.cluster.documents.findings(request, asked.now)
     policy = asked.engine.configuration.policies.for_namespace(request.namespace)
     decision = Decision.on(policy, found, Mode.ENFORCE)
     if decision.allowed:

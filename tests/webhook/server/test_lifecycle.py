@@ -13,6 +13,8 @@ import pytest
 
 from tests.webhook.server.harness import Client, Server, request, serving, start_in_vain
 
+pytestmark = pytest.mark.processes
+
 
 class Load:
     """Clients that post one request after another, over connections that they keep, until they are to stop."""

@@ -5,7 +5,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.webhook.server.harness import Client, Server, request, serving
+
+pytestmark = pytest.mark.processes
 
 MEBIBYTE = 1024 * 1024
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.webhook.server.harness import Client, Server, request, serving
 
+pytestmark = pytest.mark.processes
+
 MEBIBYTE = 1024 * 1024
 HALF_A_HEAD = b"POST /body HTTP/1.1\r\nHost: local"
 HALF_A_BODY = request("/body", b"x" * 1000)[:-500]

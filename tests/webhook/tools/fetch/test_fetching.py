@@ -16,6 +16,8 @@ import pytest
 from tests.webhook.tools.fetch.conftest import Authority, Warmer
 from tests.webhook.tools.fetch.servers import Store, serving
 
+pytestmark = pytest.mark.processes
+
 MODEL = random.Random(20260801).randbytes(2_000_000)  # noqa: S311 - any bytes will do
 SHA256 = hashlib.sha256(MODEL).hexdigest()
 

@@ -15,6 +15,8 @@ from huggingface_hub import HfApi
 from tests.webhook.tools.fetch.conftest import Warmer
 from tests.webhook.tools.fetch.servers import GSHandler, HubHandler, S3Handler, Store, serving
 
+pytestmark = pytest.mark.processes
+
 WEIGHTS = random.Random(7).randbytes(2_000_000)  # noqa: S311 - any bytes will do
 SHARD = random.Random(8).randbytes(300_000)  # noqa: S311 - likewise
 MODEL = {"config.json": b"{}", "model.safetensors": WEIGHTS, "shards/2.bin": SHARD, "empty": b""}
