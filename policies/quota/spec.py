@@ -68,6 +68,6 @@ def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMappi
             rule=RESOURCE_QUOTA,
             severity=Severity.WARNING,
             path=f"spec.hard[{key}]",
-            message="has no effect: of a GPU resource the API server counts only what is requested",
+            message="has no effect: a ResourceQuota counts only requests of extended resources",
             remedy=remedy,
         )

@@ -4,7 +4,7 @@ from policies.quota.spec import resource_quota_findings
 from webhook.configuration.loader import load_directory
 
 RESOURCE_MAPPING = load_directory(None).resource_mapping
-WHY = "has no effect: of a GPU resource the API server counts only what is requested"
+WHY = "has no effect: a ResourceQuota counts only requests of extended resources"
 
 
 @pytest.mark.parametrize(

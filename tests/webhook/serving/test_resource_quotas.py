@@ -16,8 +16,8 @@ from webhook.serving.metrics import Metrics
 KIND = {"group": "", "version": "v1", "kind": "ResourceQuota"}
 SILENT = {"spec": {"hard": {"nvidia.com/gpu": "4"}}}
 WARNING = (
-    "spec.hard[nvidia.com/gpu]: has no effect: of a GPU resource the API server counts only what is "
-    "requested; set requests.nvidia.com/gpu [resource-quota]"
+    "spec.hard[nvidia.com/gpu]: has no effect: a ResourceQuota counts only requests of extended "
+    "resources; set requests.nvidia.com/gpu [resource-quota]"
 )
 
 
