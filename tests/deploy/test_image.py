@@ -39,6 +39,7 @@ mount --bind "$2" /srv/python
 mount -t tmpfs none /tmp
 mount --bind /dev/null "$(readlink -f /bin/sh)"
 mount -o remount,bind,ro /
+cd / # as in a container; the checkout may lie where the user must not look
 shift 2
 exec "$@"
 """
