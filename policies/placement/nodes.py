@@ -23,7 +23,7 @@ Demand = tuple[str, str, frozenset[str]]
 """Key, operator and values, as a node selector requirement has them."""
 
 MOST_DEMANDS = 500
-"""Of one pod's affinity that are looked at: more than any real pod has, and a pod decides how many there are."""
+"""Terms of one pod's affinity that are read: more than any real pod has, and a pod decides how many there are."""
 
 
 class NodePool(msgspec.Struct, frozen=True):

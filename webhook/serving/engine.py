@@ -278,16 +278,17 @@ def advise(
     An object that cannot be read is the API server's to reject.
     """
     try:
-        if kind == CLAIM_TEMPLATE:
-            run, template = _Run(engine, subject, Phase.TEMPLATE, now), decode_claim_template(document)
-            for binding, _ in run.rules:
-                if binding.rule.check_claim_template is not None:
-                    for finding in binding.rule.check_claim_template(template, run.context):
-                        run.judge(finding, Mode.WARN)
-            return run.decision()
-        spec = msgspec.json.decode(document, type=_ResourceQuota).spec
+        template = decode_claim_template(document) if kind == CLAIM_TEMPLATE else None
+        spec = None if template is not None else msgspec.json.decode(document, type=_ResourceQuota).spec
     except msgspec.ValidationError:
         return Decision(policy=subject.policy)
+    if template is not None:
+        run = _Run(engine, subject, Phase.TEMPLATE, now)
+        for binding, _ in run.rules:
+            if binding.rule.check_claim_template is not None:
+                for finding in binding.rule.check_claim_template(template, run.context):
+                    run.judge(finding, Mode.WARN)
+        return run.decision()
     findings = resource_quota_findings((spec and spec.hard) or (), engine.configuration.resource_mapping)
     return Decision.on(subject.policy, findings, Mode.WARN)
 

@@ -277,7 +277,7 @@ def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
 def a_class_is_added_that_used_lacks(*, rule: bool) -> World:
     """Missing key of `used` denies."""
     around = world(gpus=9)
-    around.pods["pod0"] = StoredObject(vector(gpus=1, a=1))  # let in before classes were counted
+    around.pods["pod0"] = StoredObject(vector(gpus=1, a=1))  # admitted before classes were counted
     around.grant(vector(gpus=9, a=1))
     if not rule:
         ledger = row_of(around).ledger
