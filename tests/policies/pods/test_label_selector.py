@@ -58,6 +58,6 @@ def test_everything_wrong_is_told() -> None:
 
 
 def test_people_read_it() -> None:
-    told = selector(("team", "In", ("ml", "web")), ("tier", "Exists", ()), zone="a")
-    assert str(told) == "zone=a, team In (ml, web), tier Exists"
+    reported = selector(("team", "In", ("ml", "web")), ("tier", "Exists", ()), zone="a")
+    assert str(reported) == "zone=a, team In (ml, web), tier Exists"
     assert str(selector()) == "everything"

@@ -1,4 +1,4 @@
-"""gpu-class: a GPU pod runs on the class that was asked for, and its author is told when that cannot be."""
+"""gpu-class: a GPU pod runs on the class that was asked for, and the finding says so when it cannot."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def _mutated(document: JSON, options: GPUClassOptions, **tweaks: Any) -> JSON:
     return apply(document, patch)
 
 
-def told(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> list[tuple[Severity, str]]:
+def reported(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> list[tuple[Severity, str]]:
     """Return what /validate says of the document as /mutate left it."""
     is_changed = not tweaks.get("is_update") and tweaks.get("phase", Phase.VALIDATE) is Phase.VALIDATE
     final = placed(document, options, **tweaks) if is_changed else document
@@ -430,7 +430,7 @@ def test_pods_of_a_daemonset_are_not_pinned() -> None:
     ],
 )
 def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
-    assert told(document, options) == [(Severity.DENIAL, want)]
+    assert reported(document, options) == [(Severity.DENIAL, want)]
 
 
 @pytest.mark.parametrize(
@@ -491,7 +491,7 @@ def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
     ],
 )
 def test_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
-    assert told(document, options) == [(Severity.WARNING, want)]
+    assert reported(document, options) == [(Severity.WARNING, want)]
 
 
 @pytest.mark.parametrize(
@@ -519,7 +519,7 @@ def test_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
     ],
 )
 def test_nothing_to_say(document: JSON, options: GPUClassOptions) -> None:
-    assert told(document, options) == []
+    assert reported(document, options) == []
 
 
 def test_everything_is_told_at_once() -> None:
@@ -529,7 +529,7 @@ def test_everything_is_told_at_once() -> None:
         **selecting("nvidia-a100"),
     )
 
-    assert [sentence for _, sentence in told(document, T4_ONLY)] == [
+    assert [sentence for _, sentence in reported(document, T4_ONLY)] == [
         f'metadata.annotations[{PARAMS}] = "x": must be a number of parameters such as 70b, 350M or 1.3e9, '
         'not "x"; set for example "70b" [gpu-class]',
         'metadata.annotations[gpu-admission.dev/model-batch] = "0": must be a batch size, a whole number '
@@ -586,7 +586,7 @@ def test_everything_is_told_at_once() -> None:
     ],
 )
 def test_update(document: JSON, options: GPUClassOptions, want: list[str]) -> None:
-    assert [sentence for _, sentence in told(document, options, is_update=True)] == want
+    assert [sentence for _, sentence in reported(document, options, is_update=True)] == want
     assert RULE.on_update
 
 
@@ -612,12 +612,12 @@ def test_update(document: JSON, options: GPUClassOptions, want: list[str]) -> No
     ],
 )
 def test_daemonset(document: JSON, options: GPUClassOptions, want: list[str]) -> None:
-    assert [sentence for _, sentence in told(document, options, made_by_daemonset=True)] == want
+    assert [sentence for _, sentence in reported(document, options, made_by_daemonset=True)] == want
 
 
 def test_template_whose_pods_will_be_pinned_is_fine() -> None:
-    assert told(asking("nvidia-t4"), T4_ONLY, phase=Phase.TEMPLATE) == []
-    assert told(asking(), T4_ONLY, phase=Phase.TEMPLATE) == [
+    assert reported(asking("nvidia-t4"), T4_ONLY, phase=Phase.TEMPLATE) == []
+    assert reported(asking(), T4_ONLY, phase=Phase.TEMPLATE) == [
         (Severity.DENIAL, f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}")
     ]
 

@@ -1,4 +1,4 @@
-"""gpu-class where the nodes are known: a pod that no node could take is told so, and only such a pod."""
+"""gpu-class where the nodes are known: a pod that no node could take gets a warning, and only such a pod."""
 
 import pytest
 
@@ -30,14 +30,14 @@ def asking(name: str, **spec: object) -> JSON:
     return pod(gpu_container(), annotations={CLASS: name}, **spec)
 
 
-def told(
+def reported(
     document: JSON, *label_sets: Labels, options: GPUClassOptions | None = None, **tweaks: object
 ) -> list[str]:
     """Return what the rule says of a template, whose pods it would still pin."""
     facts = NodeFacts(
         keys=CATALOGUE.label_keys,
         label_sets=frozenset(label_sets),
-        pools=tweaks.pop("pools", ()),  # type: ignore[arg-type] # as told
+        pools=tweaks.pop("pools", ()),  # type: ignore[arg-type] # as given
     )
     given = context(tweaks.pop("phase", Phase.TEMPLATE), classes=CATALOGUE, nodes=facts, **tweaks)  # type: ignore[arg-type] # likewise
     return [each.sentence() for each in check(view(document), options or GPUClassOptions(), given)]
@@ -152,7 +152,7 @@ def told(
 def test_what_is_said(
     document: JSON, label_sets: list[Labels], options: GPUClassOptions, want: list[str] | str
 ) -> None:
-    said = told(document, *label_sets, options=options)
+    said = reported(document, *label_sets, options=options)
     if isinstance(want, str):
         assert [want in each and "no node" not in each for each in said] == [True]
     else:
@@ -162,7 +162,7 @@ def test_what_is_said(
 def test_a_pool_that_makes_the_class_is_enough() -> None:
     pools = (NodePool("gpu", (("accelerator", ("nvidia-l4",)),)),)
 
-    assert told(asking("nvidia-l4"), T4, pools=pools) == []
+    assert reported(asking("nvidia-l4"), T4, pools=pools) == []
 
 
 def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
@@ -172,7 +172,7 @@ def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
 
 
 def test_a_pod_of_a_daemonset_is_not_judged() -> None:
-    assert all("no node" not in each for each in told(asking("nvidia-l4"), T4, made_by_daemonset=True))
+    assert all("no node" not in each for each in reported(asking("nvidia-l4"), T4, made_by_daemonset=True))
 
 
 @pytest.mark.parametrize(

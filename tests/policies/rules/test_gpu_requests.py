@@ -1,4 +1,4 @@
-"""gpu-requests: GPU requests are whole, equal their limits, and can be met; everything else is told in one go."""
+"""gpu-requests: GPU requests are whole, equal their limits, and can be met; everything else is reported at once."""
 
 from typing import Any
 

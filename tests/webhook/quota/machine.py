@@ -61,13 +61,13 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
             change = self.world.change(live[which % len(live)], **demand)
             return change if self.world.admit(change) else multiple()
 
-        @rule(which=st.integers(0, 9), finishes=st.booleans(), told=st.booleans())
-        def a_pod_goes(self, which: int, finishes: bool, told: bool) -> None:
+        @rule(which=st.integers(0, 9), finishes=st.booleans(), reported=st.booleans())
+        def a_pod_goes(self, which: int, finishes: bool, reported: bool) -> None:
             live = sorted(self.world.pods)
             if live and finishes:
                 self.world.finish(live[which % len(live)])
             elif live:
-                self.world.delete(live[which % len(live)], told=told)
+                self.world.delete(live[which % len(live)], reported=reported)
 
         @rule(demand=demands)
         def a_pod_comes_in(self, demand: dict[str, int | str]) -> None:

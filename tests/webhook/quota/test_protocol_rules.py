@@ -200,7 +200,7 @@ def a_create_fails_after_it_was_allowed(*, rule: bool) -> World:
 
 
 def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
-    """Gone is what a watch told was deleted, not what a list lacks."""
+    """Gone is what a watch reported as deleted, not what a list lacks."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
@@ -214,12 +214,12 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
 
 
 def a_pod_is_deleted_before_it_is_counted(*, rule: bool) -> World:
-    """Give back at once what a watch told was deleted: its entry need not expire."""
+    """Give back at once what a watch reported as deleted: its entry need not expire."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
     around.be_stored(flight)
-    around.delete(flight.uid, told=rule)
+    around.delete(flight.uid, reported=rule)
     around.reconcile(around.list(Controller()))
     if not around.admit(around.request(gpus=1)):
         around.broken.append("what was deleted holds its room")

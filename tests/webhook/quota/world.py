@@ -166,7 +166,7 @@ class World:
         self.pods: dict[str, StoredObject] = {}
         self.claims: dict[str, StoredObject] = {}
         self.gone: set[str] = set()
-        """Of which a watch told that they were deleted; what a list merely lacks is not among them."""
+        """Objects that a watch reported as deleted; what a list merely lacks is not among them."""
         self.revisions = Revisions(pods=1, resource_claims=1, nodes=1)
         self.flights: dict[str, Flight] = {}
         self.lost: dict[
@@ -218,9 +218,9 @@ class World:
     def finish(self, uid: str) -> None:
         self._write(uid, StoredObject(self.pods[uid].demand, terminal=True))
 
-    def delete(self, uid: str, *, told: bool = False) -> None:
+    def delete(self, uid: str, *, reported: bool = False) -> None:
         self._write(uid, None)
-        if told:
+        if reported:
             self.gone.add(uid)
 
     def grant(self, hard: Vector) -> None:

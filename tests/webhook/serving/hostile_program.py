@@ -50,7 +50,7 @@ SETTLED = 10_000
 """Bodies after which caches are full and memory should no longer grow."""
 SLOW = 1.0
 REPORTED = 20
-"""Broken promises told in full."""
+"""Broken promises in full."""
 
 
 class Trial:

@@ -67,7 +67,7 @@ def test_the_first_step_of_the_path_is_the_endpoint(client: AppClient, path: str
 
 @pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
 @pytest.mark.parametrize(
-    ("body", "content_type", "code", "told"),
+    ("body", "content_type", "code", "reported"),
     [
         pytest.param(b"{", "application/json", 400, "the body is not JSON", id="broken-json"),
         pytest.param(b"\xff\xfe", "application/json", 400, "the body is not JSON", id="not-utf-8"),
@@ -101,12 +101,12 @@ def test_the_first_step_of_the_path_is_the_endpoint(client: AppClient, path: str
     ],
 )
 def test_a_bad_request_is_told_why(
-    client: AppClient, endpoint: str, body: bytes, content_type: str, code: int, told: str
+    client: AppClient, endpoint: str, body: bytes, content_type: str, code: int, reported: str
 ) -> None:
     answer = client.post(endpoint, data=body, content_type=content_type)
 
     assert (answer.status_code, answer.mimetype) == (code, "text/plain")
-    assert told in answer.text
+    assert reported in answer.text
 
 
 def test_a_body_without_a_length_is_refused(client: AppClient) -> None:

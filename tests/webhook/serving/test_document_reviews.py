@@ -57,7 +57,7 @@ def source(tmp_path: Path) -> DirectorySource:
     return DirectorySource(tmp_path, lambda _state: None)
 
 
-def told(
+def reported(
     source: ConfigurationSource, document: Document, before: Spec | None = None, **metadata: Any
 ) -> list[str]:
     found = DocumentReviews(source, lambda: None).findings(request(document, before, **metadata), NOW)
@@ -90,7 +90,7 @@ def told(
                 "denial spec.priority: must be a whole number, not true or false",
                 'denial spec.rules.gpu-class.default: must be a class or a family, not "cadr": did you mean "card"?',
             ],
-            id="references-are-told-beside-what-cannot-be-read",
+            id="references-are-reported-beside-what-cannot-be-read",
         ),
         pytest.param(
             Document("GPUQuota", "default", {"hard": {"gpus": "1", "resources": {"example.com/dongle": "1"}}}, "team"),
@@ -108,7 +108,7 @@ def told(
     ],
 )  # fmt: skip
 def test_creation(source: DirectorySource, document: Document, want: list[str]) -> None:
-    assert told(source, document) == want
+    assert reported(source, document) == want
 
 
 class Fixed:
@@ -143,31 +143,31 @@ UNTIL = "2026-11-21T12:30:00Z"
 def test_a_change_that_would_break_others_is_refused() -> None:
     changed = Document("GPUClass", "card", {"memoryGiB": 8, "family": "boards"})
 
-    assert told(Fixed(CARD, USES), changed, CARD.spec) == [
+    assert reported(Fixed(CARD, USES), changed, CARD.spec) == [
         "denial : would make GPUPolicy/uses unusable: spec.rules.gpu-class.default: must be a class or a "
         'family, not "cards": did you mean "card"?'
     ]
 
 
 def test_what_is_wrong_elsewhere_is_told_and_stops_nobody() -> None:
-    assert told(Fixed(BROKEN, CARD), OTHER) == [
+    assert reported(Fixed(BROKEN, CARD), OTHER) == [
         "warning : is not in force until these are corrected: GPUPolicy/broken"
     ]
 
 
 def test_what_came_a_moment_ago_is_read_before_anything_is_refused() -> None:
-    assert told(Fixed(later=(CARD,)), USES) == []
-    assert told(Fixed(), USES) != []
+    assert reported(Fixed(later=(CARD,)), USES) == []
+    assert reported(Fixed(), USES) != []
 
 
 def test_without_the_other_documents_only_the_document_itself_is_checked() -> None:
     bad = Document("GPUPolicy", "uses", {**USES.spec, "templates": "audit"})
 
-    assert told(Fixed(read=False), USES) == [
+    assert reported(Fixed(read=False), USES) == [
         "warning : was checked by itself alone: the other documents could not be read yet"
     ]
     assert (
-        told(Fixed(read=False), bad)[0]
+        reported(Fixed(read=False), bad)[0]
         == 'denial spec.templates: Unsupported value: "audit": must be one of warn, enforce'
     )
 
@@ -181,7 +181,7 @@ def test_without_the_other_documents_only_the_document_itself_is_checked() -> No
     ],
 )
 def test_a_pause_is_never_refused(spec: Spec, want: str) -> None:
-    found = told(Fixed(BROKEN), Document("GPUPolicy", "broken", spec), BROKEN.spec)
+    found = reported(Fixed(BROKEN), Document("GPUPolicy", "broken", spec), BROKEN.spec)
 
     assert {each.partition(" ")[0] for each in found} == {want}
 
@@ -194,7 +194,7 @@ def test_a_pause_is_never_refused(spec: Spec, want: str) -> None:
     ],
 )
 def test_what_does_not_matter_is_let_in(before: Spec, metadata: Spec) -> None:
-    assert told(Fixed(), BROKEN, before, **metadata) == []
+    assert reported(Fixed(), BROKEN, before, **metadata) == []
 
 
 def answered(source: Fixed, asked: AdmissionRequest) -> AdmissionResponse:

@@ -77,7 +77,7 @@ def subject(held: EffectivePolicy, document: JSON | None = None, **tweaks: Any) 
     return Subject(policy=held, pod=view(document or pod(gpu_container())), **tweaks)
 
 
-def told(decision: Decision, outcome: Outcome) -> list[str]:
+def reported(decision: Decision, outcome: Outcome) -> list[str]:
     return [finding.message for finding in decision.findings(outcome)]
 
 
@@ -96,7 +96,7 @@ def test_modes_of_a_rule_that_mutates(
     decision = ENGINE.mutate(subject(policy((TOLERATE, mode))), NOW)
 
     assert bool(decision.operations) is patched
-    assert (told(decision, Outcome.WARNED), told(decision, Outcome.AUDITED)) == (warned, audited)
+    assert (reported(decision, Outcome.WARNED), reported(decision, Outcome.AUDITED)) == (warned, audited)
     assert decision.allowed
 
 
@@ -115,9 +115,9 @@ def test_modes_of_a_rule_that_denies(
 ) -> None:
     decision: Decision = getattr(ENGINE, phase)(subject(policy((DENY, mode))), NOW)
 
-    assert told(decision, Outcome.DENIED) == denied
-    assert told(decision, Outcome.WARNED) == warned
-    assert told(decision, Outcome.AUDITED) == audited
+    assert reported(decision, Outcome.DENIED) == denied
+    assert reported(decision, Outcome.WARNED) == warned
+    assert reported(decision, Outcome.AUDITED) == audited
     assert decision.allowed is not bool(denied)
 
 
@@ -154,7 +154,7 @@ def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
     decision = ENGINE.validate(subject(policy((TOLERATE, Mode.ENFORCE))), NOW)
 
     assert decision.allowed
-    assert told(decision, Outcome.WARNED) == [
+    assert reported(decision, Outcome.WARNED) == [
         "toleration team is missing from the final pod: it was not injected, or a later webhook took it out"
     ]
     assert decision.operations == []
@@ -174,7 +174,7 @@ def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
 
     assert during.allowed
     assert during.operations == []
-    assert told(during, Outcome.AUDITED) == ["is refused", "is odd", "would add toleration team"]
+    assert reported(during, Outcome.AUDITED) == ["is refused", "is odd", "would add toleration team"]
     assert during.paused_until == datetime(2026, 11, 21, 13, tzinfo=UTC)
     assert not after.allowed
     assert after.paused_until is None
@@ -245,7 +245,7 @@ def test_modes_of_a_rule_that_reserves_hold_for_pods_and_claims(mode: Mode, outc
 def test_only_what_nothing_else_denies_is_reserved(rules: list[tuple[Rule, Mode]], want: list[str]) -> None:
     decision = ENGINE.validate(subject(policy(*rules), charge_request=CHARGE), NOW)
 
-    assert told(decision, Outcome.DENIED) == want
+    assert reported(decision, Outcome.DENIED) == want
 
 
 def test_mutation_and_templates_reserve_nothing() -> None:

@@ -92,7 +92,7 @@ LATE = timedelta(days=330)
 
 
 @pytest.mark.parametrize(
-    ("pair", "bundle", "want", "told"),
+    ("pair", "bundle", "want", "reported"),
     [
         pytest.param(server(OURS), OURS, [], "", id="as-it-should-be"),
         pytest.param(
@@ -132,14 +132,14 @@ def test_what_is_served(
     pair: KeyPair,
     bundle: KeyPair,
     want: list[str],
-    told: str,
+    reported: str,
     tmp_path: Path,
 ) -> None:
     with serving(pair, tmp_path) as port:
         result = checked(tmp_path, port, bundle.certificate_pem())
 
     assert [finding.id for finding in result.findings] == want
-    assert all(told in finding.message for finding in result.findings)
+    assert all(reported in finding.message for finding in result.findings)
     assert (result.not_checked, result.notes) == ((), ())
 
 

@@ -98,9 +98,9 @@ def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told(exported: An
     )
 
     assert names(made, "MutatingAdmissionPolicy") == []
-    told = [str(gap) for gap in made.unsupported if gap.policy == "default"]
-    assert len(told) == 2
-    assert all("what it adds: mode" in gap for gap in told)
+    reported = [str(gap) for gap in made.unsupported if gap.policy == "default"]
+    assert len(reported) == 2
+    assert all("what it adds: mode" in gap for gap in reported)
 
 
 def test_disabled_rules_come_to_nothing(exported: Any) -> None:
