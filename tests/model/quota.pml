@@ -233,7 +233,7 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define OF_ONE_NAME 2
 #define DELETIONS 1
 #endif
-#ifdef UNREADABLE_LINE   /* two pods of which one fits; the line of the first one's reservation cannot be read */
+#ifdef DAMAGED   /* two pods of which one fits; the line of the first one's reservation cannot be read */
 #define SERVES 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
@@ -242,7 +242,6 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define DELETIONS 1
 #endif
 #ifdef MOVED             /* the row moves to a basis by which the first pod costs more; the second serve knows only the old one */
-#define CONTROLLERS 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define CREATED_BY_NEXT(object) VECTOR((object == 0 -> 2 : 1), 0)
