@@ -1,5 +1,6 @@
 """The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag)."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -11,6 +12,7 @@ from webhook.cluster.objects import timestamp
 TRUE, FALSE = "True", "False"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
+_LONGEST_QUOTED = 80
 
 
 def conditions(ledger: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condition, ...]:
@@ -29,9 +31,9 @@ def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
     if ledger.used is None or ledger.uncounted:
         return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
     if unreadable := ledger.reservations.unreadable:
-        what = f"lines in status.reservations that cannot be read: {len(unreadable)}, the first {quoted(unreadable[0])}"
-        until = f"until the controller has observed them for {EXPIRY_SECONDS:.0f} s and drops them, requests are denied"
-        return FALSE, "Unreadable", f"{what}; {until}"
+        why = f"status.reservations cannot be read in {quoted(unreadable)}"
+        until = f"requests are denied until the controller has observed that for {EXPIRY_SECONDS:.0f} s and drops it"
+        return FALSE, "Unreadable", f"{why}: {until}"
     if ledger.class_catalogue is None:
         why = "reservations were charged under another class catalogue or spec.unpinned: requests are denied"
         return FALSE, "InFlight", why
@@ -55,9 +57,9 @@ def _stale(why: str) -> tuple[str, str, str]:
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
 
 
-def quoted(line: str) -> str:
-    """Return the beginning of a line, without what a terminal would take for a command."""
-    return ascii(line[:80])
+def quoted(lines: Sequence[str]) -> str:
+    """Return how many lines they are and the beginning of the first, without what a terminal would take for a command."""
+    return f"{len(lines)} line{'s' if len(lines) > 1 else ''}, the first {lines[0][:_LONGEST_QUOTED]!a}"
 
 
 def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:
