@@ -59,6 +59,39 @@ PATHS = [
     "/devices",
 ]
 PATHS += ["/dev/kfd", "/dev/kfd2", "/var/dev/nvidia0", "/dev/accel/accel0", "/./", "/dev/nvme0n1"]
+PATHS += [
+    "/dev/char/195:0",
+    "/var/run//nvidia/driver/",
+    "/run/nvidia",
+    "/run/udev",
+    "/var/run/docker.sock",
+    "dev/nvidia0",
+]
+PATHS += [
+    "/var/lib/kubelet/device-plugins",
+    "/var/lib/./kubelet/pod-resources/x",
+    "/var/lib/kubelet/pods",
+    "/var",
+]
+PATHS += [
+    "/etc/cdi",
+    "/run/cdi/a",
+    "/proc/1/root/dev",
+    "/proc/sys/root/x",
+    "/proc/self/task/1/cwd",
+    "/data",
+    "/data",
+]
+MOUNT_PATHS = [*["/mnt"] * 6, "/var/run/nvidia-container-devices/all", "run/../nvidia-container-devices"]
+VARIABLES = [*["NVIDIA_VISIBLE_DEVICES"] * 6, "HABANA_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES"]
+VARIABLES += ["DOCKER_RESOURCE_GPU", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"]
+PREFIXES = [None, "", "APP_", "NVIDIA_", "DOCKER_RESOURCE_G"]
+NAMES_DEVICES = [
+    "cdi.k8s.io/gpus",
+    "nvidia.cdi.k8s.io/container.c0",
+    "example.com/cdi.k8s.io",
+    "devices.nri.io",
+]
 TOLERATIONS = [
     {"operator": "Exists"},
     {"key": "nvidia.com/gpu", "operator": "Exists"},
@@ -97,15 +130,17 @@ def container_of(choose: random.Random, name: str) -> JSON:
         made["resources"] = {"limits": {"cpu": "1", **asked}, **some(choose, 0.3, requests=asked)}
     if choose.random() < 0.3:
         value = choose.choice(VALUES)
-        variable: JSON = {"name": "NVIDIA_VISIBLE_DEVICES", **({} if value is None else {"value": value})}
+        variable: JSON = {"name": choose.choice(VARIABLES), **({} if value is None else {"value": value})}
         if choose.random() < 0.2:
-            variable = {
-                "name": "NVIDIA_VISIBLE_DEVICES",
-                "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
-            }
+            variable = {"name": variable["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
         made["env"] = [{"name": "HOME", "value": "/"}, variable]
     if choose.random() < 0.2:
-        made["volumeMounts"] = [{"name": choose.choice(["v0", "v1"]), "mountPath": "/mnt"}]
+        mount = {"name": choose.choice(["v0", "v1"]), "mountPath": choose.choice(MOUNT_PATHS)}
+        made["volumeMounts"] = [mount]
+    if choose.random() < 0.1:
+        source: JSON = {"configMapRef": {"name": "settings"}}
+        prefix = choose.choice(PREFIXES)
+        made["envFrom"] = [{**source, **({} if prefix is None else {"prefix": prefix})}]
     if choose.random() < 0.1:
         made.setdefault("resources", {})["claims"] = [{"name": "claim"}]
     return made
@@ -131,6 +166,7 @@ def pods(count: int) -> Iterator[JSON]:
             "volumes": [{"name": name, "hostPath": {"path": choose.choice(PATHS)}} for name in ("v0", "v1")],
             "resourceClaims": [{"name": "claim", "resourceClaimName": "mine"}],
             **some(choose, 0.15, schedulingGates=[{"name": "example.com/queue"}]),
+            **some(choose, 0.3, schedulerName=choose.choice(["kai-scheduler", "kai-scheduler", "volcano"])),
             **some(choose, 0.5, tolerations=choose.sample(TOLERATIONS, choose.choice([1, 2, 3]))),
             **some(
                 choose, 0.4, nodeSelector={choose.choice(LABELS): choose.choice(CLASSES) for _ in range(2)}
@@ -147,7 +183,9 @@ def pods(count: int) -> Iterator[JSON]:
             terms = [term_of(choose) for _ in range(choose.choice([1, 2]))]
             required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
             spec["affinity"] = {"nodeAffinity": required}
-        annotations = some(choose, 0.1, **{"gpu-fraction": "0.5"})
+        annotations = some(choose, 0.3, **{"gpu-fraction": "0.5"})
+        annotations |= some(choose, 0.1, **{"gpu-fraction-container-name": choose.choice(["c1", "i0"])})
+        annotations |= some(choose, 0.1, **{choose.choice(NAMES_DEVICES): "nvidia.com/gpu=all"})
         annotations |= some(
             choose, 0.1, **{"gpu-admission.dev/gpu-class": choose.choice(["nvidia-h100", "gpu"])}
         )

@@ -60,6 +60,7 @@ def test_the_built_in_defaults(exported: Any) -> None:
     assert names(made, "MutatingAdmissionPolicy") == ["built-in.gpu-toleration"]
     assert actions(made) == {
         "built-in.gpu-isolation.advice": ["Audit"],
+        "built-in.gpu-isolation.annotated": ["Audit"],
         "built-in.gpu-isolation.exposed": ["Audit"],
         "built-in.gpu-isolation.exposed-ephemeral": ["Audit"],
         "built-in.gpu-requests": ["Deny"],
@@ -203,7 +204,7 @@ def test_long_names_are_cut_and_stay_apart(exported: Any) -> None:
     made = exported(policy("p" * 253, "priority: 0"))
     found = names(made, "ValidatingAdmissionPolicy")
 
-    assert len(found) == len(set(found)) == 5
+    assert len(found) == len(set(found)) == 6
     assert all(len(f"gpu-admission.{name}") <= 253 for name in found)
 
 
