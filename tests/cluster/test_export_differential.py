@@ -86,6 +86,13 @@ MOUNT_PATHS = [*["/mnt"] * 6, "/var/run/nvidia-container-devices/all", "run/../n
 VARIABLES = [*["NVIDIA_VISIBLE_DEVICES"] * 6, "HABANA_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES"]
 VARIABLES += ["DOCKER_RESOURCE_GPU", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"]
 PREFIXES = [None, "", "APP_", "NVIDIA_", "DOCKER_RESOURCE_G"]
+ISOLATED = (
+    "in a container that requests no GPU",
+    "beside a GPU request",
+    "lead to GPUs",
+    "list of GPUs",
+    "name devices",
+)
 NAMES_DEVICES = [
     "cdi.k8s.io/gpus",
     "nvidia.cdi.k8s.io/container.c0",
@@ -286,10 +293,12 @@ def test_exported_policies_and_engine_agree(
         elif status == 201 and additions(answer) != additions(want.pod):
             differences.append((namespace, document, additions(answer), additions(want.pod)))
         seen.update({finding.rule for finding in want.denials} or {"allowed"})
+        seen.update(words for words in ISOLATED if any(words in sentence for sentence in isolation))
         seen[f"{status} in {namespace}"] += 1
     assert differences[:3] == [], f"{len(differences)} of {len(cases)} differ"
     assert seen["invalid"] < number / 5, seen
     assert all(
         seen[key] > number / 25 for key in ("gpu-requests", "gpu-class", "gpu-isolation", "allowed")
     ), seen
+    assert all(seen[words] > number / 50 for words in ISOLATED), seen
     assert seen[f"201 in {EXEMPTED}"] > number / 25, seen
