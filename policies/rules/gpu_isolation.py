@@ -14,7 +14,7 @@ Warns:   of variables beside a request whose values are elsewhere, of privileged
          go to GPU nodes without asking for a GPU.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
@@ -43,8 +43,8 @@ UNREAD = "can replace the GPUs that the node assigns: what it holds is not known
 NAME_VARIABLES = "set a prefix, or name the variables in env"
 LISTED = "must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves them"
 LEADS_TO_GPUS = (
-    "must not lead to GPUs of the node (mounted by container ",
-    "): nothing counts or reserves them",
+    'must not lead to GPUs of the node (mounted by container "',
+    '"): nothing counts or reserves them',
 )
 EXEMPT = f"{REQUEST_GPUS}; device plugins and exporters need an exemption in the GPUPolicy"
 ANNOTATED = "must not name devices of the node: nothing counts or reserves them"
@@ -150,13 +150,12 @@ def mounts(pod: Pod) -> Iterator[Finding]:
                     message=LISTED,
                     remedy=REQUEST_GPUS,
                 )
-    for index, path, containers in mounted_paths(pod):
+    for index, path, container in mounted_paths(pod):
         if exposure.leads_to_gpus(path):
-            names = ", ".join(f'"{name}"' for name in containers)
             yield _denial(
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=path,
-                message=names.join(LEADS_TO_GPUS),
+                message=container.join(LEADS_TO_GPUS),
                 remedy=EXEMPT,
             )
 
@@ -166,12 +165,12 @@ def is_of_the_gpu_stack(pod: Pod) -> bool:
     return any(exposure.is_of_the_gpu_stack(path) for _, path, _ in mounted_paths(pod))
 
 
-def mounted_paths(pod: Pod) -> Iterator[tuple[int, str, Iterable[str]]]:
-    """Yield each hostPath volume that is mounted: its index, its path, and the names of the containers."""
-    mounting: dict[str, dict[str, None]] = {}
+def mounted_paths(pod: Pod) -> Iterator[tuple[int, str, str]]:
+    """Yield each hostPath volume that is mounted: its index, its path, and the name of the first container that mounts it."""
+    mounting: dict[str, str] = {}
     for place in pod.places:
         for mount in place.container.volume_mounts or ():
-            mounting.setdefault(mount.name, {})[place.container.name] = None
+            mounting.setdefault(mount.name, place.container.name)
     for index, volume in enumerate(pod.body.volumes or ()):
         if volume.host_path is not None and volume.name in mounting:
             yield index, volume.host_path.path, mounting[volume.name]

@@ -171,9 +171,8 @@ def _mounted(containers: str) -> str:
     before, after = map(text, rule.LEADS_TO_GPUS)
     finding = sentence(
         "'spec.volumes[' + string(i) + '].hostPath.path'",
-        f"""{before} + ({containers})
-      .filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)).map(c, '"' + c.name + '"').join(', ') +
-    {after}""",
+        f"""{before} +
+      ({containers}).filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name))[0].name + {after}""",
         rule.ID,
         value=quoted_value(path),
         remedy=text(rule.EXEMPT),

@@ -144,6 +144,13 @@ def test_each_policy_leaves_alone_what_an_earlier_one_governs(exported: Any) -> 
     assert not any(name.startswith(("d.", "built-in.")) for name in names(made, "ValidatingAdmissionPolicy"))
 
 
+def test_device_plugins_and_exporters_never_get_void(exported: Any) -> None:
+    made = exported(policy("default", "priority: 0", "gpu-isolation: {mode: enforce}"))
+
+    condition = conditions(made, "default.gpu-isolation.void")["not-of-the-gpu-stack"]
+    assert "'/var/lib/kubelet/device-plugins/', '/var/lib/kubelet/pod-resources/'" in condition
+
+
 def test_times_are_read_when_it_is_exported(exported: Any) -> None:
     exemptions = (
         "exemptions: [{namespaces: [over], reason: r, until: 2026-11-20}, "
