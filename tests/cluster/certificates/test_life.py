@@ -9,13 +9,15 @@ from certs.rotation import RotationPhase
 from tests.cluster.certificates.damage import (
     damage_leaf,
     delete_and_apply_configurations,
+    delete_authority,
+    delete_both,
     delete_secret,
-    empty_secret,
+    empty_authority,
     remove_bundles,
     replace_bundles,
 )
 from tests.cluster.certificates.load import Load
-from tests.controlplane.certificates import SECRET, Installation, Process, within
+from tests.controlplane.certificates import AUTHORITY_PATH, SECRET, Installation, Process, within
 from tests.controlplane.webhook import NAMESPACE
 
 READY_SECONDS = 10.0
@@ -83,8 +85,10 @@ def test_rotations_cost_no_call(
 @pytest.mark.parametrize(
     ("damage", "calls_fail_meanwhile"),
     [
-        pytest.param(delete_secret, False, id="secret-deleted"),
-        pytest.param(empty_secret, False, id="secret-damaged", marks=pytest.mark.slow),
+        pytest.param(delete_both, False, id="secrets-deleted"),
+        pytest.param(delete_secret, False, id="secret-of-servers-deleted", marks=pytest.mark.slow),
+        pytest.param(delete_authority, False, id="secret-of-authority-deleted", marks=pytest.mark.slow),
+        pytest.param(empty_authority, False, id="secret-of-authority-damaged", marks=pytest.mark.slow),
         pytest.param(damage_leaf, False, id="leaf-damaged", marks=pytest.mark.slow),
         pytest.param(remove_bundles, True, id="bundles-removed"),
         pytest.param(replace_bundles, True, id="bundles-of-another", marks=pytest.mark.slow),
@@ -116,7 +120,11 @@ def test_what_is_broken_by_hand_is_repaired(
 
 
 def whole(installation: Installation) -> bool:
-    return "tls.key" in installation.secret() and installation.published()
+    return (
+        "tls.key" in installation.secret()
+        and "ca.key" in installation.secret(AUTHORITY_PATH)
+        and installation.published()
+    )
 
 
 def test_without_a_secret_servers_wait_alive_and_stop_when_asked(installation: Installation) -> None:
