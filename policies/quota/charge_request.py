@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from policies.finding import Finding
+from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import Vector, positive_difference
 from policies.quota.charge import Catalogues, Charge, Unpinned, catalogue_digest, charge_pod, counted_by
@@ -23,7 +24,8 @@ ChargeOf = Callable[[Unpinned], Charge]
 class ChargeRequest:
     """What a request costs, depending on what the quota says of unpinned pods; each worked out once.
 
-    Of a change, `before` is what the object costs as it is stored, in `version`.
+    Of a change, `before` is what the object costs as it is stored, in `version`. `name` is that of a new object, with its kind:
+    `pods/train-0`.
     """
 
     def __init__(
@@ -34,10 +36,11 @@ class ChargeRequest:
         after: ChargeOf,
         before: ChargeOf | None = None,
         version: int = 0,
+        name: str = "",
     ) -> None:
         # Only reviews that no API server made lack a uid; each is of an object of its own.
         self._uid, self._request_uid = uid or request_uid, request_uid
-        self._catalogue, self._version = catalogue, version
+        self._catalogue, self._version, self._name = catalogue, version, name
         self.after, self._before = lru_cache(after), lru_cache(before) if before else None
 
     def denials(self, unpinned: Unpinned) -> tuple[Finding, ...]:
@@ -60,7 +63,7 @@ class ChargeRequest:
         if self.denials(ledger.unpinned):
             return None
         if self._before is None:
-            return ReservationRequest.creation(self._uid, after.vector, catalogue)
+            return ReservationRequest.creation(self._uid, after.vector, catalogue, name=self._name)
         before = self._before(ledger.unpinned).vector
         return ReservationRequest.change(
             self._uid, self._request_uid, before, after.vector, catalogue, version=self._version
@@ -116,9 +119,11 @@ def charge_request_for_pod(
     def charge(of: Pod) -> ChargeOf:
         return lambda unpinned: charge_pod(of, classes=classes, resource_mapping=mapping, unpinned=unpinned)
 
-    uid, catalogue = (pod.metadata and pod.metadata.uid) or "", catalogue_digest(classes, mapping)
+    metadata, catalogue = pod.metadata or Metadata(), catalogue_digest(classes, mapping)
+    uid = metadata.uid or ""
     if before is None:
-        return ChargeRequest(request_uid, uid, catalogue, charge(pod))
+        name = _qualified("pods", metadata)
+        return ChargeRequest(request_uid, uid, catalogue, charge(pod), name=name)
     version = before.metadata.version if before.metadata else 0
     return ChargeRequest(request_uid, uid, catalogue, charge(pod), charge(before), version)
 
@@ -137,4 +142,10 @@ def charge_request_for_claim(
             return Charge({})
         return charge_claim(claim, classes=classes, resource_mapping=mapping, unpinned=unpinned)
 
-    return ChargeRequest(request_uid, metadata.uid or "", catalogue_digest(classes, mapping), charge)
+    catalogue, name = catalogue_digest(classes, mapping), _qualified("resourceclaims", metadata)
+    return ChargeRequest(request_uid, metadata.uid or "", catalogue, charge, name=name)
+
+
+def _qualified(plural: str, metadata: Metadata) -> str:
+    """Return the name with its kind; empty where it is none: only a review that no API server made has such an object."""
+    return f"{plural}/{metadata.name}" if is_dns_subdomain(metadata.name or "") else ""

@@ -1,16 +1,18 @@
 """The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag)."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from policies.quota.amounts import exceeds, format_amount
-from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Condition, QuotaLedger
 from webhook.cluster.objects import timestamp
 
 TRUE, FALSE = "True", "False"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
+_LONGEST_QUOTED = 80
 
 
 def conditions(ledger: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condition, ...]:
@@ -28,6 +30,10 @@ def conditions(ledger: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condi
 def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
     if ledger.used is None or ledger.uncounted:
         return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
+    if unreadable := ledger.reservations.unreadable:
+        why = f"status.reservations cannot be read in {quoted(unreadable)}"
+        until = f"requests are denied until the controller has observed that for {EXPIRY_SECONDS:.0f} s and drops it"
+        return FALSE, "Unreadable", f"{why}: {until}"
     if ledger.class_catalogue is None:
         why = "reservations were charged under another class catalogue or spec.unpinned: requests are denied"
         return FALSE, "InFlight", why
@@ -49,6 +55,11 @@ def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:
 
 def _stale(why: str) -> tuple[str, str, str]:
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
+
+
+def quoted(lines: Sequence[str]) -> str:
+    """Return how many lines they are and the beginning of the first, without what a terminal would take for a command."""
+    return f"{len(lines)} line{'s' if len(lines) > 1 else ''}, the first {lines[0][:_LONGEST_QUOTED]!a}"
 
 
 def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:

@@ -17,6 +17,7 @@ from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
 from webhook.controller.counting import Counting, catalogue_of
+from webhook.controller.events import QuotaEvents
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
@@ -65,7 +66,8 @@ class Controller:
         self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
         self.counting = Counting(api, configuration, self._count_changed, timings=timings)
         store = ClusterStore(api)
-        self._reconciler = QuotaReconciler(store, self.counting, self._ages, metrics, recount_seconds)
+        events = QuotaEvents(api)
+        self._reconciler = QuotaReconciler(store, self.counting, self._ages, metrics, events, recount_seconds)
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`; release the Lease at the end."""
@@ -121,12 +123,13 @@ class Controller:
             log.error("%s: %s", after.namespace, after.problem)
             return
         self._ages.observe(after.namespace, after.ledger)
-        if before is not None and before.ledger is not None and _spec(before.ledger) == _spec(after.ledger):
-            expiry = self._ages.next_expiry(after.namespace)
-            if expiry is not None:
-                self._queue.add(after.namespace, expiry)
-        else:
+        if before is None or before.ledger is None or _spec(before.ledger) != _spec(after.ledger):
             self._queue.add(after.namespace)
+        elif frozenset(after.ledger.reservations.ids).difference(before.ledger.reservations.ids):
+            # It may have the name of what is stored, or a line that cannot be read: only a count says so.
+            self._queue.add(after.namespace, STORED_SECONDS)
+        elif (expiry := self._ages.next_expiry(after.namespace)) is not None:
+            self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self.quotas.snapshot(namespace).items:
