@@ -24,8 +24,10 @@ MARK = "resource.kubernetes.io/extended-resource-claim"
 SCHEDULER = "system:kube-scheduler"
 DEVICE_CLASSES = claims_api() + "/deviceclasses"
 FINALIZER = "resource.kubernetes.io/delete-protection"
-ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"}
-TENANT = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}
+RBAC = "rbac.authorization.k8s.io"
+ROLES = ("system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view")
+"""What makes up `admin`, which is empty here: the controller that aggregates it does not run."""
+TENANT = {"apiGroup": RBAC, "kind": "User", "name": "tenant"}
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +60,11 @@ def counted(plane: ControlPlane) -> Iterator[ControlPlane]:
 @pytest.fixture
 def team(counted: ControlPlane) -> Namespace:
     team = Namespace(counted)
-    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{team.name}/rolebindings"
-    binding = {"metadata": {"name": "tenant"}, "roleRef": ROLE, "subjects": [TENANT]}
-    assert team.client.post(path, binding)[0] == 201
+    path = f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings"
+    for name in ROLES:
+        role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+        binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [TENANT]}
+        assert team.client.post(path, binding)[0] == 201
     return team
 
 
@@ -90,7 +94,8 @@ def claim(name: str, device_class: str, count: int, owner: JSON | None = None) -
     exactly = {"deviceClassName": device_class, "count": count}
     metadata: JSON = {"name": name}
     if owner is not None:
-        controller = {"apiVersion": "v1", "kind": "Pod", "name": owner["name"], "uid": owner["uid"]}
+        identity = {key: owner["metadata"][key] for key in ("name", "uid")}
+        controller = {"apiVersion": "v1", "kind": "Pod", **identity}
         metadata["annotations"] = {MARK: "true"}
         metadata["ownerReferences"] = [{**controller, "controller": True}]
     requests = [{"name": "gpu", "exactly": exactly}]
@@ -98,16 +103,24 @@ def claim(name: str, device_class: str, count: int, owner: JSON | None = None) -
     return {"apiVersion": claims_api().removeprefix("/apis/"), "kind": "ResourceClaim", **body}
 
 
+def created(team: Namespace, name: str, resource: str, gpus: int) -> JSON:
+    status, pod = team.client.post(PODS.format(team.name), gpu_pod(name, resource, gpus))
+    assert status == 201, pod
+    return dict(pod)
+
+
 def scheduled(plane: ControlPlane, team: Namespace, pod: JSON, device_class: str, count: int) -> str:
     """Do what the scheduler does for a pod with DRA extended resources; return the name of its claim."""
-    scheduler, name = plane.client(SCHEDULER), f"{pod['name']}-extended-resources-x"
+    scheduler, name = plane.client(SCHEDULER), f"{pod['metadata']['name']}-extended-resources-x"
     body = claim(name, device_class, count, pod)
     body["metadata"]["finalizers"] = [FINALIZER]
     status, answer = scheduler.post(CLAIMS.format(team.name), body)
     assert status == 201, answer
-    mapping = {"containerName": "train", "resourceName": "example.com/gpu", "requestName": "gpu"}
+    container = pod["spec"]["containers"][0]
+    (resource,) = (each for each in container["resources"]["limits"] if "/" in each)
+    mapping = {"containerName": container["name"], "resourceName": resource, "requestName": "gpu"}
     extended = {"resourceClaimName": name, "requestMappings": [mapping]}
-    path = f"{PODS.format(team.name)}/{pod['name']}/status"
+    path = f"{PODS.format(team.name)}/{pod['metadata']['name']}/status"
     patch = {"status": {"extendedResourceClaimStatus": extended}}
     status, answer = team.client.patch(path, patch)
     assert status == 200, answer
@@ -126,7 +139,7 @@ def test_a_claim_made_again_is_charged_whatever_its_name_says(
 ) -> None:
     device_classes("remade.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
     in_force(team, {"gpus": "4"})
-    pod = team.client.post(PODS.format(team.name), gpu_pod("trainer", "nvidia.com/gpu", 1))[1]["metadata"]
+    pod = created(team, "trainer", "nvidia.com/gpu", 1)
     name = scheduled(counted, team, pod, "remade.example", 1)
     assert uses(team, 1)
     strip = json.dumps({"metadata": {"finalizers": None}})
@@ -153,7 +166,7 @@ def test_a_claim_that_was_made_again_unreviewed_is_charged_in_full(
     """While the webhook is away nobody reviews; the count remembers the uid of the claim that the pod was given."""
     device_classes("unreviewed.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
     in_force(team, {"gpus": "8"})
-    pod = team.client.post(PODS.format(team.name), gpu_pod("trainer", "nvidia.com/gpu", 1))[1]["metadata"]
+    pod = created(team, "trainer", "nvidia.com/gpu", 1)
     name = scheduled(counted, team, pod, "unreviewed.example", 1)
     assert uses(team, 1)
     path = f"{CLAIMS.format(team.name)}/{name}"
@@ -172,7 +185,7 @@ def test_what_the_schedulers_claim_asks_beyond_its_pod_is_charged(
 ) -> None:
     device_classes("beyond.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
     in_force(team, {"gpus": "8"})
-    pod = team.client.post(PODS.format(team.name), gpu_pod("trainer", "nvidia.com/gpu", 1))[1]["metadata"]
+    pod = created(team, "trainer", "nvidia.com/gpu", 1)
 
     scheduled(counted, team, pod, "beyond.example", 3)
 
@@ -191,10 +204,9 @@ def test_a_device_class_gives_its_extended_name_to_the_quota(
         return answer[0] == 403 and "exceeded quota" in answer[1]["message"]
 
     assert eventually(lambda: refused(8))
-    status, pod = team.client.post(pods, gpu_pod("fits", "example.com/fastgpu", 3))
-    assert status == 201, pod
+    pod = created(team, "fits", "example.com/fastgpu", 3)
     assert uses(team, 3)
-    scheduled(counted, team, pod["metadata"], "fast.example", 3)
+    scheduled(counted, team, pod, "fast.example", 3)
     assert not refused(1)
     assert refused(2)
     assert uses(team, 3)
