@@ -80,7 +80,7 @@ class DeviceClassPattern(
 
 
 class ResourceMappingSpec(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
     """Spec of a GPUResourceMapping document; what it names comes before the built-in patterns."""
 
@@ -127,7 +127,7 @@ class ResourceMapping:
     """Answers, for the patterns it was made from, what asks for a GPU."""
 
     def __init__(self, specs: Iterable[ResourceMappingSpec]) -> None:
-        specs = tuple(specs)
+        self._specs = specs = tuple(specs)
         self.patterns = tuple(pattern for spec in specs for pattern in spec.resources)
         self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
@@ -150,10 +150,14 @@ class ResourceMapping:
         return next((each for each in self._device_classes if _filling(each.pattern, name) is not None), None)
 
     @cached_property
+    def document(self) -> bytes:
+        """The specs as JSON, in their order: the first pattern that fits decides."""
+        return msgspec.json.encode(self._specs)
+
+    @cached_property
     def digest(self) -> str:
-        """Hex digest of the content, which is in an order: the first pattern that fits decides."""
-        content = (self.patterns, self.fraction_annotations, self._device_classes)
-        return sha256(msgspec.json.encode(content)).hexdigest()
+        """Hex digest of the document."""
+        return sha256(self.document).hexdigest()
 
     def named_resources(self, container: Container) -> Iterator[GPUResource]:
         """Yield every GPU resource that the container names in limits or requests, also with a zero, once each."""

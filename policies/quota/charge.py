@@ -116,16 +116,6 @@ def charge_pod(
     return msgspec.structs.replace(charge, vector=vector, denials=denials)
 
 
-def catalogue_digest(classes: ClassCatalogue, resource_mapping: ResourceMapping) -> str:
-    """Return the digest of all that charges depend on besides pods, nodes and the quota: 16 hex digits."""
-    return f"{classes.digest[:8]}{resource_mapping.digest[:8]}"
-
-
-def counted_by(digest: str, unpinned: Unpinned) -> str:
-    """Return what a row's count and its entries must have in common: the catalogue's digest, and the quota's `unpinned`."""
-    return f"{digest}/{unpinned.value}"
-
-
 def weighed(
     asked: Collection[GPUResource], cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff
 ) -> Charge:

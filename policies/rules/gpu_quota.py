@@ -55,15 +55,14 @@ def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) 
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
-        if options.required and not request.is_free:
+        if options.required and request.asks_for_gpus:
             needs = "must have a GPUQuota for pods and claims that request GPUs"
             remedy = f"ask the platform team for a GPUQuota named {NAME}"
             yield Finding(rule=RULE_ID, message=f"namespace {context.namespace} {needs}", remedy=remedy)
     elif verdict is None:
-        yield from request.denials(ledger.unpinned)
+        yield from outcome.charge.denials
     elif verdict.reason is Reason.EXCEEDED:
-        charge = request.after(ledger.unpinned)
-        yield _exceeded(context.namespace, ledger, verdict, charge, context.now)
+        yield _exceeded(context.namespace, ledger, verdict, outcome.charge, context.now)
     elif not verdict.allowed:
         message, remedy = _UNDECIDED[verdict.reason]
         yield Finding(rule=RULE_ID, message=f"quota {context.namespace}/{NAME} {message}", remedy=remedy)

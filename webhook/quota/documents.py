@@ -51,6 +51,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     reservations: str = ""
     revisions: dict[str, str] = {}
     class_catalogue: str | None = None
+    next_catalogue: str | None = None
     observed_generation: int = 0
     holders: Mapping[str, tuple[Holder, ...]] = {}
     conditions: tuple[Condition, ...] = ()
@@ -83,6 +84,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaObject:
             reservations=Reservations.parse(status.reservations),
             revisions=msgspec.convert(status.revisions, Revisions, strict=False),
             class_catalogue=status.class_catalogue,
+            next_catalogue=status.next_catalogue,
             observed_generation=status.observed_generation,
             holders=status.holders,
             conditions=status.conditions,
@@ -108,6 +110,7 @@ def encode_status(namespace: str, before: VersionedLedger, ledger: QuotaLedger) 
         reservations=ledger.reservations.text,
         revisions={key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
         class_catalogue=ledger.class_catalogue,
+        next_catalogue=ledger.next_catalogue,
         observed_generation=ledger.observed_generation,
         holders=ledger.holders,
         conditions=ledger.conditions,

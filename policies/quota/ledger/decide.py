@@ -16,25 +16,30 @@ from policies.quota.ledger.reservations import LIMIT, Reservation
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks of the ledger: the reservation it would leave, charged by that catalogue (`charge.counted_by`)."""
+    """What a request asks of the ledger: the reservation it would leave.
+
+    `catalogues` are the bases (`catalogue.Basis`) under which it was charged, key by key by the one that charges most.
+    """
 
     reservation: Reservation
-    catalogue: str
+    catalogues: frozenset[str]
 
     @classmethod
-    def creation(cls, uid: str, demand: Vector, catalogue: str) -> "ReservationRequest":
-        return cls(reservation=Reservation(uid, demand), catalogue=catalogue)
+    def creation(cls, uid: str, demand: Vector, *catalogues: str, name: str = "") -> "ReservationRequest":
+        """Ask for a new object; `name` is `pods/train-0` or `resourceclaims/train-0`, empty where it is not known."""
+        return cls(reservation=Reservation(uid, demand, name=name), catalogues=frozenset(catalogues))
 
     @classmethod
     def change(
-        cls, uid: str, request_uid: str, before: Vector, after: Vector, catalogue: str, *, version: int
+        cls, uid: str, request_uid: str, before: Vector, after: Vector, *catalogues: str, version: int
     ) -> "ReservationRequest":
         """Ask for what grows. Nothing is given back before the change is stored: it may never be.
 
         `version` is the resourceVersion of the object that was reviewed as the one before.
         """
         growth = positive_difference(after, before)
-        return cls(reservation=Reservation(f"{uid}/{request_uid}", growth, version), catalogue=catalogue)
+        reservation = Reservation(f"{uid}/{request_uid}", growth, version)
+        return cls(reservation=reservation, catalogues=frozenset(catalogues))
 
 
 class Reason(Enum):
@@ -105,18 +110,23 @@ class _Batch:
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
         verdict = self._verdict(request)
         if verdict.reason is Reason.RESERVED:
-            self._add(request.reservation)
+            self._add(self._marked(request.reservation))
         return verdict
 
+    def _marked(self, reservation: Reservation) -> Reservation:
+        """Return what is stored of it: with the basis to which the ledger is moving, under which it was charged as well."""
+        return msgspec.structs.replace(reservation, catalogue=self._ledger.next_catalogue or "")
+
     def _verdict(self, request: ReservationRequest) -> ReservationVerdict:
-        reservation, used = request.reservation, self._ledger.used
-        if not reservation.demand:
+        reservation, used = self._marked(request.reservation), self._ledger.used
+        is_charged = self._ledger.bases <= request.catalogues
+        if is_charged and not reservation.demand:
             return ReservationVerdict(Reason.NOTHING_TO_RESERVE)
         if reservation.id in self._ledger.reservations or reservation.id in self.added:
             return ReservationVerdict(Reason.ALREADY_RESERVED)
         if used is None or self._ledger.uncounted:
             return ReservationVerdict(Reason.UNCOUNTED)
-        if request.catalogue != self._ledger.class_catalogue:
+        if not is_charged or self._ledger.class_catalogue is None:
             return ReservationVerdict(Reason.OTHER_CATALOGUE)
         if shortfalls := self._shortfalls(reservation, used):
             return ReservationVerdict(Reason.EXCEEDED, shortfalls)

@@ -65,8 +65,9 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `used` is None until the quota was initialised. Otherwise it holds every dimension that is used, and each one of
     `hard`, if with zero: a key of `hard` that it lacks was never counted.
 
-    `class_catalogue` is by what it was counted (`charge.counted_by`); None while reservations are left that were charged by
-    another one, and nothing is admitted.
+    `class_catalogue` is its basis, by which it was counted (`catalogue.Basis`); None while reservations are left that were
+    charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
+    request is then charged under both.
     """
 
     quota_uid: str
@@ -77,6 +78,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     reservations: Reservations = Reservations({})
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
+    next_catalogue: str | None = None
     observed_generation: int = 0
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
@@ -86,3 +88,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     def uncounted(self) -> tuple[str, ...]:
         """The dimensions of `hard` that were never counted; all of them before initialisation."""
         return tuple(key for key in self.hard if self.used is None or key not in self.used)
+
+    @property
+    def bases(self) -> frozenset[str]:
+        """The bases under which a request must be charged."""
+        return frozenset(filter(None, (self.class_catalogue, self.next_catalogue)))

@@ -283,6 +283,29 @@ def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None
     assert served.held() == ["claim1"]
 
 
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        pytest.param("train-0", "pods/train-0", id="a-name"),
+        pytest.param("x y", "", id="no-name-that-an-api-server-stores"),
+        pytest.param(None, "", id="none"),
+    ],
+)
+def test_a_reservation_has_the_name_of_its_pod(
+    serve: Callable[..., Served], name: str | None, want: str
+) -> None:
+    served, document = serve(), gpu_pod("one")
+    document["metadata"]["name"] = name
+    assert served.validate(document).allowed
+    assert [each.name for each in served.store.ledgers()["team"].reservations] == [want]
+
+
+def test_a_reservation_has_the_name_of_its_claim(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert served.validate(claim("claim1"), kind=CLAIM).allowed
+    assert [each.name for each in served.store.ledgers()["team"].reservations] == ["resourceclaims/cards"]
+
+
 def test_the_schedulers_claim_is_charged_with_its_pod(serve: Callable[..., Served]) -> None:
     served = serve()
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": "one", "controller": True}

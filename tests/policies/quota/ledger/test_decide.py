@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import msgspec
 import pytest
 
 from policies.quota.amounts import Vector
@@ -80,10 +81,41 @@ def test_one_request(
     assert ("pod" in decided.ledger.reservations) is (want is Reason.RESERVED)
 
 
-def test_another_class_catalogue_denies() -> None:
+@pytest.mark.parametrize(
+    ("charged_by", "demand", "want"),
+    [
+        pytest.param(["now", "next"], {"gpus": 1}, Reason.RESERVED, id="by-both"),
+        pytest.param(["now", "next", "more"], {"gpus": 1}, Reason.RESERVED, id="and-by-another"),
+        pytest.param(["now"], {"gpus": 1}, Reason.OTHER_CATALOGUE, id="only-by-the-old-one"),
+        pytest.param(["next"], {"gpus": 1}, Reason.OTHER_CATALOGUE, id="only-by-the-next-one"),
+        pytest.param([], {"gpus": 1}, Reason.OTHER_CATALOGUE, id="by-none"),
+        pytest.param(["now", "next"], {}, Reason.NOTHING_TO_RESERVE, id="nothing-by-both"),
+        pytest.param(["now"], {}, Reason.OTHER_CATALOGUE, id="nothing-by-the-old-one-alone"),
+    ],
+)
+def test_a_ledger_that_moves_takes_what_was_charged_under_both_bases(
+    charged_by: list[str], demand: Amounts, want: Reason
+) -> None:
     before = ledger(amounts(gpus=1), amounts(gpus=0))
-    (verdict,) = decide(before, [ReservationRequest.creation("pod", amounts(gpus=1), "other")]).verdicts
+    before = msgspec.structs.replace(before, class_catalogue="now", next_catalogue="next")
+    decided = decide(before, [ReservationRequest.creation("pod", amounts(**demand), *charged_by)])
+
+    assert decided.verdicts[0].reason is want
+    assert [each.catalogue for each in decided.ledger.reservations] == (
+        ["next"] if want is Reason.RESERVED else []
+    )
+
+
+@pytest.mark.parametrize("demand", [{"gpus": 1}, {}], ids=["something", "nothing"])
+def test_another_class_catalogue_denies(demand: Amounts) -> None:
+    before = ledger(amounts(gpus=1), amounts(gpus=0))
+    (verdict,) = decide(before, [ReservationRequest.creation("pod", amounts(**demand), "other")]).verdicts
     assert verdict.reason is Reason.OTHER_CATALOGUE
+
+
+def test_a_ledger_that_does_not_move_marks_nothing() -> None:
+    decided = decide(ledger(amounts(gpus=1), amounts(gpus=0)), [creation("pod", gpus=1)])
+    assert [each.catalogue for each in decided.ledger.reservations] == [""]
 
 
 def test_a_batch_is_decided_in_its_order_and_each_id_once() -> None:

@@ -17,10 +17,12 @@ vectors = st.dictionaries(keys, st.fractions(min_value=Fraction(1, 99), max_valu
 
 @st.composite
 def reservations(draw: st.DrawFn) -> Reservation:
-    demand = draw(vectors)
+    demand, catalogue = draw(vectors), draw(st.sampled_from(["", "5e1f/TotalOnly"]))
     if draw(st.booleans()):
-        return Reservation(draw(ids), demand)
-    return Reservation(f"{draw(ids)}/{draw(ids)}", demand, draw(st.integers(0, 2**63)))
+        name = draw(st.sampled_from(["", "pods/train-0", "resourceclaims/large.one"]))
+        return Reservation(draw(ids), demand, name=name, catalogue=catalogue)
+    version = draw(st.integers(0, 2**63))
+    return Reservation(f"{draw(ids)}/{draw(ids)}", demand, version, catalogue=catalogue)
 
 
 @given(st.lists(reservations(), unique_by=lambda reservation: reservation.id))
@@ -41,22 +43,29 @@ def test_what_is_written_is_read(some: list[Reservation]) -> None:
 def test_equal_demands_share_a_line() -> None:
     demand = {"gpus": Fraction(1), "classes/nvidia-a100": Fraction(1)}
     written = Reservations.of(
-        Reservation("a", demand), Reservation("b/r", {"gpus": Fraction(2, 7)}, 4711), Reservation("c", demand)
+        Reservation("a", demand, name="pods/train-0"),
+        Reservation("b/r", {"gpus": Fraction(2, 7)}, 4711, catalogue="5e1f/TotalOnly"),
+        Reservation("c", demand),
+        Reservation("d", demand, catalogue="5e1f/TotalOnly"),
     )
-    assert written.text == "classes/nvidia-a100=1 gpus=1 | a c\ngpus=2/7 >4711 | b/r"
+    assert written.text == (
+        "classes/nvidia-a100=1 gpus=1 | a:pods/train-0 c\n"
+        "gpus=2/7 >4711 @5e1f/TotalOnly | b/r\n"
+        "classes/nvidia-a100=1 gpus=1 @5e1f/TotalOnly | d"
+    )
 
 
-def test_a_thousand_pods_of_a_job_take_some_37_characters_each() -> None:
+def test_a_thousand_pods_of_a_job_take_37_characters_each_and_their_names() -> None:
     demand = {
         "gpus": Fraction(1),
         "classes/nvidia-a100": Fraction(1),
         "resources/nvidia.com/gpu": Fraction(1),
     }
-    written = Reservations.of(*(Reservation(f"{number:036d}", demand) for number in range(1000)))
-    assert (
-        len(written.text) == 1000 * 37 + len("classes/nvidia-a100=1 gpus=1 resources/nvidia.com/gpu=1 | ") - 1
-    )
-    assert LIMIT // 37 > 3400
+    pods = [Reservation(f"{number:036d}", demand, name=f"pods/{number:063d}") for number in range(1000)]
+    head = len("classes/nvidia-a100=1 gpus=1 resources/nvidia.com/gpu=1 | ")
+    each = 37 + len(":pods/") + 63
+    assert len(Reservations.of(*pods).text) == 1000 * each + head - 1
+    assert (LIMIT // each, LIMIT // (37 + len(":pods/") + 253)) == (3709, 1328)
 
 
 def test_an_id_that_is_there_stays_what_it_is() -> None:
