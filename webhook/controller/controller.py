@@ -19,7 +19,7 @@ from webhook.configuration.loader import Configuration
 from webhook.controller.counting import Counting, catalogue_of
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import QUOTAS, ExtendedClaims, QuotaRecord, quota_record
 from webhook.controller.reservation_ages import ReservationAges
 from webhook.quota.cluster_store import ClusterStore
 
@@ -63,7 +63,8 @@ class Controller:
         self._busy_since: dict[str, float] = {}
         self._counting_stop = threading.Event()
         self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
-        self.counting = Counting(api, configuration, self._count_changed, timings=timings)
+        self._given = ExtendedClaims()
+        self.counting = self._counting(configuration)
         store = ClusterStore(api)
         self._reconciler = QuotaReconciler(store, self.counting, self._ages, metrics, recount_seconds)
 
@@ -84,7 +85,7 @@ class Controller:
         """Count under another configuration from now on. Raises `errors.ApiError`; then the old one stays."""
         if catalogue_of(configuration) == self.counting.catalogue:
             return  # policies do not change charges
-        counting = Counting(self._api, configuration, self._count_changed, timings=self._timings)
+        counting = self._counting(configuration)
         stop = threading.Event()
         counting.start(stop)
         self._counting_stop.set()
@@ -92,6 +93,11 @@ class Controller:
         self._reconciler.counting = counting
         for namespace in self.quotas.namespaces():
             self._queue.add(namespace)
+
+    def _counting(self, configuration: Configuration) -> Counting:
+        return Counting(
+            self._api, configuration, self._count_changed, given=self._given, timings=self._timings
+        )
 
     def ledgers(self) -> dict[str, QuotaLedger]:
         """Return the ledgers by namespace as the watch showed them last, without those that cannot be read."""
