@@ -127,7 +127,7 @@ class ResourceMapping:
     """Answers, for the patterns it was made from, what asks for a GPU."""
 
     def __init__(self, specs: Iterable[ResourceMappingSpec]) -> None:
-        self._specs = specs = tuple(specs)
+        self.specs = specs = tuple(specs)
         self.patterns = tuple(pattern for spec in specs for pattern in spec.resources)
         self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
@@ -152,7 +152,7 @@ class ResourceMapping:
     @cached_property
     def document(self) -> bytes:
         """The specs as JSON, in their order: the first pattern that fits decides."""
-        return msgspec.json.encode(self._specs)
+        return msgspec.json.encode(self.specs)
 
     @cached_property
     def digest(self) -> str:
