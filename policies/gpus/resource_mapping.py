@@ -157,7 +157,7 @@ class ResourceMapping:
     """Answers, for the patterns it was made from, what asks for a GPU."""
 
     def __init__(self, specs: Iterable[ResourceMappingSpec]) -> None:
-        self._specs = specs = tuple(specs)
+        self.specs = specs = tuple(specs)
         stated = {spec.unknown_device_classes for spec in specs}
         self.unknown_device_classes = next(
             (each for each in UnknownDeviceClasses if each in stated), UnknownDeviceClasses.COUNT
@@ -236,7 +236,7 @@ class ResourceMapping:
     @cached_property
     def document(self) -> bytes:
         """The specs as JSON, in their order: the first pattern that fits decides."""
-        return msgspec.json.encode(self._specs)
+        return msgspec.json.encode(self.specs)
 
     @cached_property
     def digest(self) -> str:

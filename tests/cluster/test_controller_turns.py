@@ -71,7 +71,7 @@ def test_another_unpinned_counts_everything_anew_and_waits_for_what_is_in_flight
         team.reserve(ReservationRequest.creation("in-flight", card, before))
 
         team.change_quota({"unpinned": "MostExpensive"})
-        after = running.controller.counting.counted_by(team.row())
+        after = str(running.controller.countings.target(team.row()))
         ledger = team.row()
         assert after != before
         assert _verdict(ledger, ReservationRequest.creation("next", card, after)) is Reason.OTHER_CATALOGUE

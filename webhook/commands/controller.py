@@ -108,7 +108,10 @@ def controller(
         _start("document status", write_statuses, api, source, lambda: elector.is_leader, stopping)
 
     def made() -> Controller:
-        return Controller(api, source.configuration, elector, metrics, recount_seconds=recount_seconds)
+        seconds = recount_seconds
+        return Controller(
+            api, source.configuration, elector, metrics, namespace=namespace, recount_seconds=seconds
+        )
 
     running = _reached(made, stopping)
     if running is None:

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from policies.quota.amounts import NOTHING
-from policies.quota.charge import Unpinned, catalogue_digest, counted_by
+from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.charge import Catalogues, Unpinned
 from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
 from webhook.configuration.device_class_watch import served_resource
-from webhook.configuration.loader import Configuration
 from webhook.controller.records import (
     NODES,
     PODS,
@@ -48,7 +48,7 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Counting:
-    """Informers of all that is counted under one configuration.
+    """Informers of all that is counted by one catalogue.
 
     `changed` is called with every namespace whose count may differ, and whether the change frees quota.
     """
@@ -56,18 +56,20 @@ class Counting:
     def __init__(
         self,
         api: ApiClient,
-        configuration: Configuration,
+        catalogues: Catalogues,
         changed: Callable[[str, bool], object],
         *,
         given: ExtendedClaims | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
-        self.catalogue = catalogue_of(configuration)
+        self.catalogues = catalogues
+        self.digest = catalogue_digest(catalogues)
         self._changed = changed
         self._given = given or ExtendedClaims()
-        self._pods = PodReader(configuration.classes, configuration.resource_mapping)
-        self._claims = ClaimReader(configuration.classes, configuration.resource_mapping, self._given)
-        nodes, claims = node_reader(configuration.classes.label_keys), served_resource(api, "resourceclaims")
+        self._stopping = threading.Event()
+        self._pods = PodReader(catalogues.classes, catalogues.resource_mapping)
+        self._claims = ClaimReader(catalogues.classes, catalogues.resource_mapping, self._given)
+        nodes, claims = node_reader(catalogues.classes.label_keys), served_resource(api, "resourceclaims")
         self.pods = Informer(api, PODS, self._pods.record, self._object_changed, timings=timings)
         self.nodes = Informer(api, NODES, nodes, self._node_changed, timings=timings)
         self.claims = (
@@ -81,13 +83,12 @@ class Counting:
         """The informers by the plural of their resource."""
         return {each.resource.plural: each for each in (self.pods, self.nodes, self.claims) if each}
 
-    def start(self, stopping: threading.Event) -> None:
+    def start(self) -> None:
         for informer in self.informers.values():
-            informer.start(stopping)
+            informer.start(self._stopping)
 
-    def counted_by(self, ledger: QuotaLedger) -> str:
-        """Return the `class_catalogue` of a ledger that is counted under this configuration."""
-        return counted_by(self.catalogue, ledger.unpinned)
+    def stop(self) -> None:
+        self._stopping.set()
 
     @property
     def synced(self) -> bool:
@@ -102,21 +103,21 @@ class Counting:
         if self.nodes.snapshot().list_started < nodes_since:
             self.nodes.refresh()
 
-    def count(self, namespace: str, ledger: QuotaLedger) -> Counted:
-        """Count what is stored. `ledger` was read before the lists began."""
+    def count(self, namespace: str, ledger: QuotaLedger, unpinned: Unpinned) -> Counted:
+        """Count what is stored, by this catalogue and `unpinned`. `ledger` was read before the lists began."""
         pods, nodes = self.pods.snapshot(namespace), self.nodes.snapshot()
         # Where claims are not served there are none, at the revision of the pods too.
         claims: Snapshot[ClaimRecord] = (
             self.claims.snapshot(namespace) if self.claims else Snapshot((), pods.revision, pods.list_started)
         )
         labels = {node.name: node.labels for node in nodes.items}
-        objects, holders = self._objects(pods, claims, labels, ledger.unpinned)
+        objects, holders = self._objects(pods, claims, labels, unpinned)
         listing = Listing(
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
-            catalogue=self.counted_by(ledger),
+            catalogue=str(Basis(self.digest, unpinned)),
             holders=largest_holders(objects, holders, ledger),
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
@@ -171,11 +172,6 @@ class Counting:
 
 def _is_charged(record: CountedRecord | None) -> bool:
     return record is not None and not (isinstance(record, PodRecord) and record.is_terminal)
-
-
-def catalogue_of(configuration: Configuration) -> str:
-    """Return the digest of everything that charges depend on."""
-    return catalogue_digest(configuration.classes, configuration.resource_mapping)
 
 
 def largest_holders(

@@ -51,6 +51,7 @@ class Refused(Enum):
 
     OLDER = "one of the lists is older than one that was counted already"
     UNCOUNTED = "the quota, or a dimension of it, was never counted: it must be initialised"
+    UNMARKED = "unmarked"
     OTHER_CATALOGUE = "the ledger was counted by another class catalogue or unpinned: it must be initialised"
     TOO_EARLY = "replicas may still believe that there is no quota"
     BEGUN_BEFORE = "the lists were begun before this quota, as it is now, was read"
@@ -64,6 +65,23 @@ class Reconciled(msgspec.Struct, frozen=True):
     expired: tuple[str, ...]
 
 
+def begin_transition(ledger: QuotaLedger, basis: str) -> QuotaLedger:
+    if ledger.class_catalogue is None:
+        return ledger
+    return msgspec.structs.replace(ledger, next_catalogue=None if basis == ledger.class_catalogue else basis)
+
+
+def basis_to_count_by(ledger: QuotaLedger) -> str | None:
+    following = ledger.next_catalogue
+    if following is not None and _are_charged_by(following, ledger.reservations):
+        return following
+    return ledger.class_catalogue
+
+
+def _are_charged_by(basis: str, reservations: Iterable[Reservation]) -> bool:
+    return all(each.catalogue == basis for each in reservations)
+
+
 def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
     """Count a ledger that was initialised.
 
@@ -72,9 +90,12 @@ def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) ->
     """
     if ledger.used is None or ledger.uncounted:
         return Refused.UNCOUNTED
-    if ledger.class_catalogue != listing.catalogue:
+    if listing.catalogue not in ledger.bases:
         return Refused.OTHER_CATALOGUE
-    return _count(ledger, listing, expired)
+    counted = _count(ledger, listing, expired)
+    if isinstance(counted, Reconciled) and counted.ledger.class_catalogue is None:
+        return Refused.UNMARKED
+    return counted
 
 
 def initialise(
@@ -98,13 +119,15 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     dropped = _given_up(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *dropped))
     # What is in flight may cost more by this catalogue than was reserved by another: nothing is admitted before it is gone.
-    charged_alike = ledger.class_catalogue == listing.catalogue or not reservations
+    is_flip = listing.catalogue != ledger.class_catalogue
+    charged_alike = not is_flip or _are_charged_by(listing.catalogue, reservations)
     counted = msgspec.structs.replace(
         ledger,
         used={**dict.fromkeys(ledger.hard, NOTHING), **listing.used},
         reservations=reservations,
         revisions=listing.revisions,
         class_catalogue=listing.catalogue if charged_alike else None,
+        next_catalogue=None if is_flip else ledger.next_catalogue,
         observed_generation=ledger.generation,
         holders=listing.holders,
     )
