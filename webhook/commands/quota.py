@@ -167,13 +167,15 @@ def _state(ledger: QuotaLedger) -> str:
     holds = {each.type for each in ledger.conditions if each.status == TRUE}
     if ledger.used is None or ledger.uncounted:
         return "not counted yet: every GPU pod is denied"
+    if ledger.reservations.unreadable:
+        return "not readable: every GPU pod is denied"
     words = [word for kind, word in (("Exceeded", "exceeded"), ("Stale", "stale")) if kind in holds]
     return ", ".join(words) or "ready"
 
 
 def _dimension(screen: Screen, ledger: QuotaLedger, key: str) -> None:
     used, hard = (ledger.used or {}).get(key, NOTHING), ledger.hard[key]
-    reserved = ledger.reservations.demand.get(key, NOTHING)
+    reserved = ledger.reserved_shown.get(key, NOTHING)
     name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
     amounts = f"{format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
     style = "red" if used > hard else "yellow" if used + reserved >= hard else "green"
@@ -232,7 +234,7 @@ def _document(record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> d
         found |= {
             "unpinned": ledger.unpinned.value,
             "used": None if ledger.used is None else texts(ledger.used),
-            "reserved": texts(ledger.reservations.demand),
+            "reserved": texts(ledger.reserved_shown),
             "hard": texts(ledger.hard),
             "reservations": len(ledger.reservations),
             "conditions": ledger.conditions,

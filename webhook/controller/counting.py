@@ -133,7 +133,7 @@ class Counting:
         holders: dict[str, str] = {}
         for pod in pods.items:
             charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
-            objects[pod.uid] = StoredObject(charge.vector, pod.is_terminal, pod.version)
+            objects[pod.uid] = StoredObject(charge.vector, pod.is_terminal, pod.version, f"pods/{pod.name}")
             holders[pod.uid] = pod.holder
         charged = {
             pod.uid: ChargedPod(pod.extended_claim, objects[pod.uid].demand)
@@ -142,7 +142,9 @@ class Counting:
         }
         for claim in claims.items:
             cost = self._claims.charge(claim, unpinned, charged)
-            objects[claim.uid] = StoredObject(cost, version=claim.version)
+            objects[claim.uid] = StoredObject(
+                cost, version=claim.version, name=f"resourceclaims/{claim.name}"
+            )
             holders[claim.uid] = claim.holder
         for uid in pods.deleted | claims.deleted:
             objects.setdefault(uid, DELETED)

@@ -15,8 +15,8 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.configuration.loader import Configuration
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
-RESERVATIONS_LIMIT = 8 * 1024 * 1024
-"""Characters: every live pod stays a reservation here, and nothing is ever written anywhere. Some 200,000 pods."""
+RESERVATIONS_LIMIT = 16 * 1024 * 1024
+"""Characters: every live pod stays a reservation here, and nothing is ever written anywhere. Some 150,000 pods."""
 
 
 class MemoryStore:
