@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from policies.finding import Finding
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import Vector, positive_difference
 from policies.quota.charge import Catalogues, Charge, Unpinned, catalogue_digest, charge_pod, counted_by
@@ -108,13 +109,15 @@ class NamespaceQuota(Protocol):
 
 
 def charge_request_for_pod(
-    request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues
+    request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues, nodes: NodeIndex = NO_NODES
 ) -> ChargeRequest:
-    """Return what a review of a pod costs; `before` is the pod as it is stored, if it is."""
+    """Return what a review of a pod costs; `before` is the pod as it is stored, if it is, `nodes` are those it may name."""
     classes, mapping = catalogues.classes, catalogues.resource_mapping
 
     def charge(of: Pod) -> ChargeOf:
-        return lambda unpinned: charge_pod(of, classes=classes, resource_mapping=mapping, unpinned=unpinned)
+        return lambda unpinned: charge_pod(
+            of, classes=classes, resource_mapping=mapping, unpinned=unpinned, nodes=nodes
+        )
 
     uid, catalogue = (pod.metadata and pod.metadata.uid) or "", catalogue_digest(classes, mapping)
     if before is None:

@@ -7,6 +7,7 @@ from time import perf_counter
 
 import msgspec
 
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.policy import EffectivePolicy, Labels, TemplateMode
@@ -49,6 +50,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     labels_of: Callable[[str, float], Labels] | None = None
     """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
+    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     quota: QuotaEnforcer | None = None
     documents: DocumentReviews | None = None
 
@@ -165,7 +167,9 @@ def review_pod(asked: Review) -> Answered:
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
             nodes=asked.cluster.nodes(),
-            charge_request=charge_request_for_pod(request.uid, pod, before, engine.configuration),
+            charge_request=charge_request_for_pod(
+                request.uid, pod, before, engine.configuration, asked.cluster.named_nodes()
+            ),
             quota=asked.quota(),
         )
         decision = engine.validate(subject, asked.now)
