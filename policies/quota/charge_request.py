@@ -192,6 +192,8 @@ def _names_a_resource(pod: Pod) -> bool:
 def _charge_input(pod: Pod) -> object:
     """Return all of a pod that its charge may depend on, by whatever catalogue."""
     body = pod.body
-    containers = [(place.path, place.container.resources, place.container.restart_policy) for place in pod.places]
+    containers = [
+        (place.path, place.container.resources, place.container.restart_policy) for place in pod.places
+    ]
     placement = (body.node_selector, body.affinity, body.node_name)
     return containers, body.resources, body.overhead, placement, pod.annotations, pod.is_terminal

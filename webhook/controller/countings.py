@@ -8,7 +8,6 @@ from functools import partial
 from policies.quota.catalogue import Basis, catalogue_digest
 from policies.quota.charge import Catalogues
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
 from webhook.controller.counting import Counting

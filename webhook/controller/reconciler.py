@@ -123,7 +123,7 @@ class QuotaReconciler:
     def _plan(self, ledger: QuotaLedger) -> _Plan:
         """Return how to count the ledger. Raises `errors.ApiError`.
 
-        What was counted by another basis moves to ours without a pause, if both catalogues can be had by everybody; otherwise it is
+        What was counted by another basis moves to ours without a pause, if everybody can have both catalogues; otherwise it is
         counted anew, and denies until all is gone that was charged by the other one.
         """
         own, target = self._countings.own, self._countings.target(ledger)

@@ -125,7 +125,9 @@ def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lam
 
 class _Referee:
     def __init__(self, objects: list[Event], weights_of: WeightsOf) -> None:
-        self._created = {event.value["metadata"]["uid"]: event.value for event in reversed(objects) if event.value}
+        self._created = {
+            event.value["metadata"]["uid"]: event.value for event in reversed(objects) if event.value
+        }
         self._weights_of = weights_of
         self._weigh(BUILT_IN)
         self._live: dict[str, Mapping[str, Any]] = {}
@@ -176,9 +178,7 @@ class _Referee:
 
     def _count(self) -> Cost:
         coming = self._entries - self.seen.stored
-        return total(
-            [*self._held(), *(self._costs.get(uid, {}) for uid in coming)]
-        )
+        return total([*self._held(), *(self._costs.get(uid, {}) for uid in coming)])
 
     def _judge(self, event: Event) -> None:
         self.seen.events += 1

@@ -157,22 +157,30 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
             assert eventually(lambda: burst.answered > OBJECTS * 0.2, seconds=120), burst.troubles
             second = new.controller(readable)
             readable.processes.terminate(first.name, grace=20)
-            assert eventually(lambda: team.row().class_catalogue not in {None, basis}, seconds=90), second.log()
+            assert eventually(lambda: team.row().class_catalogue not in {None, basis}, seconds=90), (
+                second.log()
+            )
             moved = burst.answered
-            assert eventually(lambda: burst.answered > min(moved + 50, OBJECTS - 10), seconds=120), burst.troubles
+            assert eventually(lambda: burst.answered > min(moved + 50, OBJECTS - 10), seconds=120), (
+                burst.troubles
+            )
             restarted(replicas.each[1], new)
 
         try:
             assert eventually(lambda: not team.row().reservations, seconds=60), team.row().reservations
             pods, claims = (team.client.get(path)[1]["items"] for path in paths(team.name))
             held = total(cost(each, new.weights) for each in (*pods, *claims)).get("gpus", 0)
-            assert eventually(lambda: (team.used() or {}).get(GPUS) == held, seconds=10), "nothing is left over"
+            assert eventually(lambda: (team.used() or {}).get(GPUS) == held, seconds=10), (
+                "nothing is left over"
+            )
         finally:
             readable.processes.terminate(second.name, grace=20)
             replicas.unregister()
 
     weights = {basis: old.weights, str(team.row().class_catalogue): new.weights}
-    seen = replay(team.name, history.events(readable, since), lambda status: weights[status["classCatalogue"]])
+    seen = replay(
+        team.name, history.events(readable, since), lambda status: weights[status["classCatalogue"]]
+    )
     figures = {
         "admitted": len(burst.admitted),
         "refused": len(burst.refused),

@@ -34,7 +34,9 @@ from webhook.configuration.loader import load_directory
 
 TEXT = st.text(max_size=12)
 SHARES = st.sampled_from(["1/4", "0.25", "1"])
-PROFILES = st.builds(MigProfile, sevenths=st.integers(1, 7), memory_gib=st.integers(1, 80), per_gpu=st.integers(1, 7))
+PROFILES = st.builds(
+    MigProfile, sevenths=st.integers(1, 7), memory_gib=st.integers(1, 80), per_gpu=st.integers(1, 7)
+)
 GENERATED_CLASSES = st.builds(
     GPUClass,
     name=TEXT,
@@ -49,11 +51,15 @@ GENERATED_CLASSES = st.builds(
 )
 GENERATED_SPECS = st.builds(
     ResourceMappingSpec,
-    resources=st.lists(st.builds(ResourcePattern, pattern=TEXT, measure=st.sampled_from(Measure)), max_size=3).map(tuple),
+    resources=st.lists(
+        st.builds(ResourcePattern, pattern=TEXT, measure=st.sampled_from(Measure)), max_size=3
+    ).map(tuple),
     fraction_annotations=st.lists(
         st.builds(AnnotationKey, key=TEXT, measure=st.sampled_from(Measure)), max_size=2
     ).map(tuple),
-    device_classes=st.lists(st.builds(DeviceClassPattern, pattern=TEXT, resource=st.none() | TEXT), max_size=2).map(tuple),
+    device_classes=st.lists(
+        st.builds(DeviceClassPattern, pattern=TEXT, resource=st.none() | TEXT), max_size=2
+    ).map(tuple),
 )
 GENERATED = st.builds(
     lambda classes, specs: ChargeCatalogue(ClassCatalogue(classes), ResourceMapping(specs)),
@@ -68,7 +74,9 @@ def published(catalogue: Catalogues) -> ChargeCatalogue:
     return read_catalogue(catalogue_digest(catalogue), write_catalogue(catalogue))
 
 
-@pytest.mark.parametrize("catalogue", [pytest.param(BUILT_IN, id="built-in"), pytest.param(OURS, id="of-tests")])
+@pytest.mark.parametrize(
+    "catalogue", [pytest.param(BUILT_IN, id="built-in"), pytest.param(OURS, id="of-tests")]
+)
 def test_a_published_catalogue_has_the_digest_of_the_one_it_was_made_from(catalogue: Catalogues) -> None:
     assert catalogue_digest(published(catalogue)) == catalogue_digest(catalogue)
     assert write_catalogue(published(catalogue)) == write_catalogue(catalogue)
@@ -84,7 +92,9 @@ def test_every_catalogue_can_be_published(catalogue: ChargeCatalogue) -> None:
 
 
 @given(PODS, st.sampled_from(Unpinned))
-def test_a_published_catalogue_charges_as_the_one_it_was_made_from(document: JSON, unpinned: Unpinned) -> None:
+def test_a_published_catalogue_charges_as_the_one_it_was_made_from(
+    document: JSON, unpinned: Unpinned
+) -> None:
     def charged(by: Catalogues) -> object:
         return charge_pod(
             view(document), classes=by.classes, resource_mapping=by.resource_mapping, unpinned=unpinned
@@ -96,7 +106,9 @@ def test_a_published_catalogue_charges_as_the_one_it_was_made_from(document: JSO
 def test_the_digest_covers_classes_and_vocabulary() -> None:
     digest = catalogue_digest(OURS)
 
-    assert digest == catalogue_digest(ChargeCatalogue(ClassCatalogue(reversed(list(CLASSES))), RESOURCE_MAPPING))
+    assert digest == catalogue_digest(
+        ChargeCatalogue(ClassCatalogue(reversed(list(CLASSES))), RESOURCE_MAPPING)
+    )
     assert digest != catalogue_digest(ChargeCatalogue(ClassCatalogue(()), RESOURCE_MAPPING))
     assert digest != catalogue_digest(ChargeCatalogue(CLASSES, ResourceMapping(())))
 
@@ -104,7 +116,9 @@ def test_the_digest_covers_classes_and_vocabulary() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        pytest.param(lambda text: text.replace('"memoryGiB":16', '"memoryGiB":17'), "the content of", id="altered"),
+        pytest.param(
+            lambda text: text.replace('"memoryGiB":16', '"memoryGiB":17'), "the content of", id="altered"
+        ),
         pytest.param(lambda text: text[:-9], "cannot be read", id="cut"),
         pytest.param(lambda _: "", "cannot be read", id="empty"),
     ],

@@ -8,7 +8,7 @@ from policies.gpus.classes import ClassCatalogue
 from policies.quota.amounts import texts
 from policies.quota.charge import Unpinned
 from tests.builders import JSON, container, gpu_container, pod
-from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged
+from tests.policies.quota.charging import charged
 
 A100, T4, H100 = "nvidia-a100-80gb", "nvidia-t4", "nvidia-h100"
 
