@@ -74,7 +74,7 @@ SPOT = {"example.com/spot": "3"}
 def test_every_replica_charges_by_the_bases_of_the_row(
     own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
 ) -> None:
-    row = ledger(basis(now), following and basis(following))
+    row = ledger(basis(now), None if following is None else basis(following))
 
     charged = asking(own, amounts).charged(row, PUBLISHED)
 
