@@ -200,8 +200,22 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
                     message="must be a quantity that a quota can count",
                     remedy="set a whole number such as 1",
                 )
+            for unknown in unknown_device_class(name, resource_mapping):
+                yield msgspec.structs.replace(unknown, path=f"{path}[{name}]", container=container)
     for bad in fraction_problems(pod, resource_mapping):
         yield bad.finding(RULE_ID)
+
+
+def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterator[Finding]:
+    """Yield a denial if the resource name stands for a DeviceClass that `unknownDeviceClasses: deny` refuses."""
+    device_class = resource_mapping.refused_device_class(name)
+    if device_class is not None:
+        yield Finding(
+            rule=RULE_ID,
+            message=f"must not ask for devices of DeviceClass {device_class}: nothing says whether they are GPUs, "
+            "and unknownDeviceClasses is deny",
+            remedy="use another DeviceClass, or ask the administrators to name this one in deviceClasses of a GPUResourceMapping",
+        )
 
 
 def _is_countable(raw: str | float | None) -> bool:

@@ -14,7 +14,7 @@ from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import Vector, maximum, positive_difference
 from policies.quota.catalogue import Basis, catalogue_digest
 from policies.quota.charge import Catalogues, Charge, Unpinned, charge_pod
-from policies.quota.claims import SCHEDULER, ResourceClaim, charge_claim, is_charged_with_its_pod
+from policies.quota.claims import SCHEDULER, ResourceClaim, charge_claim, marked_for, uncovered
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
@@ -161,17 +161,14 @@ def charge_request_for_pod(
 def charge_request_for_claim(
     request_uid: str, claim: ResourceClaim, username: str, catalogues: Catalogues
 ) -> ChargeRequest:
-    """Return what a ResourceClaim costs that this user creates."""
+    """Return what a ResourceClaim costs that this user creates; the scheduler's own only what no pod is charged for."""
     metadata = claim.metadata or Metadata()
-    # The scheduler makes a claim only for a pod that lives, and each of those is charged.
-    owners = frozenset(owner.uid for owner in metadata.owner_references or ())
+    is_scheduler = username == SCHEDULER and bool(marked_for(metadata))
 
     def charge(by: Catalogues, unpinned: Unpinned) -> Charge:
-        if is_charged_with_its_pod(claim, by_scheduler=username == SCHEDULER, charged_pods=owners):
-            return Charge({})
-        return charge_claim(
-            claim, classes=by.classes, resource_mapping=by.resource_mapping, unpinned=unpinned
-        )
+        mapping = by.resource_mapping
+        charged = uncovered(claim, mapping) if is_scheduler else claim
+        return charge_claim(charged, classes=by.classes, resource_mapping=mapping, unpinned=unpinned)
 
     name = _qualified("resourceclaims", metadata)
     return ChargeRequest(request_uid, metadata.uid or "", catalogues, charge, name=name)

@@ -103,8 +103,8 @@ def controller(
     elector = LeaderElector(api, namespace, lease, f"{socket.gethostname()}_{uuid4()}")
     if (loop := certificates.loop(api, namespace, REGISTRY)) is not None:
         _start("certificates", loop.run, stopping)
+    source.wait()
     if isinstance(source, ClusterSource):
-        source.wait()
         _start("document status", write_statuses, api, source, lambda: elector.is_leader, stopping)
 
     def made() -> Controller:

@@ -17,17 +17,19 @@ from webhook.commands.cluster_options import ClusterChoice, cluster_options, fai
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.device_class_watch import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.controller.conditions import TRUE
 from webhook.controller.records import (
     NODES,
     PODS,
     QUOTAS,
+    ChargedPod,
     ClaimReader,
+    ExtendedClaims,
     Labels,
     PodReader,
     QuotaRecord,
-    claims_resource,
     node_reader,
     quota_record,
 )
@@ -72,7 +74,9 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
             # Kinds of documents that the caller may not list are left out.
             lacking = errors.NotFound, errors.Forbidden
             configuration = (
-                load_directory(config) if config else read_chosen(api, lacking=lacking).configuration
+                load_directory(config, device_classes=read_device_classes(api))
+                if config
+                else read_chosen(api, lacking=lacking).configuration
             )
             reports = list(_reports(api, configuration, namespace))
     except ConfigurationError as error:
@@ -110,12 +114,11 @@ def _holders(
         if pod.is_terminal:
             continue
         demand = pods.charge(pod, unpinned, labels.get(pod.node_name)).vector
-        if demand:
-            charged[pod.uid] = pod
+        charged[pod.uid] = ChargedPod(pod.extended_claim, demand)
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
-    resource = claims_resource(api)
+    resource = served_resource(api, "resourceclaims")
     if resource is not None:
-        claims = ClaimReader(configuration.classes, configuration.resource_mapping)
+        claims = ClaimReader(configuration.classes, configuration.resource_mapping, ExtendedClaims())
         for claim in api.list(resource.path(namespace), claims.record).items:
             demand = claims.charge(claim, unpinned, charged)
             yield HolderOfQuota("ResourceClaim", claim.name, "", demand)

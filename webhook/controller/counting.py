@@ -20,17 +20,19 @@ from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedge
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
+from webhook.configuration.device_class_watch import served_resource
 from webhook.controller.records import (
     NODES,
     PODS,
+    ChargedPod,
     ClaimReader,
     ClaimRecord,
     CountedRecord,
+    ExtendedClaims,
     Labels,
     NodeRecord,
     PodReader,
     PodRecord,
-    claims_resource,
     node_reader,
 )
 
@@ -57,15 +59,17 @@ class Counting:
         catalogues: Catalogues,
         changed: Callable[[str, bool], object],
         *,
+        given: ExtendedClaims | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
         self._changed = changed
+        self._given = given or ExtendedClaims()
         self._stopping = threading.Event()
         self._pods = PodReader(catalogues.classes, catalogues.resource_mapping)
-        self._claims = ClaimReader(catalogues.classes, catalogues.resource_mapping)
-        nodes, claims = node_reader(catalogues.classes.label_keys), claims_resource(api)
+        self._claims = ClaimReader(catalogues.classes, catalogues.resource_mapping, self._given)
+        nodes, claims = node_reader(catalogues.classes.label_keys), served_resource(api, "resourceclaims")
         self.pods = Informer(api, PODS, self._pods.record, self._object_changed, timings=timings)
         self.nodes = Informer(api, NODES, nodes, self._node_changed, timings=timings)
         self.claims = (
@@ -131,7 +135,11 @@ class Counting:
             charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
             objects[pod.uid] = StoredObject(charge.vector, pod.is_terminal, pod.version, f"pods/{pod.name}")
             holders[pod.uid] = pod.holder
-        charged = {pod.uid: pod for pod in pods.items if not pod.is_terminal and objects[pod.uid].demand}
+        charged = {
+            pod.uid: ChargedPod(pod.extended_claim, objects[pod.uid].demand)
+            for pod in pods.items
+            if not pod.is_terminal
+        }
         for claim in claims.items:
             cost = self._claims.charge(claim, unpinned, charged)
             objects[claim.uid] = StoredObject(
@@ -144,8 +152,18 @@ class Counting:
 
     def _object_changed(self, before: CountedRecord | None, after: CountedRecord | None) -> None:
         record = after or before
+        if record is not None and after is None:
+            self._forget(record)
         if record is not None:
             self._changed(record.namespace, _is_charged(before) and not _is_charged(after))
+
+    def _forget(self, gone: CountedRecord) -> None:
+        """Forget which claim a pod was given that is gone, and whose claims may still change until they are gone, too."""
+        if isinstance(gone, PodRecord):
+            self._given.forget(gone.uid)
+        elif isinstance(gone, ClaimRecord) and gone.made_for:
+            if gone.made_for not in {pod.uid for pod in self.pods.snapshot(gone.namespace).items}:
+                self._given.forget(gone.made_for)
 
     def _node_changed(self, before: NodeRecord | None, after: NodeRecord | None) -> None:
         node = after or before

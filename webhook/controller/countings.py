@@ -11,6 +11,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
 from webhook.controller.counting import Counting
+from webhook.controller.records import ExtendedClaims
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
 
 log = logging.getLogger("gpu_admission.controller")
@@ -28,7 +29,7 @@ class Countings:
         *,
         timings: WatchTimings | None = None,
     ) -> None:
-        self._make = partial(Counting, api, changed=changed, timings=timings)
+        self._make = partial(Counting, api, changed=changed, given=ExtendedClaims(), timings=timings)
         self._lock = threading.Lock()
         self.own = self._make(catalogues)
         self._all = {self.own.digest: self.own}

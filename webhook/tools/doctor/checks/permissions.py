@@ -26,6 +26,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool) -> dict[str, li
         *_rights("update", "gpuquotas/status", OURS),
         *(right for plural in ours for right in _rights(READING, plural, OURS)),
         *_rights(READING, "nodes"),
+        *_rights(READING, "deviceclasses", "resource.k8s.io"),
     ]
     if not cert_manager:
         both += _rights(READING, "secrets", namespace=own, name=secret)
