@@ -58,6 +58,12 @@ class Countings:
             found = self._kept(catalogues)
         return found
 
+    def deleted(self, namespace: str) -> frozenset[str]:
+        """Return the uids of what any watch showed deleted lately, be it one that began before another."""
+        with self._lock:
+            every = list(self._all.values())
+        return frozenset().union(*(each.deleted(namespace) for each in every))
+
     def publish(self) -> bool:
         """Have our own catalogue published; return whether it is. Raises `errors.ApiError`."""
         return self._published.publish(self.own.catalogues)
