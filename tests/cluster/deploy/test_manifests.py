@@ -173,4 +173,6 @@ def publish(plane: ControlPlane, namespace: str) -> None:
 
 
 def published(plane: ControlPlane, namespace: str) -> object:
-    return json.loads(plane.kubectl("get", "configmap", CATALOGUES, "-n", namespace, "-o", "json").stdout)["data"]
+    return json.loads(plane.kubectl("get", "configmap", CATALOGUES, "-n", namespace, "-o", "json").stdout)[
+        "data"
+    ]

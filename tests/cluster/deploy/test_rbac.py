@@ -200,7 +200,11 @@ FORBIDDEN = [
     (BOTH, attributes("create", "gpuquotas", "gpu-admission.dev", namespace="default"), "making-quotas"),
     (BOTH, attributes("update", "gpupolicies", "gpu-admission.dev"), "changing-policies"),
     (BOTH, attributes("get", "configmaps", namespace="kube-system"), "configmaps"),
-    (BOTH, attributes("get", "configmaps", namespace=NAMESPACE, name="other"), "another-configmap-beside-ours"),
+    (
+        BOTH,
+        attributes("get", "configmaps", namespace=NAMESPACE, name="other"),
+        "another-configmap-beside-ours",
+    ),
     ((WEBHOOK,), attributes("patch", "configmaps", **PUBLISHED), "publishing-catalogues"),
     (BOTH, attributes("create", "serviceaccounts/token", namespace=NAMESPACE), "tokens"),
     (BOTH, attributes("impersonate", "users"), "being-somebody-else"),
