@@ -72,7 +72,7 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
     """
     found: Amounts = {}
     for name, raw in (resources or {}).items():
-        resource = gpu_resource(name, resource_mapping)
+        resource = resource_mapping.resource(name)
         quantity = readable(raw) if resource else None
         if resource is None or quantity is None:
             continue
@@ -87,11 +87,6 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
 def container_amounts(container: Container, resource_mapping: ResourceMapping) -> Amounts:
     """Return what the container asks for: the request, else the limit, as defaulting copies it."""
     return amounts({**container.limits, **container.requests}, resource_mapping)
-
-
-def gpu_resource(name: str, resource_mapping: ResourceMapping) -> GPUResource | None:
-    """Return what the name asks for; of the implicit names of DRA only those whose devices are GPUs."""
-    return resource_mapping.resource(name)
 
 
 def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
@@ -111,7 +106,7 @@ def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
         # HAMi's own webhook adds one GPU where only an amount of its memory is asked for; others know no number of devices.
         if not any(r.measure in _DIVISIBLE and vendor(r.name) == name for r in asked):
             several = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
-            found[next(iter(limit))] = max(_share(limit, card), *several)
+            found[next(iter(limit))] = max([_share(limit, card), *several])
     return found
 
 

@@ -30,7 +30,6 @@ from policies.gpus.cards import (
     card_of,
     cards,
     container_amounts,
-    gpu_resource,
 )
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import fraction_problems
@@ -192,7 +191,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
         lists.append((f"{path}.resources.requests", resources.requests, name))
     for path, asked, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
         for name, raw in (asked or {}).items():
-            if gpu_resource(name, resource_mapping) is not None and not _is_countable(raw):
+            if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,
                     path=f"{path}[{name}]",

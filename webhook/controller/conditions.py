@@ -4,16 +4,16 @@ Ready: it is counted and enforced. Exceeded: by how much. Stale: the count may l
 """
 
 from collections.abc import Sequence
-
 from datetime import datetime
 
 import msgspec
 
 from policies.quota.amounts import exceeds, format_amount
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Condition, QuotaLedger
-from webhook.cluster.objects import timestamp
+from webhook.cluster.objects import CATALOGUES, timestamp
 
 TRUE, FALSE = "True", "False"
+COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
 
@@ -49,9 +49,14 @@ def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
         until = f"until the controller has observed them for {EXPIRY_SECONDS:.0f} s and drops them, requests are denied"
         return FALSE, "Unreadable", f"{what}; {until}"
     if ledger.class_catalogue is None:
-        why = "reservations were charged under another class catalogue or spec.unpinned: requests are denied"
-        return FALSE, "InFlight", why
-    return TRUE, "Counted", "every stored pod and claim of the namespace is counted"
+        why = (
+            f"reservations were charged by a class catalogue that is not published in ConfigMap {CATALOGUES}"
+        )
+        return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
+    if ledger.next_catalogue is not None:
+        why = "GPUClasses, resource names or spec.unpinned changed: until what is in flight is counted, requests are charged by both"
+        return TRUE, "Moving", f"{COUNTED}; {why}"
+    return TRUE, "Counted", COUNTED
 
 
 def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:

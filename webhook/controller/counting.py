@@ -104,14 +104,25 @@ class Counting:
         if self.nodes.snapshot().list_started < nodes_since:
             self.nodes.refresh()
 
-    def count(self, namespace: str, ledger: QuotaLedger, unpinned: Unpinned) -> Counted:
-        """Count what is stored, by this catalogue and `unpinned`. `ledger` was read before the lists began."""
+    def deleted(self, namespace: str) -> frozenset[str]:
+        """Return the uids of what the watches showed deleted lately."""
+        claims = self.claims.snapshot(namespace).deleted if self.claims else frozenset()
+        return self.pods.snapshot(namespace).deleted | claims
+
+    def count(
+        self, namespace: str, ledger: QuotaLedger, unpinned: Unpinned, deleted: frozenset[str]
+    ) -> Counted:
+        """Count what is stored, by this catalogue and `unpinned`.
+
+        `ledger` was read before the lists began. `deleted` is what any watch showed deleted: this one may have begun later.
+        """
         pods, nodes = self.pods.snapshot(namespace), self.nodes.snapshot()
         # Where claims are not served there are none, at the revision of the pods too.
         claims: Snapshot[ClaimRecord] = (
             self.claims.snapshot(namespace) if self.claims else Snapshot((), pods.revision, pods.list_started)
         )
         objects, holders = self._objects(pods, claims, self._known(nodes), unpinned)
+        objects = {**dict.fromkeys(deleted, DELETED), **objects}
         listing = Listing(
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
@@ -146,8 +157,6 @@ class Counting:
                 cost, version=claim.version, name=f"resourceclaims/{claim.name}"
             )
             holders[claim.uid] = claim.holder
-        for uid in pods.deleted | claims.deleted:
-            objects.setdefault(uid, DELETED)
         return objects, holders
 
     def _object_changed(self, before: CountedRecord | None, after: CountedRecord | None) -> None:

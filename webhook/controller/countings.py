@@ -8,7 +8,6 @@ from functools import partial
 from policies.quota.catalogue import Basis, catalogue_digest
 from policies.quota.charge import Catalogues
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
 from webhook.controller.counting import Counting
@@ -58,6 +57,12 @@ class Countings:
             log.info("counting by class catalogue %s, too", digest)
             found = self._kept(catalogues)
         return found
+
+    def deleted(self, namespace: str) -> frozenset[str]:
+        """Return the uids of what any watch showed deleted lately, be it one that began before another."""
+        with self._lock:
+            every = list(self._all.values())
+        return frozenset().union(*(each.deleted(namespace) for each in every))
 
     def publish(self) -> bool:
         """Have our own catalogue published; return whether it is. Raises `errors.ApiError`."""

@@ -110,7 +110,7 @@ class QuotaReconciler:
                 log.info("%s: %s; listing again", namespace, result.value)
                 self._metrics.refused.labels(result.name.lower()).inc()
                 plan.counting.refresh(namespace, since=started, nodes_since=started)
-                counted = plan.counting.count(namespace, plan.ledger, plan.by.unpinned)
+                counted = self._counted(namespace, plan)
                 continue
             try:
                 self._write(namespace, versioned, plan, result)
@@ -126,7 +126,7 @@ class QuotaReconciler:
     def _plan(self, ledger: QuotaLedger) -> _Plan:
         """Return how to count the ledger. Raises `errors.ApiError`.
 
-        What was counted by another basis moves to ours without a pause, if both catalogues can be had by everybody; otherwise it is
+        What was counted by another basis moves to ours without a pause, if everybody can have both catalogues; otherwise it is
         counted anew, and denies until all is gone that was charged by the other one.
         """
         own, target = self._countings.own, self._countings.target(ledger)
@@ -145,7 +145,7 @@ class QuotaReconciler:
 
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
         """Count from lists as new as this ledger requires."""
-        ledger, counting, unpinned = plan.ledger, plan.counting, plan.by.unpinned
+        ledger, counting = plan.ledger, plan.counting
         if plan.anew:
             since = self._ages.generation_since(namespace)
             counting.refresh(namespace, since=since, nodes_since=since)
@@ -154,11 +154,15 @@ class QuotaReconciler:
             # namespaces for half a period.
             since = now if namespace in self._recounts else 0.0
             counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
-        counted = counting.count(namespace, ledger, unpinned)
+        counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
             counting.refresh(namespace, since=now, nodes_since=0.0)
-            counted = counting.count(namespace, ledger, unpinned)
+            counted = self._counted(namespace, plan)
         return counted
+
+    def _counted(self, namespace: str, plan: _Plan) -> Counted:
+        deleted = self._countings.deleted(namespace)
+        return plan.counting.count(namespace, plan.ledger, plan.by.unpinned, deleted)
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list started now might expire a reservation that the present lists cannot."""

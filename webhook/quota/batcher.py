@@ -117,7 +117,7 @@ class ReservationBatcher:
     def ledger(self, namespace: str, deadline: float) -> QuotaLedger | None:
         """Return the ledger, read by `deadline`; None where there is no quota. Raises LedgerError."""
         found = self._store.read(namespace, self._seconds_until(deadline))
-        return found and found.ledger
+        return None if found is None else found.ledger
 
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""

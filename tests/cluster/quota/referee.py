@@ -1,6 +1,8 @@
 """An independent count of one namespace from etcd's history: its own arithmetic, and none of the code that it watches.
 
-It knows the three classes and the one MIG profile of `burst`, what `Weights` says of these, and nothing else. What is *promised* at a revision is what live
+It knows the three classes and the one MIG profile of `burst`, what `Weights` says of these, and nothing else.
+
+What is *promised* at a revision is what live
 pods and claims cost, and what those cost that are in the quota's row and are stored later. The rule: where more is promised
 than the quota grants, no event made it more. So nothing is let in while a quota is exceeded, by whatever it came to be.
 """

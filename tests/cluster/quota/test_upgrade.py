@@ -1,4 +1,4 @@
-"""An upgrade that changes classes and resource names, under load: replicas of either catalogue, and one controller after the other.
+"""An upgrade that changes classes and resource names, under load: replicas of either catalogue, one controller after the other.
 
 Nobody is denied because of it, nothing is admitted that does not fit by the catalogue in force, and nothing is left over.
 """
@@ -192,7 +192,6 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
         "uncharged": len(seen.uncharged),
     }
     record_property("figures", json.dumps(figures))
-    print(figures)
     assert burst.troubles["must be counted again"] == 0, "the upgrade denies nothing"
     assert burst.troubles["could not be checked"] == 0
     assert burst.undecided == []

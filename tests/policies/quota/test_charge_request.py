@@ -44,18 +44,17 @@ def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
     )
 
 
-def asking(own: Catalogues = OLD, before: JSON | None = None, **amounts: str) -> ChargeRequest:
-    document = asked(**amounts)
-    return charge_request_for_pod("review", view(document), before and view(before), own)
+def asking(own: Catalogues, amounts: dict[str, str], before: JSON | None = None) -> ChargeRequest:
+    stored = None if before is None else view(before)
+    return charge_request_for_pod("review", view(asked(amounts)), stored, own)
 
 
-def asked(**amounts: str) -> JSON:
-    limits = {name.replace("__", "/").replace("_", "."): amount for name, amount in amounts.items()}
-    return pod(gpu_container(resources={"limits": limits}), nodeSelector={"accelerator": T4})
+def asked(amounts: dict[str, str]) -> JSON:
+    return pod(gpu_container(resources={"limits": amounts}), nodeSelector={"accelerator": T4})
 
 
-CARDS = {"nvidia_com__gpu": "2"}
-SPOT = {"example_com__spot": "3"}
+CARDS = {"nvidia.com/gpu": "2"}
+SPOT = {"example.com/spot": "3"}
 
 
 @pytest.mark.parametrize(
@@ -75,9 +74,9 @@ SPOT = {"example_com__spot": "3"}
 def test_every_replica_charges_by_the_bases_of_the_row(
     own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
 ) -> None:
-    row = ledger(basis(now), following and basis(following))
+    row = ledger(basis(now), None if following is None else basis(following))
 
-    charged = asking(own, **amounts).charged(row, PUBLISHED)
+    charged = asking(own, amounts).charged(row, PUBLISHED)
 
     assert charged.request is not None
     assert texts(charged.request.reservation.demand).get("gpus") == want
@@ -85,9 +84,10 @@ def test_every_replica_charges_by_the_bases_of_the_row(
 
 
 def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
-    row, before = ledger(basis(OLD), basis(NEW)), asked(**CARDS, **SPOT)
+    row, before = ledger(basis(OLD), basis(NEW)), asked({**CARDS, **SPOT})
+    grown = {"nvidia.com/gpu": "3", "example.com/spot": "5"}
 
-    charged = asking(OLD, before, nvidia_com__gpu="3", example_com__spot="5").charged(row, PUBLISHED)
+    charged = asking(OLD, grown, before).charged(row, PUBLISHED)
 
     # A card more is half a one by the new basis, which also counts two of the new name: 1 by the old, 2 1/2 by the new.
     assert charged.request is not None
@@ -106,7 +106,7 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
     ],
 )
 def test_what_cannot_be_charged_by_the_row_is_denied(row: QuotaLedger, want: Reason) -> None:
-    charged = asking(OLD, **CARDS).charged(row, {})
+    charged = asking(OLD, CARDS).charged(row, {})
 
     assert charged.request is not None
     assert [verdict.reason for verdict in decide(row, [charged.request]).verdicts] == [want]
@@ -132,15 +132,15 @@ MAIN = {"name": "main"}
 FREE: dict[str, tuple[JSON, JSON | None]] = {
     "no-extended-resource": (pod({**MAIN, "resources": {"limits": {"cpu": "4"}}}), None),
     "a-change-of-labels": (
-        {**asked(**CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
-        {**asked(**CARDS), "metadata": {"name": "p"}},
+        {**asked(CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
+        {**asked(CARDS), "metadata": {"name": "p"}},
     ),
 }
 NOT_FREE: dict[str, tuple[JSON, JSON | None]] = {
-    "a-name-that-another-catalogue-may-know": (asked(**SPOT), None),
+    "a-name-that-another-catalogue-may-know": (asked(SPOT), None),
     "an-annotation-that-may-be-a-fraction": (pod(MAIN, annotations={"gpu-part": "0.5"}), None),
     "an-overhead": (pod(MAIN, overhead={"nvidia.com/gpu": "1"}), None),
-    "a-change-of-the-node-selector": (asked(**CARDS), pod(gpu_container(resources=asked(**CARDS)["spec"]))),
+    "a-change-of-the-node-selector": (asked(CARDS), pod(gpu_container(resources=asked(CARDS)["spec"]))),
 }
 
 
@@ -154,9 +154,9 @@ NOT_FREE: dict[str, tuple[JSON, JSON | None]] = {
 def test_what_is_free_by_every_catalogue_is_known_without_charging(
     documents: tuple[JSON, JSON | None], is_free: bool
 ) -> None:
-    after, before = documents
+    after, before = view(documents[0]), None if documents[1] is None else view(documents[1])
 
-    assert charge_request_for_pod("review", view(after), before and view(before), OLD).is_free is is_free
+    assert charge_request_for_pod("review", after, before, OLD).is_free is is_free
 
 
 def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("policies.quota.charge_request.charge_pod", charge)
     monkeypatch.setattr("policies.quota.charge_request.charge_claim", charge)
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": []}}}))
-    requests = [asking(OLD, **CARDS), charge_request_for_claim("review", claim, "somebody", OLD)]
+    requests = [asking(OLD, CARDS), charge_request_for_claim("review", claim, "somebody", OLD)]
     assert [request.is_free for request in requests] == [False, False]
     assert not charges, "only a ledger says by what to charge"
 
