@@ -1,6 +1,6 @@
-"""The conditions of a GPUQuota.
+"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag), Uncharged.
 
-Ready: it is counted and enforced. Exceeded: by how much. Stale: the count may lag. Uncharged: what nothing in the cluster charges.
+Uncharged names what the cluster has that nothing charges.
 """
 
 from collections.abc import Sequence

@@ -71,6 +71,11 @@ def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
     }
 
 
+def device_class(name: str, expression: str) -> dict[str, Any]:
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"metadata": {"name": name, "uid": name}, "spec": spec}
+
+
 def stored(spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the GPUPolicy p as the API server has it, with the spec that was in force last."""
     status = {} if accepted is None else {"status": {"accepted": accepted}}
@@ -235,6 +240,30 @@ def service(*ports: int) -> dict[str, Any]:
             {"/api/v1/nodes": [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)]},
             [("unknown-class", "Node n0, n1, n2 and 2 more has GPUs of an unknown class")],
             id="many-nodes-are-one-finding",
+        ),
+        pytest.param(
+            "uncharged",
+            {
+                "/api/v1/nodes": [
+                    node("a", {}, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
+                    node("b", {}, **{"example.com/npu": "2", "example.com/none": "0"}),
+                ]
+            },
+            [("uncharged-resource", "Resource example.com/npu is charged nothing")],
+            id="a-resource-that-nothing-knows",
+        ),
+        pytest.param(
+            "uncharged",
+            {
+                "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
+                "/apis/resource.k8s.io/v1/deviceclasses": [
+                    device_class("mine", "device.driver == 'gpu.nvidia.com'"),
+                    device_class("other", "device.driver == 'x.example.com'"),
+                    device_class("silent", "true"),
+                ],
+            },
+            [("uncharged-device-class", "DeviceClass/other is charged nothing")],
+            id="a-device-class-of-another-driver",
         ),
         pytest.param(
             "class-labels",
