@@ -201,7 +201,7 @@ def service(*ports: int) -> dict[str, Any]:
                         ("Ready", "True", ""),
                         hard={
                             "classes": {"nvidia-t4": "1", "deleted": "2"},
-                            "resources": {"nvidia.com/gpus": "1"},
+                            "resources": {"example.com/gpus": "1"},
                         },
                     )
                 ]
@@ -210,7 +210,7 @@ def service(*ports: int) -> dict[str, Any]:
                 ("quota-limits-nothing", "spec.hard.classes.deleted must be a GPU class or family"),
                 (
                     "quota-limits-nothing",
-                    "spec.hard.resources[nvidia.com/gpus] must be a GPU resource",
+                    "spec.hard.resources[example.com/gpus] must be a GPU resource",
                 ),
             ],
             id="a-quota-for-a-class-that-was-deleted",
@@ -245,8 +245,8 @@ def service(*ports: int) -> dict[str, Any]:
             "uncharged",
             {
                 "/api/v1/nodes": [
-                    node("a", {}, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
-                    node("b", {}, **{"example.com/npu": "2", "example.com/none": "0"}),
+                    node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
+                    node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
                 ]
             },
             [("uncharged-resource", "Resource example.com/npu is charged nothing")],
