@@ -3,10 +3,10 @@
 The vector is always full, whatever a quota constrains: under `resources/` every GPU resource by the API server's own
 arithmetic, under `gpus` what that comes to in whole cards, and the same by class. By class is charged
 
-- the class of the node that the pod is bound to;
+- the class of the node that `nodeName` names, which the scheduler or the pod's author wrote;
 - else the classes that it pins itself to: one is charged with its family; of several in one family, the family; of several
   families, every one of them;
-- else what `Unpinned` says.
+- else what `Unpinned` says; every class, whatever it says, where the pod names a node that is not known.
 
 Where several classes are possible, each key gets the amount of the most expensive of its classes, resource by resource.
 """
@@ -36,6 +36,7 @@ from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.candidates import CandidateClasses, candidate_classes, for_resource
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.pods.pod import Pod, ResourceList, Resources
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
@@ -45,7 +46,7 @@ RULE_ID = "gpu-quota"
 
 
 class Unpinned(Enum):
-    """What is charged by class to a pod that pins none, until it is bound to a node."""
+    """What is charged by class to a pod that pins none, until it is bound to a node of a known class."""
 
     TOTAL_ONLY = "TotalOnly"
     """Nothing by class."""
@@ -93,9 +94,9 @@ def charge_pod(
     classes: ClassCatalogue,
     resource_mapping: ResourceMapping,
     unpinned: Unpinned,
-    node_labels: Mapping[str, str] | None = None,
+    nodes: NodeIndex = NO_NODES,
 ) -> Charge:
-    """Return what the pod costs; `node_labels` are those of the node that it is bound to, None where it is bound to none.
+    """Return what the pod costs; `nodes` are those that it may name.
 
     A pod that has ended costs nothing. DRA claims cost nothing here: they are charged by themselves. An amount that cannot be
     read is a denial; a stored pod with one has the other amounts, or a whole card where it is a fraction annotation.
@@ -109,7 +110,7 @@ def charge_pod(
     asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not asked:
         return Charge({}, denials=denials)
-    candidates = candidate_classes(pod, classes, node_labels)
+    candidates = candidate_classes(pod, classes, nodes)
     charge = weighed(asked, lambda card: _cards_of(pod, card, resource_mapping), candidates, tariff)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
@@ -147,7 +148,8 @@ def _by_class(
     candidates: CandidateClasses, unpinned: Unpinned, weigh: Callable[[GPUClass], Fraction]
 ) -> Vector:
     """Return what each class and family is charged."""
-    if not candidates.is_known and (candidates.is_bound or unpinned is not Unpinned.MOST_EXPENSIVE):
+    is_open = not candidates.is_known and not candidates.names_unknown_node
+    if is_open and unpinned is not Unpinned.MOST_EXPENSIVE:
         return {}
     members = Counter(gpu_class.family for gpu_class in candidates.classes)
     charged: Vector = {}
@@ -164,8 +166,7 @@ def _by_class(
 def _refusals(narrowed: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[Finding]:
     if tariff.unpinned is not Unpinned.DENY:
         return
-    open_ones = (each for each in narrowed if not each.is_known and not each.is_bound)
-    for because in dict.fromkeys(each.because for each in open_ones):
+    for because in dict.fromkeys(each.because for each in narrowed if not each.is_known):
         yield Finding(
             rule=RULE_ID,
             path="spec",

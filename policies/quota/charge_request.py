@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import Vector, maximum, positive_difference
@@ -137,13 +138,13 @@ class NamespaceQuota(Protocol):
 
 
 def charge_request_for_pod(
-    request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues
+    request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues, nodes: NodeIndex = NO_NODES
 ) -> ChargeRequest:
-    """Return what a review of a pod costs; `before` is the pod as it is stored, if it is."""
+    """Return what a review of a pod costs; `before` is the pod as it is stored, if it is, `nodes` are those it may name."""
 
     def charge(of: Pod) -> ChargeOf:
         return lambda by, unpinned: charge_pod(
-            of, classes=by.classes, resource_mapping=by.resource_mapping, unpinned=unpinned
+            of, classes=by.classes, resource_mapping=by.resource_mapping, unpinned=unpinned, nodes=nodes
         )
 
     metadata = pod.metadata or Metadata()

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 import msgspec
@@ -24,7 +23,7 @@ from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import decode_metadata, timestamp
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
 from webhook.commands.output import Screen, print_json
@@ -87,7 +86,7 @@ def show(
             api = ApiClient(cluster.access())
             chosen = read_chosen(api)
             configuration, problems = chosen.configuration, chosen.problems
-            paths = {name: f"/api/v1/namespaces/{quote(name, safe='')}" for name in namespaces}
+            paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
             labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
     except ConfigurationError as error:
         end_with(error.problems, "; the configuration is not valid")

@@ -105,9 +105,9 @@ def record_decoder(kind: str) -> Callable[[msgspec.Raw], Record]:
     return decode_record
 
 
-def path_of(document: Document) -> str:
-    """Return the path of the document in the API server."""
-    return f"{RESOURCES[document.kind].path()}/{document.name}"
+def path_of(document: Document, *subresource: str) -> str:
+    """Return the path of the document, or of a subresource of it, in the API server."""
+    return RESOURCES[document.kind].path(CLUSTER, document.name, *subresource)
 
 
 class EvaluatedDocuments(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The count of a namespace: its stored pods and claims, and what they cost, from informers of pods, claims and nodes.
 
 A count is of the informers' snapshots; `refresh` lists again where the protocol needs a list that began after some moment. Bound
-pods are charged by the labels of their node.
+pods are charged by the labels of their node, others by those of the nodes that they select.
 """
 
 import heapq
@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING
 from policies.quota.catalogue import Basis, catalogue_digest
 from policies.quota.charge import Catalogues, Unpinned
@@ -20,20 +21,17 @@ from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedge
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
+from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.device_class_watch import served_resource
 from webhook.controller.records import (
-    NODES,
     PODS,
     ChargedPod,
     ClaimReader,
     ClaimRecord,
     CountedRecord,
     ExtendedClaims,
-    Labels,
-    NodeRecord,
     PodReader,
     PodRecord,
-    node_reader,
 )
 
 DELETED = StoredObject({}, terminal=True)
@@ -69,9 +67,12 @@ class Counting:
         self._stopping = threading.Event()
         self._pods = PodReader(catalogues.classes, catalogues.resource_mapping)
         self._claims = ClaimReader(catalogues.classes, catalogues.resource_mapping, self._given)
-        nodes, claims = node_reader(catalogues.classes.label_keys), served_resource(api, "resourceclaims")
+        self._label_keys, claims = catalogues.classes.label_keys, served_resource(api, "resourceclaims")
+        self._gone: dict[str, NamedNode] = {}
+        """Deleted nodes that pods are still on: until those are deleted, too, they cost what they did."""
+        self._index: tuple[int, dict[str, NamedNode], NodeIndex] = (-1, {}, NO_NODES)
         self.pods = Informer(api, PODS, self._pods.record, self._object_changed, timings=timings)
-        self.nodes = Informer(api, NODES, nodes, self._node_changed, timings=timings)
+        self.nodes = Informer(api, NODES, node_reader(self._label_keys), self._node_changed, timings=timings)
         self.claims = (
             Informer(api, claims, self._claims.record, self._object_changed, timings=timings)
             if claims
@@ -120,8 +121,7 @@ class Counting:
         claims: Snapshot[ClaimRecord] = (
             self.claims.snapshot(namespace) if self.claims else Snapshot((), pods.revision, pods.list_started)
         )
-        labels = {node.name: node.labels for node in nodes.items}
-        objects, holders = self._objects(pods, claims, labels, unpinned)
+        objects, holders = self._objects(pods, claims, self._known(nodes), unpinned)
         objects = {**dict.fromkeys(deleted, DELETED), **objects}
         listing = Listing(
             objects,
@@ -137,13 +137,13 @@ class Counting:
         self,
         pods: Snapshot[PodRecord],
         claims: Snapshot[ClaimRecord],
-        labels: Mapping[str, Labels],
+        nodes: NodeIndex,
         unpinned: Unpinned,
     ) -> tuple[dict[str, StoredObject], dict[str, str]]:
         objects: dict[str, StoredObject] = {}
         holders: dict[str, str] = {}
         for pod in pods.items:
-            charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
+            charge = self._pods.charge(pod, unpinned, nodes)
             objects[pod.uid] = StoredObject(charge.vector, pod.is_terminal, pod.version, f"pods/{pod.name}")
             holders[pod.uid] = pod.holder
         charged = {
@@ -174,11 +174,27 @@ class Counting:
             if gone.made_for not in {pod.uid for pod in self.pods.snapshot(gone.namespace).items}:
                 self._given.forget(gone.made_for)
 
-    def _node_changed(self, before: NodeRecord | None, after: NodeRecord | None) -> None:
-        node = after or before
-        if node is not None:
-            for namespace in {pod.namespace for pod in self.pods.all() if pod.node_name == node.name}:
-                self._changed(namespace, False)
+    def _known(self, nodes: Snapshot[NamedNode]) -> NodeIndex:
+        """Return the nodes of this snapshot, by its revision: the index of a large cluster takes milliseconds."""
+        revision, gone, index = self._index
+        if (revision, gone) != (nodes.revision, self._gone):
+            revision, gone = nodes.revision, self._gone
+            index = NodeIndex(self._label_keys, (*gone.values(), *nodes.items))
+            self._index = revision, gone, index
+        return index
+
+    def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
+        pods = self.pods.all()
+        changed = frozenset(reference for node in (before, after) if node for reference in node.references)
+        if after is None and before is not None:
+            left = {pod.node_name for pod in pods}
+            self._gone = {
+                name: each for name, each in {**self._gone, before.name: before}.items() if name in left
+            }
+        elif after is not None and after.name in self._gone:
+            self._gone = {name: each for name, each in self._gone.items() if name != after.name}
+        for namespace in {pod.namespace for pod in pods if not changed.isdisjoint(pod.nodes)}:
+            self._changed(namespace, False)
 
 
 def _is_charged(record: CountedRecord | None) -> bool:

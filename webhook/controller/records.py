@@ -1,11 +1,11 @@
-"""Records of pods, ResourceClaims, nodes and GPUQuotas in the controller's informers: identity, and the input of the charge.
+"""Records of pods, ResourceClaims and GPUQuotas in the controller's informers: identity, and the input of the charge.
 
 Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
 ten thousand short records. Pods that ask for no GPU are not kept. A claim costs the same whoever shares it, until it is deleted.
 """
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -13,28 +13,34 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.named_nodes import NO_NODES, NODE_NAME, Labels, NodeIndex, NodeReference
+from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.charge import Charge, Unpinned, charge_pod
 from policies.quota.claims import ResourceClaim, beyond_pod, charge_claim, decode_claim, marked_for
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import NAME
-from webhook.cluster.informer import CLUSTER, Resource
+from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError, decode_quota
 
 PODS = Resource("/api/v1", "pods")
-NODES = Resource("/api/v1", "nodes")
 QUOTAS = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
-Labels = tuple[tuple[str, str], ...]
-"""Labels of a node, sorted; only those by which classes select nodes."""
+Places = tuple[bool, tuple[frozenset[Labels], ...]]
+"""Whether a pod is on a node, and the labels of each node that it names, none of one that is not known."""
+NOWHERE: Places = (False, ())
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):
-    """The input of the charge of a pod or a claim, as compact JSON, and the charges computed from it."""
+    """The input of the charge of a pod or a claim, as compact JSON, and the charges computed from it.
+
+    `nodes` are those that a pod selects, as long as it is on none.
+    """
 
     document: bytes
     charges: dict[tuple[Unpinned, Hashable], Charge]
+    nodes: tuple[NodeReference, ...] = ()
 
 
 class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +63,11 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     node_name: str
     is_terminal: bool
     extended_claim: str
+
+    @property
+    def nodes(self) -> tuple[NodeReference, ...]:
+        """The nodes by whose labels it is charged: its own, or else those that it selects."""
+        return ((NODE_NAME, self.node_name),) if self.node_name else self.blueprint.nodes
 
 
 class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
@@ -102,13 +113,15 @@ class _Reader:
         self._blueprints: WeakValueDictionary[bytes, Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
 
-    def _common(self, metadata: Metadata, kind: str, reduced: Pod | ResourceClaim) -> dict[str, Any]:
+    def _common(
+        self, metadata: Metadata, kind: str, reduced: Pod | ResourceClaim, nodes: Iterable[NodeReference] = ()
+    ) -> dict[str, Any]:
         """Return the fields of a CountedRecord; `reduced` is the input of its charge."""
         document = msgspec.json.encode(reduced, order="sorted")
         with self._lock:  # a refresh reads in another thread than the watch does
             blueprint = self._blueprints.get(document)
             if blueprint is None:
-                blueprint = self._blueprints[document] = Blueprint(document, {})
+                blueprint = self._blueprints[document] = Blueprint(document, {}, tuple(nodes))
         owner = next((each for each in metadata.owner_references or () if each.controller), None)
         return {
             "uid": metadata.uid or "",
@@ -129,26 +142,30 @@ class PodReader(_Reader):
         if not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
             return None
         extended = pod.status and pod.status.extended_resource_claim_status
+        reduced = self._reduced(pod)
         record = PodRecord(
-            **self._common(pod.metadata or Metadata(), "Pod", self._reduced(pod)),
+            **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
             node_name=pod.body.node_name or "",
             is_terminal=pod.is_terminal,
             extended_claim=extended.resource_claim_name if extended else "",
         )
-        return record if self.charge(record, Unpinned.TOTAL_ONLY, None).vector else None
+        return record if self.charge(record, Unpinned.TOTAL_ONLY, NO_NODES).vector else None
 
-    def charge(self, record: PodRecord, unpinned: Unpinned, labels: Labels | None) -> Charge:
-        """Return what the pod costs; `labels` are those of its node, None if it has none or an unknown one."""
+    def charge(self, record: PodRecord, unpinned: Unpinned, nodes: NodeIndex) -> Charge:
+        """Return what the pod costs."""
+        places = bool(record.node_name), tuple(map(nodes.find, record.nodes))
         charges = record.blueprint.charges
-        if (unpinned, labels) not in charges:
-            charges[unpinned, labels] = charge_pod(
-                decode_pod(record.blueprint.document),
+        if (unpinned, places) not in charges:
+            pod = decode_pod(record.blueprint.document)
+            body = msgspec.structs.replace(pod.body, node_name=record.node_name or None)
+            charges[unpinned, places] = charge_pod(
+                msgspec.structs.replace(pod, spec=body),
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unpinned=unpinned,
-                node_labels=None if labels is None else dict(labels),
+                nodes=nodes,
             )
-        return charges[unpinned, labels]
+        return charges[unpinned, places]
 
     def _reduced(self, pod: Pod) -> Pod:
         body = pod.body
@@ -211,26 +228,6 @@ class ClaimReader(_Reader):
                 unpinned=unpinned,
             )
         return charges[key].vector
-
-
-class NodeRecord(msgspec.Struct, frozen=True):
-    """A node, with the labels by which classes select it."""
-
-    uid: str
-    name: str
-    labels: Labels
-    namespace: str = CLUSTER
-
-
-def node_reader(label_keys: frozenset[str]) -> Callable[[msgspec.Raw], NodeRecord]:
-    """Return a function that makes the record of a node in JSON, with the labels under these keys."""
-
-    def record(raw: msgspec.Raw) -> NodeRecord:
-        metadata = decode_metadata(raw)
-        labels = tuple((key, value) for key, value in metadata.sorted_labels if key in label_keys)
-        return NodeRecord(metadata.uid, metadata.name, labels)
-
-    return record
 
 
 class QuotaRecord(msgspec.Struct, frozen=True):

@@ -30,7 +30,12 @@ QUEUE_LIMIT = 10_000
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
 
-VERDICTS = {review.FORBIDDEN: "denied", review.INVALID: "denied", review.UNAVAILABLE: "unavailable"}
+VERDICTS = {
+    review.FORBIDDEN: "denied",
+    review.INVALID: "denied",
+    review.UNAVAILABLE: "unavailable",
+    review.TIMEOUT: "unavailable",
+}
 """What a rejection is called in the audit log and the metrics, by its code."""
 
 

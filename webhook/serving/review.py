@@ -18,6 +18,9 @@ KIND = "AdmissionReview"
 FORBIDDEN = 403
 INVALID = 422
 UNAVAILABLE = 503
+TIMEOUT = 504
+
+OUT_OF_TIME = "could not decide within the timeoutSeconds of the webhook"
 
 WARNING_LIMIT = 250
 """Characters of one warning: over a total of 4096 the API server cuts each to 256."""
@@ -97,6 +100,18 @@ class AdmissionResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaul
     audit_annotations: dict[str, str] | None = None
 
 
+class _Name(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    generate_name: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """As little of an object as can be: it may be one that is too long to be decoded."""
+
+    metadata: _Name = _Name()
+
+
+_NAMED = msgspec.json.Decoder(_Named)
 _DECODER = msgspec.json.Decoder(_Envelope)
 _ENCODER = msgspec.json.Encoder()
 
@@ -122,7 +137,10 @@ def object_name(request: AdmissionRequest) -> str:
     """Return the name of an object that nobody decodes, or its generateName while it has no final name."""
     if request.name:
         return request.name
-    metadata = metadata_of(request.object)
+    try:
+        metadata = _NAMED.decode(request.object).metadata
+    except msgspec.ValidationError:
+        return ""
     return metadata.name or metadata.generate_name
 
 
@@ -169,6 +187,11 @@ def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
     """Reject what is governed by labels that cannot be read: nobody knows which policy holds."""
     message = f"gpu-admission cannot read the labels of namespace {namespace}, which select its policy; try again: {reason}"
     return _rejected(uid, Status(UNAVAILABLE, "ServiceUnavailable", message))
+
+
+def out_of_time(uid: str) -> AdmissionResponse:
+    """Reject what could not be decided in time. Code 504 is what client libraries take for "try again"."""
+    return _rejected(uid, Status(TIMEOUT, "Timeout", f"gpu-admission {OUT_OF_TIME}; try again"))
 
 
 def internal_error(uid: str) -> AdmissionResponse:

@@ -7,6 +7,7 @@ import msgspec
 
 from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import decode_pod
+from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, READS, excluded_by_name, place
@@ -69,7 +70,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
         name, labels = namespace["metadata"]["name"], namespace["metadata"].get("labels") or {}
         if name in excluded or selector.matches(labels):
             continue
-        pods = cluster.listed(f"/api/v1/namespaces/{name}/pods", name_of_gpu_pod)
+        pods = cluster.listed(api_path("/api/v1", "namespaces", name, "pods"), name_of_gpu_pod)
         if pods:
             where = place(MUTATING, PODS_ENTRY)
             yield warning(
