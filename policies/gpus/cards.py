@@ -111,7 +111,7 @@ def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
         # HAMi's own webhook adds one GPU where only an amount of its memory is asked for; others know no number of devices.
         if not any(r.measure in _DIVISIBLE and vendor(r.name) == name for r in asked):
             several = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
-            found[next(iter(limit))] = max(_share(limit, card), *several)
+            found[next(iter(limit))] = max([_share(limit, card), *several])
     return found
 
 
