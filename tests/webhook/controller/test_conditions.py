@@ -6,6 +6,7 @@ import pytest
 
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservations
 from webhook.controller.conditions import conditions
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
@@ -40,6 +41,12 @@ def counted(**used: Fraction) -> QuotaLedger:
             id="moving",
         ),
         pytest.param(
+            msgspec.structs.replace(counted(), reservations=Reservations.parse("gpus=1 | x x")),
+            "",
+            {"Ready": "False", "Exceeded": "False", "Stale": "False"},
+            id="a-line-that-cannot-be-read",
+        ),
+        pytest.param(
             counted(gpus=Fraction(8)),
             "",
             {"Ready": "True", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
@@ -64,6 +71,25 @@ def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str]) -> None
 
     assert {condition.type: condition.status for condition in found} == want
     assert {condition.observed_generation for condition in found} == {3}
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("gpus=1 | x x", "1 line, the first 'gpus=1 | x x'", id="one"),
+        pytest.param("gpus=1 | a\n\x1b[2J\nb", "2 lines, the first '\\x1b[2J'", id="what-a-terminal-obeys"),
+        pytest.param("x" * 500, f"1 line, the first '{'x' * 80}'", id="a-long-one"),
+    ],
+)
+def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
+    damaged = msgspec.structs.replace(counted(), reservations=Reservations.parse(text))
+    ready = {condition.type: condition for condition in conditions(damaged, stale="", now=NOON)}["Ready"]
+
+    assert (ready.status, ready.reason) == ("False", "Unreadable")
+    assert ready.message == (
+        f"status.reservations cannot be read in {want}: requests are denied until the controller has observed that for 40 s and "
+        "drops it"
+    )
 
 
 def test_exceeded_says_by_how_much() -> None:
