@@ -64,7 +64,7 @@ def test_another_unpinned_counts_everything_anew_and_waits_for_what_is_in_flight
 ) -> None:
     team, card = Namespace(quotas), {GPUS: Fraction(1)}
     with Running(quotas, expiry=3.0) as running:
-        team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}})
+        team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}}, unpinned="TotalOnly")
         team.pod("unpinned", 2)
         assert uses(team, 2)
         before = str(team.row().class_catalogue)
