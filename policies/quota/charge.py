@@ -31,6 +31,7 @@ from policies.gpus.cards import (
     cards,
     container_amounts,
     gpu_resource,
+    is_limit,
 )
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import fraction_problems
@@ -106,12 +107,25 @@ def charge_pod(
     tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
     denials = tuple(unreadable(pod, resource_mapping))
     overhead = amounts(pod.body.overhead, resource_mapping)
-    plain = at_one_time(pod, lambda c: container_amounts(c, resource_mapping), overhead, NOTHING)
+    # By identity: two of them may be alike. They are read once, and weighed on every kind of card.
+    read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
+    plain = at_one_time(pod, lambda each: read[id(each)], overhead, NOTHING)
     asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not asked:
         return Charge({}, denials=denials)
     candidates = candidate_classes(pod, classes, nodes)
-    charge = weighed(asked, lambda card: _cards_of(pod, card, resource_mapping), candidates, tariff)
+
+    has_limits = any(map(is_limit, plain))
+
+    def cards_on(card: Card) -> Mapping[GPUResource, Fraction]:
+        in_containers = (
+            at_one_time(pod, lambda each: cards(read[id(each)], card), cards(overhead, card), NOTHING)
+            if has_limits
+            else cards(plain, card)
+        )
+        return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
+
+    charge = weighed(asked, cards_on, candidates, tariff)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
     return msgspec.structs.replace(charge, vector=vector, denials=denials)
@@ -133,10 +147,13 @@ def weighed(
     """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
     cards_on = lru_cache(maxsize=None)(cards_on)  # most classes weigh most things alike
 
+    @lru_cache(maxsize=None)
+    def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:  # noqa: FBT001 - a key of the cache
+        return cards_on(card_of(gpu_class, asked, tariff.classes, is_certain=is_certain))
+
     def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
         """Return how many cards it comes to on a class. Limits of memory come to none: they count with what they limit."""
-        card = card_of(gpu_class, asked, tariff.classes, is_certain=is_certain)
-        return cards_on(card).get(resource, NOTHING)
+        return on_class(gpu_class, is_certain).get(resource, NOTHING)
 
     narrowed = [for_resource(each, candidates, tariff.classes, tariff.resource_mapping) for each in asked]
     parts: list[Vector] = []
@@ -168,8 +185,8 @@ def _by_class(
         if not candidates.is_known or members[gpu_class.family] == 1:
             names.add(gpu_class.name)
         amount = weigh(gpu_class)
-        for name in names:
-            charged[CLASSES + name] = max(charged.get(CLASSES + name, NOTHING), amount)
+        for key in (CLASSES + name for name in names):
+            charged[key] = max(charged[key], amount) if key in charged else amount
     return charged
 
 
@@ -183,14 +200,6 @@ def _refusals(narrowed: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[
             message=f"must name a GPU class, because the quota of this namespace counts GPUs by class: {because}",
             remedy="set the nodeSelector of the pod or the deviceClassName of the claim",
         )
-
-
-def _cards_of(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> Mapping[GPUResource, Fraction]:
-    overhead = cards(amounts(pod.body.overhead, resource_mapping), card)
-    in_containers = at_one_time(
-        pod, lambda c: cards(container_amounts(c, resource_mapping), card), overhead, NOTHING
-    )
-    return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
 
 def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
