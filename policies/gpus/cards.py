@@ -22,6 +22,7 @@ NOTHING, WHOLE = Fraction(0), Fraction(1)
 Amounts = dict[GPUResource, Fraction]
 
 _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
+    Measure.MEMORY_GIB: lambda amount, gib: amount / gib if gib else WHOLE,
     Measure.MEMORY_MIB: lambda amount, gib: amount / (gib * 2**10) if gib else WHOLE,
     Measure.MEMORY_BYTES: lambda amount, gib: amount / (gib * 2**30) if gib else WHOLE,
     Measure.MEMORY_PERCENT: lambda amount, _: amount / 100,
@@ -29,8 +30,10 @@ _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
 }
 """Share of a card's memory, by the GiB that the card has (None: unknown)."""
 
-_SIZED = frozenset({Measure.MEMORY_MIB, Measure.MEMORY_BYTES})
+_SIZED = frozenset({Measure.MEMORY_GIB, Measure.MEMORY_MIB, Measure.MEMORY_BYTES})
 _COMPUTE = {Measure.CORE_PERCENT: 100, Measure.CORE_MILLIS: 1000}
+_PARTS = {**_COMPUTE, Measure.MEMORY_PERCENT: 100}
+"""Measures that may come to several cards: 200 percent are two (Koordinator, Tencent's GPU manager)."""
 _DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
 """What may be asked for together with a limit of its memory or compute."""
 
@@ -93,9 +96,6 @@ def container_amounts(container: Container, resource_mapping: ResourceMapping) -
 
 def gpu_resource(name: str, resource_mapping: ResourceMapping) -> GPUResource | None:
     """Return what the name asks for; of the implicit names of DRA only those whose devices are GPUs."""
-    device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
-    if device_class != name and resource_mapping.device_class(device_class) is None:
-        return None
     return resource_mapping.resource(name)
 
 
@@ -124,7 +124,10 @@ def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
             alone.pop(name, None)
         elif not is_limit(resource):
             found[resource] = amount * card.weight(resource)
-    found.update({next(iter(limit)): shares[name] for name, limit in alone.items()})
+    for name, limit in alone.items():
+        # Others know no number of devices.
+        several = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
+        found[next(iter(limit))] = max(shares[name], *several)
     return found
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Protocol
 
 import msgspec
@@ -131,24 +131,14 @@ def charge_pod(
     return msgspec.structs.replace(charge, vector=vector, denials=denials)
 
 
-def catalogue_digest(classes: ClassCatalogue, resource_mapping: ResourceMapping) -> str:
-    """Return the digest of all that charges depend on besides pods, nodes and the quota: 16 hex digits."""
-    return f"{classes.digest[:8]}{resource_mapping.digest[:8]}"
-
-
-def counted_by(digest: str, unpinned: Unpinned) -> str:
-    """Return what a row's count and its entries must have in common: the catalogue's digest, and the quota's `unpinned`."""
-    return f"{digest}/{unpinned.value}"
-
-
 def weighed(
     asked: Collection[GPUResource], cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff
 ) -> Charge:
     """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
     cards_on = lru_cache(maxsize=None)(cards_on)  # most classes weigh most things alike
 
-    @lru_cache(maxsize=None)
-    def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:  # noqa: FBT001 - a key of the cache
+    @cache
+    def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
         return cards_on(card_of(gpu_class, asked, tariff.classes, is_certain=is_certain))
 
     def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
@@ -220,8 +210,22 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
                     message="must be a quantity that a quota can count",
                     remedy="set a whole number such as 1",
                 )
+            for unknown in unknown_device_class(name, resource_mapping):
+                yield msgspec.structs.replace(unknown, path=f"{path}[{name}]", container=container)
     for bad in fraction_problems(pod, resource_mapping):
         yield bad.finding(RULE_ID)
+
+
+def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterator[Finding]:
+    """Yield a denial if the resource name stands for a DeviceClass that `unknownDeviceClasses: deny` refuses."""
+    device_class = resource_mapping.refused_device_class(name)
+    if device_class is not None:
+        yield Finding(
+            rule=RULE_ID,
+            message=f"must not ask for devices of DeviceClass {device_class}: nothing says whether they are GPUs, "
+            "and unknownDeviceClasses is deny",
+            remedy="use another DeviceClass, or ask the administrators to name this one in deviceClasses of a GPUResourceMapping",
+        )
 
 
 def _is_countable(raw: str | float | None) -> bool:

@@ -61,7 +61,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
 
     team.reserve(
         ReservationRequest.creation(
-            uid, {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row())
+            uid, {GPUS: Fraction(2)}, str(running.controller.countings.target(team.row()))
         )
     )
 
@@ -74,7 +74,7 @@ def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, run
     assert uses(team, 0)
     team.reserve(
         ReservationRequest.creation(
-            "never", {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row())
+            "never", {GPUS: Fraction(2)}, str(running.controller.countings.target(team.row()))
         )
     )
 

@@ -20,15 +20,17 @@ from webhook.commands.cluster_options import ClusterChoice, cluster_options, fai
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.device_class_watch import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.controller.conditions import TRUE
 from webhook.controller.records import (
     PODS,
     QUOTAS,
+    ChargedPod,
     ClaimReader,
+    ExtendedClaims,
     PodReader,
     QuotaRecord,
-    claims_resource,
     quota_record,
 )
 
@@ -72,7 +74,9 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
             # Kinds of documents that the caller may not list are left out.
             lacking = errors.NotFound, errors.Forbidden
             configuration = (
-                load_directory(config) if config else read_chosen(api, lacking=lacking).configuration
+                load_directory(config, device_classes=read_device_classes(api))
+                if config
+                else read_chosen(api, lacking=lacking).configuration
             )
             reports = list(_reports(api, configuration, namespace))
     except ConfigurationError as error:
@@ -112,12 +116,11 @@ def _holders(
         # Without nodes a pod is shown by what it pins, as before it was bound: that says more than every class.
         placed = pod if nodes is not None else msgspec.structs.replace(pod, node_name="")
         demand = pods.charge(placed, unpinned, nodes or NO_NODES).vector
-        if demand:
-            charged[pod.uid] = pod
+        charged[pod.uid] = ChargedPod(pod.extended_claim, demand)
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
-    resource = claims_resource(api)
+    resource = served_resource(api, "resourceclaims")
     if resource is not None:
-        claims = ClaimReader(configuration.classes, configuration.resource_mapping)
+        claims = ClaimReader(configuration.classes, configuration.resource_mapping, ExtendedClaims())
         for claim in api.list(resource.path(namespace), claims.record).items:
             demand = claims.charge(claim, unpinned, charged)
             yield HolderOfQuota("ResourceClaim", claim.name, "", demand)
@@ -166,13 +169,15 @@ def _state(ledger: QuotaLedger) -> str:
     holds = {each.type for each in ledger.conditions if each.status == TRUE}
     if ledger.used is None or ledger.uncounted:
         return "not counted yet: every GPU pod is denied"
+    if ledger.reservations.unreadable:
+        return "not readable: every GPU pod is denied"
     words = [word for kind, word in (("Exceeded", "exceeded"), ("Stale", "stale")) if kind in holds]
     return ", ".join(words) or "ready"
 
 
 def _dimension(screen: Screen, ledger: QuotaLedger, key: str) -> None:
     used, hard = (ledger.used or {}).get(key, NOTHING), ledger.hard[key]
-    reserved = ledger.reservations.demand.get(key, NOTHING)
+    reserved = ledger.reserved_shown.get(key, NOTHING)
     name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
     amounts = f"{format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
     style = "red" if used > hard else "yellow" if used + reserved >= hard else "green"
@@ -231,7 +236,7 @@ def _document(record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> d
         found |= {
             "unpinned": ledger.unpinned.value,
             "used": None if ledger.used is None else texts(ledger.used),
-            "reserved": texts(ledger.reservations.demand),
+            "reserved": texts(ledger.reserved_shown),
             "hard": texts(ledger.hard),
             "reservations": len(ledger.reservations),
             "conditions": ledger.conditions,

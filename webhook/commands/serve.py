@@ -25,6 +25,7 @@ from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
@@ -188,7 +189,9 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
         memory = MemoryStore(lambda: source.configuration)
         REGISTRY.register(LedgerCollector(memory.ledgers))
         return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
-    return QuotaEnforcer(ReservationBatcher(ClusterStore(api), metrics), metrics)
+    catalogues = PublishedCatalogues(api, own_namespace(), lambda: source.configuration)
+    batcher = ReservationBatcher(ClusterStore(api), metrics, catalogues_of=catalogues.named_by)
+    return QuotaEnforcer(batcher, metrics)
 
 
 def _audit(target: str, metrics: Metrics) -> AuditLog | None:

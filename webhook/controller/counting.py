@@ -15,21 +15,23 @@ import msgspec
 
 from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING
-from policies.quota.charge import Unpinned, catalogue_digest, counted_by
+from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.charge import Catalogues, Unpinned
 from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
 from webhook.cluster.nodes import NODES, node_reader
-from webhook.configuration.loader import Configuration
+from webhook.configuration.device_class_watch import served_resource
 from webhook.controller.records import (
     PODS,
+    ChargedPod,
     ClaimReader,
     ClaimRecord,
     CountedRecord,
+    ExtendedClaims,
     PodReader,
     PodRecord,
-    claims_resource,
 )
 
 DELETED = StoredObject({}, terminal=True)
@@ -44,7 +46,7 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Counting:
-    """Informers of all that is counted under one configuration.
+    """Informers of all that is counted by one catalogue.
 
     `changed` is called with every namespace whose count may differ, and whether the change frees quota.
     """
@@ -52,16 +54,20 @@ class Counting:
     def __init__(
         self,
         api: ApiClient,
-        configuration: Configuration,
+        catalogues: Catalogues,
         changed: Callable[[str, bool], object],
         *,
+        given: ExtendedClaims | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
-        self.catalogue = catalogue_of(configuration)
+        self.catalogues = catalogues
+        self.digest = catalogue_digest(catalogues)
         self._changed = changed
-        self._pods = PodReader(configuration.classes, configuration.resource_mapping)
-        self._claims = ClaimReader(configuration.classes, configuration.resource_mapping)
-        self._label_keys, claims = configuration.classes.label_keys, claims_resource(api)
+        self._given = given or ExtendedClaims()
+        self._stopping = threading.Event()
+        self._pods = PodReader(catalogues.classes, catalogues.resource_mapping)
+        self._claims = ClaimReader(catalogues.classes, catalogues.resource_mapping, self._given)
+        self._label_keys, claims = catalogues.classes.label_keys, served_resource(api, "resourceclaims")
         self._gone: dict[str, NamedNode] = {}
         """Deleted nodes that pods are still on: until those are deleted, too, they cost what they did."""
         self._index: tuple[int, dict[str, NamedNode], NodeIndex] = (-1, {}, NO_NODES)
@@ -78,13 +84,12 @@ class Counting:
         """The informers by the plural of their resource."""
         return {each.resource.plural: each for each in (self.pods, self.nodes, self.claims) if each}
 
-    def start(self, stopping: threading.Event) -> None:
+    def start(self) -> None:
         for informer in self.informers.values():
-            informer.start(stopping)
+            informer.start(self._stopping)
 
-    def counted_by(self, ledger: QuotaLedger) -> str:
-        """Return the `class_catalogue` of a ledger that is counted under this configuration."""
-        return counted_by(self.catalogue, ledger.unpinned)
+    def stop(self) -> None:
+        self._stopping.set()
 
     @property
     def synced(self) -> bool:
@@ -99,20 +104,31 @@ class Counting:
         if self.nodes.snapshot().list_started < nodes_since:
             self.nodes.refresh()
 
-    def count(self, namespace: str, ledger: QuotaLedger) -> Counted:
-        """Count what is stored. `ledger` was read before the lists began."""
+    def deleted(self, namespace: str) -> frozenset[str]:
+        """Return the uids of what the watches showed deleted lately."""
+        claims = self.claims.snapshot(namespace).deleted if self.claims else frozenset()
+        return self.pods.snapshot(namespace).deleted | claims
+
+    def count(
+        self, namespace: str, ledger: QuotaLedger, unpinned: Unpinned, deleted: frozenset[str]
+    ) -> Counted:
+        """Count what is stored, by this catalogue and `unpinned`.
+
+        `ledger` was read before the lists began. `deleted` is what any watch showed deleted: this one may have begun later.
+        """
         pods, nodes = self.pods.snapshot(namespace), self.nodes.snapshot()
         # Where claims are not served there are none, at the revision of the pods too.
         claims: Snapshot[ClaimRecord] = (
             self.claims.snapshot(namespace) if self.claims else Snapshot((), pods.revision, pods.list_started)
         )
-        objects, holders = self._objects(pods, claims, self._known(nodes), ledger.unpinned)
+        objects, holders = self._objects(pods, claims, self._known(nodes), unpinned)
+        objects = {**dict.fromkeys(deleted, DELETED), **objects}
         listing = Listing(
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
-            catalogue=self.counted_by(ledger),
+            catalogue=str(Basis(self.digest, unpinned)),
             holders=largest_holders(objects, holders, ledger),
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
@@ -128,21 +144,35 @@ class Counting:
         holders: dict[str, str] = {}
         for pod in pods.items:
             charge = self._pods.charge(pod, unpinned, nodes)
-            objects[pod.uid] = StoredObject(charge.vector, pod.is_terminal, pod.version)
+            objects[pod.uid] = StoredObject(charge.vector, pod.is_terminal, pod.version, f"pods/{pod.name}")
             holders[pod.uid] = pod.holder
-        charged = {pod.uid: pod for pod in pods.items if not pod.is_terminal and objects[pod.uid].demand}
+        charged = {
+            pod.uid: ChargedPod(pod.extended_claim, objects[pod.uid].demand)
+            for pod in pods.items
+            if not pod.is_terminal
+        }
         for claim in claims.items:
             cost = self._claims.charge(claim, unpinned, charged)
-            objects[claim.uid] = StoredObject(cost, version=claim.version)
+            objects[claim.uid] = StoredObject(
+                cost, version=claim.version, name=f"resourceclaims/{claim.name}"
+            )
             holders[claim.uid] = claim.holder
-        for uid in pods.deleted | claims.deleted:
-            objects.setdefault(uid, DELETED)
         return objects, holders
 
     def _object_changed(self, before: CountedRecord | None, after: CountedRecord | None) -> None:
         record = after or before
+        if record is not None and after is None:
+            self._forget(record)
         if record is not None:
             self._changed(record.namespace, _is_charged(before) and not _is_charged(after))
+
+    def _forget(self, gone: CountedRecord) -> None:
+        """Forget which claim a pod was given that is gone, and whose claims may still change until they are gone, too."""
+        if isinstance(gone, PodRecord):
+            self._given.forget(gone.uid)
+        elif isinstance(gone, ClaimRecord) and gone.made_for:
+            if gone.made_for not in {pod.uid for pod in self.pods.snapshot(gone.namespace).items}:
+                self._given.forget(gone.made_for)
 
     def _known(self, nodes: Snapshot[NamedNode]) -> NodeIndex:
         """Return the nodes of this snapshot, by its revision: the index of a large cluster takes milliseconds."""
@@ -169,11 +199,6 @@ class Counting:
 
 def _is_charged(record: CountedRecord | None) -> bool:
     return record is not None and not (isinstance(record, PodRecord) and record.is_terminal)
-
-
-def catalogue_of(configuration: Configuration) -> str:
-    """Return the digest of everything that charges depend on."""
-    return catalogue_digest(configuration.classes, configuration.resource_mapping)
 
 
 def largest_holders(

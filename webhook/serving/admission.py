@@ -13,7 +13,7 @@ from policies.pods.limits import check_size, excesses
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
-from policies.quota.claims import decode_claim
+from policies.quota.claims import ResourceClaim, decode_claim, forged_mark
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.quota.enforcer import QuotaEnforcer
@@ -198,11 +198,35 @@ def review_claim(asked: Review) -> Answered:
     with reading():
         claim = decode_claim(asked.document(request.object))
     name = _name(request, claim.metadata)
+    if (forged := _forged_mark(asked, name, None, claim)) is not None:
+        return forged
     charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
     subject = Subject(
         policy=asked.policy(), charge_request=charged, quota=asked.quota(), deadline=asked.deadline
     )
     decision = asked.engine.validate_claim(subject, asked.now)
+    title = f"resourceclaim {request.namespace}/{name}"
+    return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
+
+
+def review_changed_claim(asked: Review) -> Answered:
+    """Refuse that anybody but the scheduler marks a stored ResourceClaim as its own; its spec never changes."""
+    request = asked.request
+    with reading():
+        claim, before = decode_claim(request.object), decode_claim(request.old_object)
+    name = _name(request, claim.metadata)
+    return _forged_mark(asked, name, before, claim) or Answered(review.allowed(request.uid), name=name)
+
+
+def _forged_mark(
+    asked: Review, name: str, before: ResourceClaim | None, claim: ResourceClaim
+) -> Answered | None:
+    """Return the refusal of a forged mark, None if it is not one. No mode or exemption lifts it: it is not a rule's."""
+    request = asked.request
+    finding = forged_mark(before.metadata if before else None, claim.metadata, request.user_info.username)
+    if finding is None:
+        return None
+    decision = Decision.on(asked.policy(), [finding], Mode.ENFORCE)
     title = f"resourceclaim {request.namespace}/{name}"
     return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
 
@@ -299,6 +323,7 @@ _HANDLERS: Mapping[tuple[str, str, str], Handler] = {
     (*POD, "UPDATE"): review_pod,
     (*POD, "DELETE"): release,
     (*CLAIM, "CREATE"): review_claim,
+    (*CLAIM, "UPDATE"): review_changed_claim,
     (*CLAIM, "DELETE"): release,
     (*CLAIM_TEMPLATE, "CREATE"): review_advised,
     (*RESOURCE_QUOTA, "CREATE"): review_advised,

@@ -71,7 +71,9 @@ class DocumentReviews:
     def _problems(self, document: Document) -> list[Finding]:
         known = self._known()
         others = [each for each in known if each.key != document.key]
-        problems, already = problems_of([*others, document]), frozenset(problems_of(known))
+        classes = self._source.device_classes
+        problems = problems_of([*others, document], classes)
+        already = frozenset(problems_of(known, classes))
         return [*_own(problems, document), *_caused(problems, document, already)]
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import HOSTNAME
 from policies.quota.amounts import texts
-from policies.quota.charge import Unpinned, catalogue_digest
+from policies.quota.charge import Unpinned
 from tests.builders import JSON, container, gpu_container, pod
-from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged, index
+from tests.policies.quota.charging import charged, index
 
 A100, T4, H100 = "nvidia-a100-80gb", "nvidia-t4", "nvidia-h100"
 
@@ -594,11 +593,3 @@ def test_a_cluster_without_classes_counts_in_total() -> None:
 
     assert texts(charged(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
     assert by_class(charged(pod(gpu_container("2")), Unpinned.MOST_EXPENSIVE, classes=nothing).vector) == {}
-
-
-def test_the_digest_covers_classes_and_vocabulary() -> None:
-    digest = catalogue_digest(CLASSES, RESOURCE_MAPPING)
-
-    assert digest == catalogue_digest(ClassCatalogue(reversed(list(CLASSES))), RESOURCE_MAPPING)
-    assert digest != catalogue_digest(ClassCatalogue(()), RESOURCE_MAPPING)
-    assert digest != catalogue_digest(CLASSES, ResourceMapping(()))
