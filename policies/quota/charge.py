@@ -22,6 +22,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.cards import (
+    MOST_RESOURCES,
     NOTHING,
     UNKNOWN_CARD,
     Card,
@@ -30,7 +31,6 @@ from policies.gpus.cards import (
     card_of,
     cards,
     container_amounts,
-    gpu_resource,
     is_limit,
 )
 from policies.gpus.classes import ClassCatalogue, GPUClass
@@ -125,7 +125,9 @@ def charge_pod(
         )
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
-    charge = weighed(asked, cards_on, candidates, tariff)
+    # Admission refuses so many: only what it never saw is stored with them.
+    weigh = weighed if len(asked) <= MOST_RESOURCES else _weighed_as_one
+    charge = weigh(asked, cards_on, candidates, tariff)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
     return msgspec.structs.replace(charge, vector=vector, denials=denials)
@@ -152,7 +154,19 @@ def weighed(
         in_total = max(on_classes, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
         weigh_it = partial(weigh, resource, is_certain=True)
         parts += [{GPUS: in_total}, _by_class(left, tariff.unpinned, weigh_it)]
-    vector = total(parts)
+    return _charge(total(parts), narrowed, tariff)
+
+
+def _weighed_as_one(
+    _asked: Collection[GPUResource], cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff
+) -> Charge:
+    """Return at least what `weighed` does, with little work: every unit is a whole card of whatever class is possible."""
+    amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
+    by_class = _by_class(candidates, tariff.unpinned, lambda _: amount)
+    return _charge(total([{GPUS: amount}, by_class]), [candidates], tariff)
+
+
+def _charge(vector: Vector, narrowed: Collection[CandidateClasses], tariff: Tariff) -> Charge:
     return Charge(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
@@ -201,7 +215,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
         lists.append((f"{path}.resources.requests", resources.requests, name))
     for path, asked, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
         for name, raw in (asked or {}).items():
-            if gpu_resource(name, resource_mapping) is not None and not _is_countable(raw):
+            if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,
                     path=f"{path}[{name}]",

@@ -1,5 +1,9 @@
-"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag)."""
+"""The conditions of a GPUQuota.
 
+Ready: it is counted and enforced. Exceeded: by how much. Stale: the count may lag. Uncharged: what nothing in the cluster charges.
+"""
+
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -14,10 +18,21 @@ KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
 
 
-def conditions(ledger: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condition, ...]:
-    """Return the conditions of a ledger; `stale` says why its count may lag, empty if it does not."""
+def conditions(
+    ledger: QuotaLedger, *, stale: str, uncharged: Sequence[str] = (), now: datetime
+) -> tuple[Condition, ...]:
+    """Return the conditions of a ledger.
+
+    stale: why its count may lag, empty if it does not.
+    uncharged: DeviceClasses and resource names about which nothing says whether they are GPUs.
+    """
     before = {condition.type: condition for condition in ledger.conditions}
-    found = {"Ready": _ready(ledger), "Exceeded": _exceeded(ledger), "Stale": _stale(stale)}
+    found = {
+        "Ready": _ready(ledger),
+        "Exceeded": _exceeded(ledger),
+        "Stale": _stale(stale),
+        "Uncharged": _uncharged(uncharged),
+    }
     return tuple(
         with_transition_time(
             Condition(kind, status, reason, message, "", ledger.generation), before.get(kind), now
@@ -59,6 +74,18 @@ def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:
 
 def _stale(why: str) -> tuple[str, str, str]:
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
+
+
+def _uncharged(names: Sequence[str]) -> tuple[str, str, str]:
+    if not names:
+        return (
+            FALSE,
+            "AllKnown",
+            "a GPUResourceMapping knows the DeviceClasses and resource names of the cluster",
+        )
+    more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
+    shown = ", ".join(names[:KEYS_SHOWN])
+    return TRUE, "Unknown", f"charged nothing, because no GPUResourceMapping names them: {shown}{more}"
 
 
 def quoted(line: str) -> str:

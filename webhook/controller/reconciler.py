@@ -25,6 +25,7 @@ from webhook.controller.counting import Counted, Counting
 from webhook.controller.countings import Countings
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reservation_ages import ReservationAges
+from webhook.controller.uncharged import UnchargedWatch
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -70,12 +71,14 @@ class QuotaReconciler:
         ages: ReservationAges,
         metrics: ControllerMetrics,
         recount_seconds: float,
+        uncharged: UnchargedWatch,
     ) -> None:
         self._countings = countings
         self._store = store
         self._ages = ages
         self._metrics = metrics
         self._recount_seconds = recount_seconds
+        self._uncharged = uncharged
         self._recounts: dict[str, tuple[str, float]] = {}
 
     def reconcile(self, namespace: str) -> float | None:
@@ -179,7 +182,12 @@ class QuotaReconciler:
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
         now = datetime.now(UTC)
-        found = conditions(reconciled.ledger, stale=_staleness(plan.counting), now=now)
+        found = conditions(
+            reconciled.ledger,
+            stale=_staleness(plan.counting),
+            uncharged=self._uncharged.names,
+            now=now,
+        )
         ledger = msgspec.structs.replace(reconciled.ledger, conditions=found)
         # Newer revisions alone are not written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:

@@ -212,9 +212,7 @@ def test_a_device_class_gives_its_extended_name_to_the_quota(
     assert uses(team, 3)
 
 
-def test_devices_of_a_class_of_ones_own_are_charged(
-    team: Namespace, counted: ControlPlane, device_classes: Any
-) -> None:
+def test_devices_of_a_class_of_ones_own_are_charged(team: Namespace, device_classes: Any) -> None:
     device_classes("mine", "", "device.driver == 'gpu.nvidia.com'")
     device_classes("cards", "", "device.attributes['gpu.nvidia.com'].type == 'gpu'")
     device_classes("nics", "", 'device.driver == "dra.net"')

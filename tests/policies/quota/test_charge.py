@@ -249,7 +249,7 @@ def test_total(document: JSON, want: dict[str, str]) -> None:
             id="implicit-names-are-rounded-up-as-the-scheduler-does",
         ),
         pytest.param(
-            pod(gpu_container("2", resource="deviceclass.resource.kubernetes.io/nic")),
+            pod(gpu_container("2", resource="deviceclass.resource.kubernetes.io/nic.vendor.com")),
             {},
             id="devices-of-a-class-that-is-no-gpu",
         ),

@@ -13,11 +13,11 @@ from policies.pods.pod import decode_pod
 from policies.quota.charge import Unpinned, charge_pod
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimReader, PodReader, PodRecord
+from webhook.controller.records import ClaimReader, ExtendedClaims, PodReader, PodRecord
 
 CONFIGURATION = load_directory(None)
 READER = PodReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
-CLAIMS = ClaimReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
+CLAIMS = ClaimReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping, ExtendedClaims())
 KEYS = CONFIGURATION.classes.label_keys
 T4 = (("accelerator", "nvidia-t4"),)
 ONE_T4 = NodeIndex(KEYS, [NamedNode("n", "node", "node", T4)])
