@@ -23,6 +23,8 @@ NOTHING, WHOLE = Fraction(0), Fraction(1)
 
 MOST_RESOURCES = 32
 """GPU resources that one pod may name: each is weighed on every class. Real pods name one or two."""
+MOST_BY_MEMORY = 256
+"""Amounts of GPU resources in all containers of a pod that are weighed on cards of every size, some 5 µs for each of both."""
 
 Amounts = dict[GPUResource, Fraction]
 
@@ -67,7 +69,8 @@ def card_of(
     gpu_class: GPUClass, asked: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
 ) -> Card:
     """Return the card of the class as far as it matters to what is asked. Not `is_certain`: it may be another one."""
-    weights = ((resource.name, weight(resource, gpu_class, catalogue)) for resource in asked)
+    weighed = (each for each in asked if each.profile is not None or each.name in catalogue.equivalents)
+    weights = ((each.name, weight(each, gpu_class, catalogue)) for each in weighed)
     by_memory = is_certain and any(resource.measure in _SIZED for resource in asked)
     return Card(
         tuple((name, share) for name, share in weights if share is not WHOLE and share != WHOLE),

@@ -22,6 +22,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.cards import (
+    MOST_BY_MEMORY,
     MOST_RESOURCES,
     NOTHING,
     UNKNOWN_CARD,
@@ -125,23 +126,33 @@ def charge_pod(
         )
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
-    # Admission refuses so many: only what it never saw is stored with them.
-    weigh = weighed if len(asked) <= MOST_RESOURCES else _weighed_as_one
-    charge = weigh(asked, cards_on, candidates, tariff)
+    if len(asked) > MOST_RESOURCES:  # admission refuses so many: only what it never saw is stored with them
+        charge = _weighed_as_one(cards_on, candidates, tariff)
+    else:
+        by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
+        charge = weighed(asked, cards_on, candidates, tariff, by_memory=by_memory)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
     return msgspec.structs.replace(charge, vector=vector, denials=denials)
 
 
 def weighed(
-    asked: Collection[GPUResource], cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff
+    asked: Collection[GPUResource],
+    cards_on: CardsOn,
+    candidates: CandidateClasses,
+    tariff: Tariff,
+    *,
+    by_memory: bool = True,
 ) -> Charge:
-    """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
+    """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card.
+
+    Unless `by_memory`, what a class has of it does not matter: an amount of memory is a whole card.
+    """
     cards_on = lru_cache(maxsize=None)(cards_on)  # most classes weigh most things alike
 
     @cache
     def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
-        return cards_on(card_of(gpu_class, asked, tariff.classes, is_certain=is_certain))
+        return cards_on(card_of(gpu_class, asked, tariff.classes, is_certain=is_certain and by_memory))
 
     def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
         """Return how many cards it comes to on a class. Limits of memory come to none: they count with what they limit."""
@@ -151,15 +162,15 @@ def weighed(
     parts: list[Vector] = []
     for resource, left in zip(asked, narrowed, strict=True):
         on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
-        in_total = max(on_classes, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
+        # Most are one and the same object, and to compare two takes longer than to find that out.
+        distinct = {id(each): each for each in on_classes}.values()
+        in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
         weigh_it = partial(weigh, resource, is_certain=True)
         parts += [{GPUS: in_total}, _by_class(left, tariff.unpinned, weigh_it)]
     return _charge(total(parts), narrowed, tariff)
 
 
-def _weighed_as_one(
-    _asked: Collection[GPUResource], cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff
-) -> Charge:
+def _weighed_as_one(cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff) -> Charge:
     """Return at least what `weighed` does, with little work: every unit is a whole card of whatever class is possible."""
     amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
     by_class = _by_class(candidates, tariff.unpinned, lambda _: amount)
