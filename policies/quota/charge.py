@@ -4,8 +4,8 @@ The vector is always full, whatever a quota constrains: under `resources/` every
 arithmetic, under `gpus` what that comes to in whole cards, and the same by class. By class is charged
 
 - the class of the node that `nodeName` names, which the scheduler or the pod's author wrote;
-- else the classes that it pins itself to: one is charged with its family; of several in one family, the family; of several
-  families, every one of them;
+- else the classes that it pins itself to: one is charged with its family; of several in one family, the family, and each of
+  them unless `Unpinned` says TOTAL_ONLY; of several families, every one of them;
 - else what `Unpinned` says; every class, whatever it says, where the pod names a node that is not known.
 
 Where several classes are possible, each key gets the amount of the most expensive of its classes, resource by resource.
@@ -48,10 +48,13 @@ RULE_ID = "gpu-quota"
 
 
 class Unpinned(Enum):
-    """What is charged by class to a pod that pins none, until it is bound to a node of a known class."""
+    """What is charged by class to a pod that pins none, until it is bound to a node of a known class.
+
+    Limits by class hold under the last two: nothing that is bound is charged a class that it was not charged before.
+    """
 
     TOTAL_ONLY = "TotalOnly"
-    """Nothing by class."""
+    """Nothing by class; and of a pod that pins a family, only the family."""
     DENY = "Deny"
     """Nothing, and it must not be admitted."""
     MOST_EXPENSIVE = "MostExpensive"
@@ -193,11 +196,12 @@ def _by_class(
     is_open = not candidates.is_known and not candidates.names_unknown_node
     if is_open and unpinned is not Unpinned.MOST_EXPENSIVE:
         return {}
+    may_be_any = not candidates.is_known or unpinned is not Unpinned.TOTAL_ONLY
     members = Counter(gpu_class.family for gpu_class in candidates.classes)
     charged: Vector = {}
     for gpu_class in candidates.classes:
         names = {gpu_class.family}
-        if not candidates.is_known or members[gpu_class.family] == 1:
+        if may_be_any or members[gpu_class.family] == 1:
             names.add(gpu_class.name)
         amount = weigh(gpu_class)
         for key in (CLASSES + name for name in names):
