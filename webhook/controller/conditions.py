@@ -1,6 +1,6 @@
-"""The conditions of a GPUQuota.
+"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag), Uncharged.
 
-Ready: it is counted and enforced. Exceeded: by how much. Stale: the count may lag. Uncharged: what nothing in the cluster charges.
+Uncharged names what the cluster has that nothing charges.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ TRUE, FALSE = "True", "False"
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
+_LONGEST_QUOTED = 80
 
 
 def conditions(
@@ -45,9 +46,9 @@ def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
     if ledger.used is None or ledger.uncounted:
         return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
     if unreadable := ledger.reservations.unreadable:
-        what = f"lines in status.reservations that cannot be read: {len(unreadable)}, the first {quoted(unreadable[0])}"
-        until = f"until the controller has observed them for {EXPIRY_SECONDS:.0f} s and drops them, requests are denied"
-        return FALSE, "Unreadable", f"{what}; {until}"
+        why = f"status.reservations cannot be read in {quoted(unreadable)}"
+        until = f"requests are denied until the controller has observed that for {EXPIRY_SECONDS:.0f} s and drops it"
+        return FALSE, "Unreadable", f"{why}: {until}"
     if ledger.class_catalogue is None:
         why = (
             f"reservations were charged by a class catalogue that is not published in ConfigMap {CATALOGUES}"
@@ -88,9 +89,9 @@ def _uncharged(names: Sequence[str]) -> tuple[str, str, str]:
     return TRUE, "Unknown", f"charged nothing, because no GPUResourceMapping names them: {shown}{more}"
 
 
-def quoted(line: str) -> str:
-    """Return the beginning of a line, without what a terminal would take for a command."""
-    return ascii(line[:80])
+def quoted(lines: Sequence[str]) -> str:
+    """Return how many lines they are and the beginning of the first, without what a terminal would take for a command."""
+    return f"{len(lines)} line{'s' if len(lines) > 1 else ''}, the first {lines[0][:_LONGEST_QUOTED]!a}"
 
 
 def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:

@@ -17,6 +17,7 @@ from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
 from webhook.controller.countings import Countings
+from webhook.controller.events import QuotaEvents
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
@@ -68,8 +69,9 @@ class Controller:
         self.countings = Countings(api, namespace, configuration, self._count_changed, timings=timings)
         is_leader, changed = (lambda: elector.is_leader), self._queue_all
         self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
+        store, events = ClusterStore(api), QuotaEvents(api)
         self._reconciler = QuotaReconciler(
-            ClusterStore(api), self.countings, self._ages, metrics, recount_seconds, self.uncharged
+            store, self.countings, self._ages, metrics, events, recount_seconds, self.uncharged
         )
 
     def run(self, stopping: threading.Event) -> None:
@@ -125,12 +127,13 @@ class Controller:
             log.error("%s: %s", after.namespace, after.problem)
             return
         self._ages.observe(after.namespace, after.ledger)
-        if before is not None and before.ledger is not None and _spec(before.ledger) == _spec(after.ledger):
-            expiry = self._ages.next_expiry(after.namespace)
-            if expiry is not None:
-                self._queue.add(after.namespace, expiry)
-        else:
+        if before is None or before.ledger is None or _spec(before.ledger) != _spec(after.ledger):
             self._queue.add(after.namespace)
+        elif frozenset(after.ledger.reservations.ids).difference(before.ledger.reservations.ids):
+            # It may have the name of what is stored, or a line that cannot be read: only a count says so.
+            self._queue.add(after.namespace, STORED_SECONDS)
+        elif (expiry := self._ages.next_expiry(after.namespace)) is not None:
+            self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self.quotas.snapshot(namespace).items:

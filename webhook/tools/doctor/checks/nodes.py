@@ -219,7 +219,9 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("unknown-class", f"Node {few(names)}", message, remedy)
 
 
-@doctor_check("uncharged", "Quotas charge every device", READ)
+@doctor_check(
+    "uncharged", "Quotas charge every device", READ, Right("list", "deviceclasses", "resource.k8s.io")
+)
 def _uncharged(cluster: InstalledCluster) -> Iterator[Observation]:
     mapping = cluster.resource_mapping
     nodes: dict[str, list[str]] = defaultdict(list)
