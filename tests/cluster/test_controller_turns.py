@@ -81,7 +81,7 @@ def moving(team: Namespace, running: Running) -> tuple[str, str]:
     before = str(team.row().class_catalogue)
     team.reserve(ReservationRequest.creation("in-flight", CARD, before))
     team.change_quota({"unpinned": "MostExpensive"})
-    return before, str(running.controller.countings.target(team.row()))
+    return before, running.basis(team)
 
 
 def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
