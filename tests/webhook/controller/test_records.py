@@ -14,7 +14,7 @@ from policies.pods.pod import decode_pod
 from policies.quota.charge import Unpinned, charge_pod
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimReader, ExtendedClaims, PodReader, PodRecord
+from webhook.controller.records import ChargedPod, ClaimReader, ExtendedClaims, PodReader, PodRecord
 
 CONFIGURATION = load_directory(None)
 READER = PodReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
