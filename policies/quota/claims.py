@@ -28,6 +28,9 @@ from policies.quota.charge import RULE_ID, Catalogues, Charge, Tariff, Unpinned,
 MOST_DEVICES = 32
 """What `allocationMode: All` is charged: the most devices that a claim can be given (`AllocationResultsMaxSize`)."""
 
+MOST_REQUESTS, MOST_ALTERNATIVES = 32, 8
+"""What the API server accepts (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`): each is weighed on every class."""
+
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of the claims that the scheduler makes for pods that ask for DRA devices by a resource name."""
 
@@ -178,18 +181,23 @@ def _without(claim: ResourceClaim, charged: Callable[[str, int], int]) -> Resour
 
 
 def _charge(spec: ClaimSpec | None, path: str, tariff: Tariff) -> Charge:
-    requests = (spec.devices.requests if spec and spec.devices else None) or ()
-    charges = [
-        _charge_request(request, f"{path}.devices.requests[{index}]", tariff)
-        for index, request in enumerate(requests)
-    ]
+    requests, path = (
+        (spec.devices.requests if spec and spec.devices else None) or (),
+        f"{path}.devices.requests",
+    )
+    if len(requests) > MOST_REQUESTS:
+        return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
+    charges = [_charge_request(request, f"{path}[{index}]", tariff) for index, request in enumerate(requests)]
     return _joined(charges, vector.add)
 
 
 def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
     if request.first_available:
+        path = f"{path}.firstAvailable"
+        if len(request.first_available) > MOST_ALTERNATIVES:
+            return _denied(path, f"must have at most {MOST_ALTERNATIVES} items", remedy="remove some")
         charges = [
-            _charge_devices(each, f"{path}.firstAvailable[{index}]", tariff)
+            _charge_devices(each, f"{path}[{index}]", tariff)
             for index, each in enumerate(request.first_available)
         ]
         return _joined(charges, vector.maximum)
@@ -231,7 +239,12 @@ def _joined(charges: list[Charge], combine: Callable[..., Vector]) -> Charge:
     )
 
 
-def _denied(path: str, message: str, value: str | None = None) -> Charge:
-    remedy = "set allocationMode ExactCount with a count, or All"
+def _denied(
+    path: str,
+    message: str,
+    value: str | None = None,
+    *,
+    remedy: str = "set allocationMode ExactCount with a count, or All",
+) -> Charge:
     denial = Finding(rule=RULE_ID, path=path, value=value, message=message, remedy=remedy)
     return Charge({}, denials=(denial,))

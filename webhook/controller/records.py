@@ -13,7 +13,7 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.named_nodes import NO_NODES, NODE_NAME, Labels, NodeIndex, NodeReference
+from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.quota.amounts import RESOURCES, Vector
@@ -27,9 +27,6 @@ from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError, decod
 
 PODS = Resource("/api/v1", "pods")
 QUOTAS = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
-Places = tuple[bool, tuple[frozenset[Labels], ...]]
-"""Whether a pod is on a node, and the labels of each node that it names, none of one that is not known."""
-NOWHERE: Places = (False, ())
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):

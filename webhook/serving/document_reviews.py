@@ -11,6 +11,7 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.policy import Labels
+from policies.quota.spec import QuotaSpec, unheld_classes
 from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
@@ -83,6 +84,9 @@ class DocumentReviews:
         if document.kind != documents.QUOTA and broken:
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
             yield _warning(f"is not in force until these are corrected: {titles}")
+        if document.kind == documents.QUOTA:
+            spec = msgspec.convert(document.spec, QuotaSpec)
+            yield from (_warning(each, "spec.unpinned") for each in [unheld_classes(spec)] if each)
         if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in others if each.title not in bad), document])

@@ -110,6 +110,16 @@ def test_what_ends_makes_room_within_seconds(team: Namespace, end: str) -> None:
     assert eventually(lambda: gpu_pods(team, "next") == [201], seconds=5)
 
 
+def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None:
+    in_force(team, {"gpus": "100"})
+    assert gpu_pods(team, "train", gpus=7) == [201]
+
+    again = gpu_pods(team, *["train"] * 14, gpus=7)
+
+    assert again == [409] * 14, "each was admitted, and none could be stored"
+    assert eventually(lambda: gpu_pods(team, "rider", gpus=93) == [201], seconds=5)
+
+
 def test_a_claim_template_that_never_fits_is_warned_about(team_of: ControlPlane, team: Namespace) -> None:
     in_force(team, {"gpus": "2"})
 
@@ -151,7 +161,7 @@ def test_another_unpinned_denies_nobody_while_something_is_in_flight(team: Names
 
 
 def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "2", T4: "4"}})
+    in_force(team, {"gpus": "8", "classes": {FAMILY: "2", T4: "4"}}, unpinned="TotalOnly")
     gates = [{"name": "kueue.x-k8s.io/admission"}]
     assert gpu_pods(team, "fits", "does-not", gpus=3, schedulingGates=gates) == [201, 201]
     assert uses(team, 6)
@@ -190,7 +200,7 @@ def test_a_label_of_a_family_is_charged_to_the_family_and_to_the_class_once_boun
     node = f"a100-of-{team.name}"
     labels = {"accelerator": FAMILY, "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
     create_gpu_node(plane.client(), node, labels=labels)
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "4", A100: "4"}})
+    in_force(team, {"gpus": "8", "classes": {FAMILY: "4", A100: "4"}}, unpinned="TotalOnly")
     assert gpu_pods(team, "trainer", gpus=3, nodeSelector={"accelerator": FAMILY}) == [201]
     assert eventually(lambda: used(team, f"classes/{FAMILY}") == 3)
     assert used(team, f"classes/{A100}") == 0

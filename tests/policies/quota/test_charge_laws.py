@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
 from policies.gpus.resource_mapping import gpu_requests
@@ -169,6 +169,23 @@ def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> No
     bound: Charge = charged(of(amounts), Unpinned.MOST_EXPENSIVE, {"accelerator": name})
 
     assert is_within(bound.vector, charged(of(amounts), Unpinned.MOST_EXPENSIVE).vector)
+
+
+@given(
+    amounts=LIMITED,
+    name=NVIDIA,
+    pinned=st.sampled_from(["nvidia-a100", "nvidia-t4", *NAMES]) | st.none(),
+    unpinned=st.sampled_from([Unpinned.DENY, Unpinned.MOST_EXPENSIVE]),
+)
+@generated
+def test_binding_charges_no_class_anew_where_limits_by_class_hold(
+    amounts: dict[str, str], name: str, pinned: str | None, unpinned: Unpinned
+) -> None:
+    before = charged(on(pinned, amounts) if pinned else of(amounts), unpinned)
+    node = {"accelerator": name, "zone": "a"}
+    assume(not before.denials and pinned in {None, name, FAMILIES[name]})
+
+    assert is_within(charged(of(amounts), unpinned, node).vector, before.vector)
 
 
 @given(amounts=LIMITED, name=NVIDIA)

@@ -35,7 +35,7 @@ def configuration(**quotas: QuotaSpec) -> Configuration:
 
 
 def spec(hard: Vector) -> QuotaSpec:
-    return QuotaSpec(hard=msgspec.convert(hard_texts(hard), Hard))
+    return QuotaSpec(hard=msgspec.convert(hard_texts(hard), Hard), stated_unpinned=Unpinned.TOTAL_ONLY)
 
 
 class MemoryLedger:

@@ -32,6 +32,7 @@ kind: GPUQuota
 metadata: {name: default, namespace: team}
 spec:
   hard: {gpus: "2", classes: {nvidia-t4: "1"}}
+  unpinned: TotalOnly
 """
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
