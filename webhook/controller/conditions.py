@@ -55,8 +55,12 @@ def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
         )
         return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
     if ledger.next_catalogue is not None:
-        why = "GPUClasses, resource names or spec.unpinned changed: until what is in flight is counted, requests are charged by both"
-        return TRUE, "Moving", f"{COUNTED}; {why}"
+        why = "GPUClasses, resource names or spec.unpinned changed"
+        return (
+            TRUE,
+            "Moving",
+            f"{COUNTED}; {why}: until what is in flight is counted, requests are charged by both",
+        )
     return TRUE, "Counted", COUNTED
 
 

@@ -307,7 +307,7 @@ def test_a_reservation_has_the_name_of_its_claim(serve: Callable[..., Served]) -
     assert [each.name for each in served.store.ledgers()["team"].reservations] == ["resourceclaims/claim1"]
 
 
-MARKED = {
+MARKED: dict[str, Any] = {
     "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
     "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "one", "uid": "one", "controller": True}],
 }

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from policies.finding import VALUE_LENGTH
+from policies.gpus.fraction_annotations import FRACTION_CONTAINER
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourcePattern
 from webhook.serving.admission import MIRROR_ANNOTATION
 
@@ -17,6 +18,8 @@ Named = tuple[str, str]
 
 POD = "dyn(object)"
 LIST_WIDTH = 110
+REGEXES = 20
+"""Alternatives in one expression."""
 _META = re.compile(r"[*?\[]")
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -96,8 +99,9 @@ def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iter
     """
     if plain:
         yield f"{subject} in {texts(plain)}"
-    if regexes:
-        yield f"{subject}.matches(r'^({'|'.join(regexes)})$')"
+    # A literal cannot be folded: a long one becomes several.
+    for at in range(0, len(regexes), REGEXES):
+        yield f"{subject}.matches(r'^({'|'.join(regexes[at : at + REGEXES])})$')"
 
 
 # ---- which pods and containers request GPUs
@@ -167,6 +171,16 @@ def is_fraction_pod(resource_mapping: ResourceMapping) -> str:
     if not keys:
         return "false"
     return f"{texts(dict.fromkeys(keys))}.exists(key, {POD}.metadata.?annotations[?key].hasValue())"
+
+
+def fraction_container(resource_mapping: ResourceMapping) -> str:
+    """Return the name of the container that a fraction scheduler serves, '' where none does."""
+    schedulers = texts(resource_mapping.fraction_schedulers)
+    return f"""\
+({is_fraction_pod(resource_mapping)}) && {POD}.spec.?nodeName.orValue('') == '' &&
+{POD}.spec.?schedulerName.orValue('') in {schedulers}
+  ? {POD}.metadata.?annotations[?{text(FRACTION_CONTAINER)}].orValue({POD}.spec.?containers[?0].?name.orValue(''))
+  : ''"""
 
 
 CONTAINERS = f"{POD}.spec.?containers.orValue([]) + {POD}.spec.?initContainers.orValue([])"
