@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from policies.pods import annotations
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
-from tests.builders import JSON, gpu_container, pod
+from tests.builders import JSON, gpu_container, pod, uid
 from tests.metrics import metrics_defined
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
@@ -282,7 +282,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
 
 def request(document: JSON, namespace: str) -> AdmissionRequest:
     fields = {
-        "uid": "u",
+        "uid": uid("review"),
         "kind": {"version": "v1", "kind": "Pod"},
         "operation": "CREATE",
         "namespace": namespace,

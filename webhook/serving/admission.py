@@ -9,6 +9,7 @@ import msgspec
 
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
+from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
@@ -149,6 +150,18 @@ def reading() -> Iterator[None]:
         raise UnreadableObject(str(error)) from None
 
 
+def check_identity(request: AdmissionRequest, metadata: Metadata | None) -> None:
+    """Refuse a uid or name that no stored object has: both become part of the ledger. Raises UnreadableObject.
+
+    At /validate the API server has set the one and checked the other; a dry run without it has no uid.
+    """
+    uid, name = (metadata.uid, metadata.name) if metadata else (None, None)
+    if uid and not is_uid(uid):
+        raise UnreadableObject("metadata.uid must be a UUID (RFC 4122)")
+    if not all(is_dns_subdomain(each) for each in (request.name, name) if each):
+        raise UnreadableObject("metadata.name must be a DNS subdomain of at most 253 characters")
+
+
 def allow(asked: Review) -> Answered:
     """Allow what no rule looks at."""
     return Answered(review.allowed(asked.request.uid))
@@ -171,6 +184,7 @@ def review_pod(asked: Review) -> Answered:
         subject = Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset, deadline=asked.deadline)
         decision = engine.mutate(subject, asked.now)
     else:
+        check_identity(request, pod.metadata)
         subject = Subject(
             policy=policy,
             pod=pod,
@@ -193,6 +207,7 @@ def review_claim(asked: Review) -> Answered:
     request, configuration = asked.request, asked.engine.configuration
     with reading():
         claim = decode_claim(asked.document(request.object))
+    check_identity(request, claim.metadata)
     name = _name(request, claim.metadata)
     charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
     subject = Subject(

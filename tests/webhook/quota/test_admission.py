@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from policies.quota.charge_request import LedgerError
-from tests.builders import JSON, gpu_container, pod
+from tests.builders import JSON, gpu_container, pod, uid
 from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
 from webhook.quota.batcher import ReservationBatcher
@@ -76,7 +76,7 @@ class Served:
 
 def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
     fields = {
-        "uid": "review",
+        "uid": uid("review"),
         "kind": POD,
         "operation": "CREATE",
         "namespace": "team",
@@ -87,18 +87,18 @@ def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
     return review.decode_request(msgspec.json.encode(envelope))
 
 
-def gpu_pod(uid: str, gpus: int = 1, **tweaks: Any) -> JSON:
+def gpu_pod(label: str, gpus: int = 1, **tweaks: Any) -> JSON:
     resources = {kind: {"nvidia.com/gpu": str(gpus)} for kind in ("limits", "requests")}
     document = pod(gpu_container(resources=resources), **tweaks)
-    return {**document, "metadata": {**document["metadata"], "uid": uid}}
+    return {**document, "metadata": {**document["metadata"], "uid": uid(label)}}
 
 
-def claim(uid: str, device_class: str = "gpu.nvidia.com", count: int = 1, **metadata: Any) -> JSON:
+def claim(label: str, device_class: str = "gpu.nvidia.com", count: int = 1, **metadata: Any) -> JSON:
     asked = {"deviceClassName": device_class, "count": count, "allocationMode": "ExactCount"}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": "cards", "uid": uid, **metadata},
+        "metadata": {"name": "cards", "uid": uid(label), **metadata},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}},
     }
 
@@ -128,7 +128,7 @@ def test_what_fits_is_reserved_and_what_does_not_is_refused(serve: Callable[...,
         "pod team/trainer: exceeded quota: team/default, requested: gpus=1, used: gpus=0, reserved: gpus=2, "
         "limited: gpus=2; wait until others finish, or ask the platform team to raise spec.hard.gpus [gpu-quota]"
     )
-    assert served.held() == ["one", "two"]
+    assert served.held() == [uid("one"), uid("two")]
 
 
 def test_a_class_is_named_with_what_decided_it(serve: Callable[..., Served]) -> None:
@@ -145,7 +145,7 @@ def test_a_class_is_named_with_what_decided_it(serve: Callable[..., Served]) -> 
 def test_a_repeated_call_charges_nothing(serve: Callable[..., Served]) -> None:
     served = serve()
     assert all(served.validate(gpu_pod("one", 2)).allowed for _ in range(3))
-    assert served.held() == ["one"]
+    assert served.held() == [uid("one")]
 
 
 def test_a_dry_run_is_decided_and_never_written(serve: Callable[..., Served]) -> None:
@@ -189,7 +189,7 @@ def test_modes(serve: Callable[..., Served], rule: str, allowed: bool, warned: b
     answer = served.validate(gpu_pod("too-much", 2))
     assert answer.allowed is allowed
     assert bool(answer.warnings) is warned
-    assert served.held() == ([] if "disabled" in rule else ["fits"])
+    assert served.held() == ([] if "disabled" in rule else [uid("fits")])
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_deleted_pod_gives_back(serve: Callable[..., Served]) -> None:
     served.validate(gpu_pod("one", 2))
     gone = {"operation": "DELETE", "oldObject": gpu_pod("one", 2)}
     assert served.validate(None, dryRun=True, **gone).allowed
-    assert served.held() == ["one"]
+    assert served.held() == [uid("one")]
     assert served.validate(None, **gone).allowed
     assert served.held() == []
 
@@ -257,20 +257,20 @@ def test_of_a_changed_pod_only_what_grows_is_charged(serve: Callable[..., Served
     before, pinned = gpu_pod("one", **gated), gpu_pod("one", nodeSelector={"accelerator": "nvidia-t4"})
     assert served.validate(before).allowed
     stored = {**before, "metadata": {**before["metadata"], "resourceVersion": "4711"}}
-    assert served.validate(pinned, operation="UPDATE", oldObject=stored, uid="r1").allowed
+    assert served.validate(pinned, operation="UPDATE", oldObject=stored, uid=uid("r1")).allowed
     ledger = served.store.ledgers()["team"]
     (change,) = [reservation for reservation in ledger.reservations if reservation.is_change]
-    assert (change.id, change.version) == ("one/r1", 4711)
+    assert (change.id, change.version) == (f"{uid('one')}/{uid('r1')}", 4711)
     assert set(change.demand) == {"classes/nvidia-t4"}
     too_much = served.validate(
         gpu_pod("two", nodeSelector={"accelerator": "nvidia-t4"}),
         operation="UPDATE",
         oldObject=gpu_pod("two"),
-        uid="r2",
+        uid=uid("r2"),
     )
     assert not too_much.allowed
-    assert served.validate(before, operation="UPDATE", oldObject=pinned, uid="r3").allowed
-    assert served.held() == ["one", "one/r1"]
+    assert served.validate(before, operation="UPDATE", oldObject=pinned, uid=uid("r3")).allowed
+    assert served.held() == [uid("one"), f"{uid('one')}/{uid('r1')}"]
 
 
 def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None:
@@ -280,12 +280,12 @@ def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None
     refused = served.validate(claim("claim2", count=2), kind=CLAIM, name="cards")
     assert "resourceclaim team/cards: exceeded quota: team/default, requested: gpus=2, " in message(refused)
     assert served.validate(claim("claim3", "nic.example.com", 8), kind=CLAIM).allowed
-    assert served.held() == ["claim1"]
+    assert served.held() == [uid("claim1")]
 
 
 def test_the_schedulers_claim_is_charged_with_its_pod(serve: Callable[..., Served]) -> None:
     served = serve()
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": "one", "controller": True}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": uid("one"), "controller": True}
     made = claim(
         "claim1",
         annotations={"resource.kubernetes.io/extended-resource-claim": "true"},
@@ -294,7 +294,7 @@ def test_the_schedulers_claim_is_charged_with_its_pod(serve: Callable[..., Serve
     assert served.validate(made, kind=CLAIM, userInfo={"username": "system:kube-scheduler"}).allowed
     assert served.held() == []
     assert served.validate(made, kind=CLAIM, userInfo={"username": "mallory"}).allowed
-    assert served.held() == ["claim1"]
+    assert served.held() == [uid("claim1")]
 
 
 def test_an_old_pod_that_cannot_be_read_is_refused(serve: Callable[..., Served]) -> None:
@@ -327,7 +327,7 @@ def test_over_http_the_api_servers_timeout_is_kept(serve: Callable[..., Served])
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
             "request": {
-                "uid": "r",
+                "uid": uid("r"),
                 "kind": POD,
                 "operation": "CREATE",
                 "namespace": "team",
@@ -337,4 +337,4 @@ def test_over_http_the_api_servers_timeout_is_kept(serve: Callable[..., Served])
     )
     answer = AppClient(app).post("/validate?timeout=5s", data=body)
     assert answer.json["response"]["allowed"] is True
-    assert served.held() == ["one"]
+    assert served.held() == [uid("one")]

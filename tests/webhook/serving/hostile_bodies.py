@@ -149,7 +149,7 @@ def reviews() -> list[bytes]:
         ("", "Node"),
         ("kubeflow.org", "PyTorchJob"),
         ("gpu-admission.dev", "GPUPolicy"),
-        ("", ""),
+        ("", "Event"),
     ):
         found.append(review(group, kind, seeds()[0]))
     found.append(review("", "Pod", None, operation="DELETE", oldObject=seeds()[0]))

@@ -40,7 +40,9 @@ def requirements(count: int) -> JSON:
 
 
 def tolerations(count: int, *containers: JSON) -> JSON:
-    return pod(*containers, tolerations=[{"key": f"k{number}", "operator": "Exists"} for number in range(count)])
+    return pod(
+        *containers, tolerations=[{"key": f"k{number}", "operator": "Exists"} for number in range(count)]
+    )
 
 
 def node_selector(count: int) -> JSON:
@@ -53,9 +55,12 @@ def containers(count: int, **fields: Any) -> JSON:
 
 def servers(count: int) -> JSON:
     """Return a pod whose containers all get probes, a model and variables."""
-    apps = [gpu_container("1", f"c{number}", readinessProbe=PROBE, livenessProbe=PROBE) for number in range(count)]
+    apps = [
+        gpu_container("1", f"c{number}", readinessProbe=PROBE, livenessProbe=PROBE) for number in range(count)
+    ]
     sidecars = [
-        gpu_container("1", f"i{number}", restartPolicy="Always", readinessProbe=PROBE) for number in range(count)
+        gpu_container("1", f"i{number}", restartPolicy="Always", readinessProbe=PROBE)
+        for number in range(count)
     ]
     return pod(*apps, initContainers=sidecars, annotations={annotations.MODEL_URI: "hf://org/model"})
 
@@ -76,7 +81,9 @@ def amounts(count: int, *, own: bool) -> JSON:
 
 
 def names(count: int) -> JSON:
-    return pod(container(resources={"limits": {f"nvidia.com/mig-{number}g.5gb": "1" for number in range(count)}}))
+    return pod(
+        container(resources={"limits": {f"nvidia.com/mig-{number}g.5gb": "1" for number in range(count)}})
+    )
 
 
 def volumes(count: int) -> JSON:

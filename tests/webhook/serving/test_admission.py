@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.pods.pod import decode_pod
-from tests.builders import JSON, gpu_container, pod
+from tests.builders import JSON, gpu_container, pod, uid
 from webhook.configuration.loader import load_directory
 from webhook.serving import review
 from webhook.serving.admission import Admission, is_mirror_pod, made_by_daemonset
@@ -25,7 +25,7 @@ MIRROR = {"kubernetes.io/config.mirror": "0123"}
 
 def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
     fields = {
-        "uid": "u",
+        "uid": uid("review"),
         "kind": POD,
         "operation": "CREATE",
         "namespace": "ml-training",
@@ -164,7 +164,7 @@ def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path)
     assert 0 < duration < 1000
     assert first.pop("time").endswith("Z")
     assert first == {
-        "uid": "u",
+        "uid": uid("review"),
         "phase": "mutate",
         "operation": "CREATE",
         "kind": "Pod",
