@@ -7,6 +7,7 @@ from time import perf_counter
 
 import msgspec
 
+from policies.finding import truncate
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
 from policies.pods.names import is_dns_subdomain, is_uid
@@ -359,4 +360,5 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
 
 def _name(request: AdmissionRequest, metadata: Metadata | None) -> str:
     """Return the object's name, or its generateName while it has no final one."""
-    return request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
+    name = request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
+    return truncate(name, review.LONGEST_NAME)

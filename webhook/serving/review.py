@@ -7,6 +7,7 @@ all there is for a request.
 
 import msgspec
 
+from policies.finding import truncate
 from policies.pods.names import is_dns_label, is_dns_subdomain, is_kind, is_uid
 from policies.pods.patch import Operation
 from webhook.cluster.objects import ObjectMeta, decode_metadata, timestamp
@@ -24,6 +25,9 @@ UNAVAILABLE = 503
 TIMEOUT = 504
 
 OUT_OF_TIME = "could not decide within the timeoutSeconds of the webhook"
+
+LONGEST_NAME = 256
+"""Characters of a name that are shown: /mutate comes before the API server has looked at it."""
 
 WARNING_LIMIT = 250
 """Characters of one warning: over a total of 4096 the API server cuts each to 256."""
@@ -151,13 +155,11 @@ def decode_request(body: bytes) -> AdmissionRequest:
 
 def object_name(request: AdmissionRequest) -> str:
     """Return the name of an object that nobody decodes, or its generateName while it has no final name."""
-    if request.name:
-        return request.name
     try:
         metadata = _NAMED.decode(request.object).metadata
     except msgspec.ValidationError:
-        return ""
-    return metadata.name or metadata.generate_name
+        metadata = _Name()
+    return truncate(request.name or metadata.name or metadata.generate_name, LONGEST_NAME)
 
 
 def metadata_of(document: msgspec.Raw) -> ObjectMeta:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policies.pods import annotations
 from policies.pods.pod import decode_pod
 from tests.builders import JSON, gpu_container, pod, uid
 from webhook.configuration.loader import load_directory
@@ -191,3 +192,46 @@ def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path)
         "injected": [{"rule": "gpu-toleration", "what": "toleration nvidia.com/gpu:NoSchedule"}],
     }
     assert (second["name"], second["verdict"]) == ("train-", "allowed")
+
+
+MEGABYTE = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("document", "tweaks", "field"),
+    [
+        pytest.param(pod(gpu_container()), {"userInfo": {"username": MEGABYTE}}, "user", id="of-its-author"),
+        pytest.param(pod(gpu_container()), {"name": MEGABYTE}, "name", id="of-the-request"),
+        pytest.param({"metadata": {"name": MEGABYTE}, "spec": {}}, {}, "name", id="of-the-pod"),
+        pytest.param({"metadata": {"name": MEGABYTE}, "spec": 1}, {}, "name", id="of-a-pod-that-cannot-be-read"),
+    ],
+)  # fmt: skip
+def test_a_name_of_a_megabyte_makes_no_line_of_a_megabyte(
+    engine: Engine, tmp_path: Path, document: JSON, tweaks: JSON, field: str
+) -> None:
+    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
+    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
+
+    response = admission.mutate(request(document, **tweaks), deadline_of(None))
+    log.stop()
+
+    line = (tmp_path / "audit.jsonl").read_bytes()
+    assert msgspec.json.decode(line)[field] == "x" * 255 + "…"
+    assert len(line) < 3000
+    assert len(review.encode_response(response)) < 3000
+
+
+def test_a_finding_about_a_long_text_is_cut(engine: Engine, tmp_path: Path) -> None:
+    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
+    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
+    probe = {"exec": {"command": [MEGABYTE]}, "periodSeconds": 10}
+    metadata = {annotations.MODEL_LOAD_SECONDS: "600"}
+
+    admission.mutate(
+        request(pod(gpu_container(livenessProbe=probe, readinessProbe=probe), annotations=metadata)),
+        deadline_of(None),
+    )
+    log.stop()
+
+    line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes())
+    assert (line["verdict"], line["omitted"]) == ("patched", ["operations", "injected", "findings"])
