@@ -209,10 +209,14 @@ class ClassCatalogue:
         return named
 
     @cached_property
+    def document(self) -> bytes:
+        """All classes as JSON: the same for the same classes in any order, in any process."""
+        return msgspec.json.encode(list(self._classes.values()), order="deterministic")
+
+    @cached_property
     def digest(self) -> str:
-        """Hex digest of the content: the same for the same classes in any order, in any process."""
-        content = msgspec.json.encode(list(self._classes.values()), order="deterministic")
-        return hashlib.sha256(content).hexdigest()
+        """Hex digest of the document."""
+        return hashlib.sha256(self.document).hexdigest()
 
 
 def _grouped(pairs: Iterable[tuple[K, GPUClass]]) -> dict[K, tuple[GPUClass, ...]]:

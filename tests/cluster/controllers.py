@@ -72,6 +72,7 @@ class Running:
             configuration or load_directory(None),
             self.leader,
             self.metrics,
+            namespace="default",
             recount_seconds=recount_seconds,
             ages=ReservationAges(expiry=expiry, no_quota=no_quota),
             timings=timings,

@@ -19,6 +19,7 @@ from policies.policy import (
     Policy,
     still_paused,
 )
+from policies.quota.spec import unheld_classes
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
@@ -31,7 +32,7 @@ from webhook.commands.parameters import now_option, output_option
 from webhook.commands.pause import pause, resume
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.documents import CLASS, POLICY, RESOURCE_MAPPING, LocatedProblem
+from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.check.offline import NAME_LABEL
 
@@ -113,8 +114,8 @@ def document(
     """Return the content of `-o json`.
 
     `policies[]` in the order of precedence, the built-in one last where it governs anything; `namespaces[]` as requested, with
-    the mode of each rule at `now`; `classes[]` and `resourceMappings[]` that documents add or replace; `problems[]` that keep
-    newer documents of a cluster out of force.
+    the mode of each rule at `now`; `classes[]` and `resourceMappings[]` that documents add or replace; `warnings[]` about
+    valid documents; `problems[]` that keep newer documents of a cluster out of force.
     """
     built_in, places = load_directory(None).classes, configuration.places
     return {
@@ -129,6 +130,11 @@ def document(
         "resourceMappings": [
             {"name": name, "from": places[RESOURCE_MAPPING, name], **msgspec.to_builtins(spec)}
             for name, spec in configuration.resource_mappings.items()
+        ],
+        "warnings": [
+            f"{configuration.places[QUOTA, namespace]}: spec.unpinned: {warning}"
+            for namespace, spec in sorted(configuration.quotas.items())
+            if (warning := unheld_classes(spec))
         ],
         "problems": [str(problem) for problem in problems],
     }
@@ -235,6 +241,8 @@ def _print(screen: Screen, content: dict[str, Any]) -> None:
         names += [f"annotation {a['key']} ({a['measure']})" for a in mapping["fractionAnnotations"]]
         names += [f"device class {d['pattern']}" for d in mapping["deviceClasses"]]
         screen.paragraph(f"resource mapping {mapping['name']} ({mapping['from']}) adds {', '.join(names)}")
+    for warning in content["warnings"]:
+        screen.paragraph(f"warning: {warning}", style="yellow")
     validity, style = ("in force:", "yellow") if content["problems"] else ("valid,", "green")
     screen.line(f"{validity} version {content['version']}", style)
 

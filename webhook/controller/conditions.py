@@ -5,10 +5,11 @@ from datetime import datetime
 import msgspec
 
 from policies.quota.amounts import exceeds, format_amount
-from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
-from webhook.cluster.objects import timestamp
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Condition, QuotaLedger
+from webhook.cluster.objects import CATALOGUES, timestamp
 
 TRUE, FALSE = "True", "False"
+COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
 
@@ -28,10 +29,19 @@ def conditions(ledger: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condi
 def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
     if ledger.used is None or ledger.uncounted:
         return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
+    if unreadable := ledger.reservations.unreadable:
+        what = f"lines in status.reservations that cannot be read: {len(unreadable)}, the first {quoted(unreadable[0])}"
+        until = f"until the controller has observed them for {EXPIRY_SECONDS:.0f} s and drops them, requests are denied"
+        return FALSE, "Unreadable", f"{what}; {until}"
     if ledger.class_catalogue is None:
-        why = "reservations were charged under another class catalogue or spec.unpinned: requests are denied"
-        return FALSE, "InFlight", why
-    return TRUE, "Counted", "every stored pod and claim of the namespace is counted"
+        why = (
+            f"reservations were charged by a class catalogue that is not published in ConfigMap {CATALOGUES}"
+        )
+        return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
+    if ledger.next_catalogue is not None:
+        why = "GPUClasses, resource names or spec.unpinned changed: until what is in flight is counted, requests are charged by both"
+        return TRUE, "Moving", f"{COUNTED}; {why}"
+    return TRUE, "Counted", COUNTED
 
 
 def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:
@@ -49,6 +59,11 @@ def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:
 
 def _stale(why: str) -> tuple[str, str, str]:
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
+
+
+def quoted(line: str) -> str:
+    """Return the beginning of a line, without what a terminal would take for a command."""
+    return ascii(line[:80])
 
 
 def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:

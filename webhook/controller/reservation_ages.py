@@ -43,7 +43,7 @@ class ReservationAges:
                 before.since,
                 ledger.generation,
                 before.generation_since if before.generation == ledger.generation else now,
-                {each.id: before.reservations.get(each.id, now) for each in ledger.reservations},
+                {each: before.reservations.get(each, now) for each in ledger.reservations.ids},
             )
 
     def forget(self, namespace: str) -> None:
@@ -61,7 +61,7 @@ class ReservationAges:
         return observed.since + self._no_quota - monotonic() if observed else self._no_quota
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
-        """Return the reservations that had been observed for the whole bound at that moment."""
+        """Return the reservations, by `Reservations.ids`, that had been observed for the whole bound at that moment."""
         observed = self._observed.get(namespace)
         reservations = observed.reservations if observed else {}
         return frozenset(each for each, since in reservations.items() if since + self._expiry <= when)

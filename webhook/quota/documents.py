@@ -49,9 +49,11 @@ class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
     used: dict[str, str] | None = None
     reserved: dict[str, str] | None = None
+    stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""
     revisions: dict[str, str] = {}
     class_catalogue: str | None = None
+    next_catalogue: str | None = None
     observed_generation: int = 0
     holders: Mapping[str, tuple[Holder, ...]] = {}
     conditions: tuple[Condition, ...] = ()
@@ -81,14 +83,16 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaObject:
             hard=spec.amounts,
             unpinned=spec.unpinned,
             used=None if status.used is None else parse_vector(status.used),
+            stored_names={name: parse_vector(stored) for name, stored in status.stored_names.items()},
             reservations=Reservations.parse(status.reservations),
             revisions=msgspec.convert(status.revisions, Revisions, strict=False),
             class_catalogue=status.class_catalogue,
+            next_catalogue=status.next_catalogue,
             observed_generation=status.observed_generation,
             holders=status.holders,
             conditions=status.conditions,
         )
-    except ValueError as error:  # of msgspec, amounts, reservations and numbers alike
+    except ValueError as error:  # of msgspec, amounts and numbers alike
         raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
     return QuotaObject(metadata.namespace, VersionedLedger(ledger, metadata.resource_version))
 
@@ -105,10 +109,12 @@ def encode_status(namespace: str, before: VersionedLedger, ledger: QuotaLedger) 
     """Return the body that replaces the status of the object `before`, and of no other version of it."""
     status = _Status(
         used=None if ledger.used is None else texts(ledger.used),
-        reserved=texts(ledger.reservations.demand),
+        reserved=texts(ledger.reserved_shown),
+        stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
         reservations=ledger.reservations.text,
         revisions={key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
         class_catalogue=ledger.class_catalogue,
+        next_catalogue=ledger.next_catalogue,
         observed_generation=ledger.observed_generation,
         holders=ledger.holders,
         conditions=ledger.conditions,

@@ -69,8 +69,8 @@ class LedgerCollector(Collector):
             labels=["namespace", "condition"],
         )
         for namespace, ledger in self._ledgers().items():
-            held = ledger.reservations.demand
-            for key in sorted({*ledger.hard, *(ledger.used or {}), *held}):
+            held = ledger.reserved_shown
+            for key in ledger.dimensions:
                 if ledger.used is not None:
                     used.add_metric((namespace, key), float(ledger.used.get(key, 0)))
                 reserved.add_metric((namespace, key), float(held.get(key, 0)))

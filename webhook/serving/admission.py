@@ -8,13 +8,14 @@ from time import perf_counter
 import msgspec
 
 from policies.finding import truncate
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
-from policies.quota.claims import decode_claim
+from policies.quota.claims import ResourceClaim, decode_claim, forged_mark
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.quota.enforcer import QuotaEnforcer
@@ -53,6 +54,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     labels_of: Callable[[str, float], Labels] | None = None
     """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
+    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     quota: QuotaEnforcer | None = None
     documents: DocumentReviews | None = None
 
@@ -192,7 +194,9 @@ def review_pod(asked: Review) -> Answered:
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
             nodes=asked.cluster.nodes(),
-            charge_request=charge_request_for_pod(request.uid, pod, before, engine.configuration),
+            charge_request=charge_request_for_pod(
+                request.uid, pod, before, engine.configuration, asked.cluster.named_nodes()
+            ),
             quota=asked.quota(),
             deadline=asked.deadline,
         )
@@ -210,11 +214,35 @@ def review_claim(asked: Review) -> Answered:
         claim = decode_claim(asked.document(request.object))
     check_identity(request, claim.metadata)
     name = _name(request, claim.metadata)
+    if (forged := _forged_mark(asked, name, None, claim)) is not None:
+        return forged
     charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
     subject = Subject(
         policy=asked.policy(), charge_request=charged, quota=asked.quota(), deadline=asked.deadline
     )
     decision = asked.engine.validate_claim(subject, asked.now)
+    title = f"resourceclaim {request.namespace}/{name}"
+    return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
+
+
+def review_changed_claim(asked: Review) -> Answered:
+    """Refuse that anybody but the scheduler marks a stored ResourceClaim as its own; its spec never changes."""
+    request = asked.request
+    with reading():
+        claim, before = decode_claim(request.object), decode_claim(request.old_object)
+    name = _name(request, claim.metadata)
+    return _forged_mark(asked, name, before, claim) or Answered(review.allowed(request.uid), name=name)
+
+
+def _forged_mark(
+    asked: Review, name: str, before: ResourceClaim | None, claim: ResourceClaim
+) -> Answered | None:
+    """Return the refusal of a forged mark, None if it is not one. No mode or exemption lifts it: it is not a rule's."""
+    request = asked.request
+    finding = forged_mark(before.metadata if before else None, claim.metadata, request.user_info.username)
+    if finding is None:
+        return None
+    decision = Decision.on(asked.policy(), [finding], Mode.ENFORCE)
     title = f"resourceclaim {request.namespace}/{name}"
     return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
 
@@ -311,6 +339,7 @@ _HANDLERS: Mapping[tuple[str, str, str], Handler] = {
     (*POD, "UPDATE"): review_pod,
     (*POD, "DELETE"): release,
     (*CLAIM, "CREATE"): review_claim,
+    (*CLAIM, "UPDATE"): review_changed_claim,
     (*CLAIM, "DELETE"): release,
     (*CLAIM_TEMPLATE, "CREATE"): review_advised,
     (*RESOURCE_QUOTA, "CREATE"): review_advised,

@@ -10,31 +10,41 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, positive_difference
+from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks of the ledger: the reservation it would leave, charged by that catalogue (`charge.counted_by`)."""
+    """What a request asks of the ledger: the reservation it would leave.
+
+    `catalogues` are the bases (`catalogue.Basis`) under which it was charged, key by key by the one that charges most.
+    """
 
     reservation: Reservation
-    catalogue: str
+    catalogues: frozenset[str]
+
+    def __post_init__(self) -> None:
+        """Raise ReservationsError before others share the ledger with what nobody could read again."""
+        if self.reservation.demand:
+            self.reservation.check()
 
     @classmethod
-    def creation(cls, uid: str, demand: Vector, catalogue: str) -> "ReservationRequest":
-        return cls(reservation=Reservation(uid, demand), catalogue=catalogue)
+    def creation(cls, uid: str, demand: Vector, *catalogues: str, name: str = "") -> "ReservationRequest":
+        """Ask for a new object; `name` is `pods/train-0` or `resourceclaims/train-0`, empty where it is not known."""
+        return cls(reservation=Reservation(uid, demand, name=name), catalogues=frozenset(catalogues))
 
     @classmethod
     def change(
-        cls, uid: str, request_uid: str, before: Vector, after: Vector, catalogue: str, *, version: int
+        cls, uid: str, request_uid: str, before: Vector, after: Vector, *catalogues: str, version: int
     ) -> "ReservationRequest":
         """Ask for what grows. Nothing is given back before the change is stored: it may never be.
 
         `version` is the resourceVersion of the object that was reviewed as the one before.
         """
         growth = positive_difference(after, before)
-        return cls(reservation=Reservation(f"{uid}/{request_uid}", growth, version), catalogue=catalogue)
+        reservation = Reservation(f"{uid}/{request_uid}", growth, version)
+        return cls(reservation=reservation, catalogues=frozenset(catalogues))
 
 
 class Reason(Enum):
@@ -47,6 +57,7 @@ class Reason(Enum):
     FULL = "full"
     UNCOUNTED = "uncounted"
     OTHER_CATALOGUE = "other catalogue"
+    UNREADABLE = "unreadable"
 
 
 _ALLOWED = frozenset({Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE})
@@ -98,41 +109,58 @@ class _Batch:
 
     def __init__(self, ledger: QuotaLedger, limit: int) -> None:
         self._ledger = ledger
-        self._reserved = ledger.reservations.demand
+        self._reserved = ledger.reserved
         self._space = limit - ledger.reservations.size
+        self._largest: dict[str, Vector] = {}  # of the names to which something was added
         self.added: dict[str, Reservation] = {}
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
-        verdict = self._verdict(request)
+        # It was charged under the next basis as well, if there is one.
+        catalogue = self._ledger.next_catalogue or ""
+        reservation = msgspec.structs.replace(request.reservation, catalogue=catalogue)
+        verdict = self._verdict(reservation, is_charged=self._ledger.bases <= request.catalogues)
         if verdict.reason is Reason.RESERVED:
-            self._add(request.reservation)
+            self._add(reservation)
         return verdict
 
-    def _verdict(self, request: ReservationRequest) -> ReservationVerdict:
-        reservation, used = request.reservation, self._ledger.used
-        if not reservation.demand:
+    def _verdict(self, reservation: Reservation, *, is_charged: bool) -> ReservationVerdict:
+        used, reservations = self._ledger.used, self._ledger.reservations
+        if is_charged and not reservation.demand:
             return ReservationVerdict(Reason.NOTHING_TO_RESERVE)
-        if reservation.id in self._ledger.reservations or reservation.id in self.added:
+        if reservation.id in reservations or reservation.id in self.added:
             return ReservationVerdict(Reason.ALREADY_RESERVED)
+        if reservations.unreadable:
+            return ReservationVerdict(Reason.UNREADABLE)
         if used is None or self._ledger.uncounted:
             return ReservationVerdict(Reason.UNCOUNTED)
-        if request.catalogue != self._ledger.class_catalogue:
+        if not is_charged or self._ledger.class_catalogue is None:
             return ReservationVerdict(Reason.OTHER_CATALOGUE)
+        return self._fits(reservation, used)
+
+    def _fits(self, reservation: Reservation, used: Vector) -> ReservationVerdict:
         if shortfalls := self._shortfalls(reservation, used):
             return ReservationVerdict(Reason.EXCEEDED, shortfalls)
         is_full = self._ledger.reservations.cost(reservation) > self._space
         return ReservationVerdict(Reason.FULL if is_full else Reason.RESERVED)
 
+    def _held(self, name: str) -> Vector:
+        return self._largest.get(name, self._ledger.reservations.largest(name)) if name else {}
+
+    def _growth(self, reservation: Reservation) -> Vector:
+        """Return what it adds to what is reserved, by the rule of `Reservations.held`."""
+        stored = self._ledger.stored_names.get(reservation.name, {})
+        return positive_difference(reservation.demand, maximum(self._held(reservation.name), stored))
+
     def _add(self, reservation: Reservation) -> None:
-        self.added[reservation.id] = reservation
+        self._reserved = add(self._reserved, self._growth(reservation))
+        self._largest[reservation.name] = maximum(self._held(reservation.name), reservation.demand)
         self._space -= self._ledger.reservations.cost(reservation)
-        for key, amount in reservation.demand.items():
-            self._reserved[key] = self._reserved.get(key, NOTHING) + amount
+        self.added[reservation.id] = reservation
 
     def _shortfalls(self, reservation: Reservation, used: Vector) -> tuple[Shortfall, ...]:
-        reserved, hard = self._reserved, self._ledger.hard
+        reserved, hard, growth = self._reserved, self._ledger.hard, self._growth(reservation)
         return tuple(
             Shortfall(key, requested, used[key], reserved.get(key, NOTHING), hard[key])
             for key, requested in sorted(reservation.demand.items())
-            if key in hard and used[key] + reserved.get(key, NOTHING) + requested > hard[key]
+            if key in hard and used[key] + reserved.get(key, NOTHING) + growth.get(key, NOTHING) > hard[key]
         )

@@ -9,7 +9,7 @@ from operator import ge
 
 import msgspec
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import GPUS, Vector
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.reservations import Reservations
 
@@ -62,11 +62,13 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
 class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force and the state counted under it, of one quota object.
 
-    `used` is None until the quota was initialised. Otherwise it holds every dimension that is used, and each one of
-    `hard`, if with zero: a key of `hard` that it lacks was never counted.
+    `used` is None until the quota was initialised. Otherwise it holds `gpus` and each dimension of `hard` as it was then, if
+    with zero: a key of `hard` that it lacks was never counted. `stored_names` is what it holds of objects that are stored under
+    the name of a reservation.
 
-    `class_catalogue` is by what it was counted (`charge.counted_by`); None while reservations are left that were charged by
-    another one, and nothing is admitted.
+    `class_catalogue` is its basis, by which it was counted (`catalogue.Basis`); None while reservations are left that were
+    charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
+    request is then charged under both.
     """
 
     quota_uid: str
@@ -74,9 +76,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     hard: Vector
     unpinned: Unpinned
     used: Vector | None = None
+    stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
+    next_catalogue: str | None = None
     observed_generation: int = 0
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
@@ -86,3 +90,23 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     def uncounted(self) -> tuple[str, ...]:
         """The dimensions of `hard` that were never counted; all of them before initialisation."""
         return tuple(key for key in self.hard if self.used is None or key not in self.used)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The dimensions that are counted and shown: those of `hard`, which an administrator chose, and `gpus`."""
+        return tuple(sorted({*self.hard, GPUS}))
+
+    @property
+    def reserved(self) -> Vector:
+        """What creations and changes in flight hold, in every dimension that they have."""
+        return self.reservations.held(self.stored_names)
+
+    @property
+    def reserved_shown(self) -> Vector:
+        """What they hold in `dimensions`."""
+        return {key: amount for key, amount in self.reserved.items() if key in self.dimensions}
+
+    @property
+    def bases(self) -> frozenset[str]:
+        """The bases under which a request must be charged."""
+        return frozenset(filter(None, (self.class_catalogue, self.next_catalogue)))

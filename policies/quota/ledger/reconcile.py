@@ -1,35 +1,44 @@
 """Reconcile a ledger with what is stored: `used` from a list, without the reservations that the list settles, in one swap.
 
 A reservation goes when the list shows what became of it, or when it was seen for so long that its object can no longer be
-stored. Every count is fenced: it replaces only a count from lists that are not newer.
+stored; a line that cannot be read goes only like that. Every count is fenced: it replaces only a count from lists that are not
+newer.
+
+A ledger moves to another basis without a pause: `begin_transition` names the next one, and `reconcile` goes on counting by the
+old one, until every reservation bears the mark of the next; a count by that one then is the flip.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
+from operator import attrgetter
 
 import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
-from policies.quota.ledger.reservations import Reservation
+from policies.quota.ledger.reservations import Reservation, Reservations
+
+STORED_NAMES_LIMIT = 64 * 1024
+"""Characters of `stored_names`: some 600 names of 63 with three dimensions."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):
     """An object that a list shows, and what it costs where it stands now; terminal ones cost nothing any more.
 
-    `version` is its resourceVersion.
+    `version` is its resourceVersion, `name` its name with its kind: `pods/train-0`.
     """
 
     demand: Vector
     terminal: bool = False
     version: int = 0
+    name: str = ""
 
 
 class Listing(msgspec.Struct, frozen=True):
     """What consistent lists showed of one namespace, and what was known when they began.
 
     `quota_uid` and `generation` are of the quota object as read before any of the lists began; `catalogue` is by
-    what everything was counted (`charge.counted_by`).
+    what everything was counted (`catalogue.Basis`).
     """
 
     objects: Mapping[str, StoredObject]
@@ -51,36 +60,73 @@ class Refused(Enum):
 
     OLDER = "one of the lists is older than one that was counted already"
     UNCOUNTED = "the quota, or a dimension of it, was never counted: it must be initialised"
-    OTHER_CATALOGUE = "the ledger was counted by another class catalogue or unpinned: it must be initialised"
+    OTHER_CATALOGUE = "the ledger is counted by another basis, and is not moving to this one"
+    UNMARKED = "the ledger is moving to this basis, but reservations are left that were not charged under it"
     TOO_EARLY = "replicas may still believe that there is no quota"
     BEGUN_BEFORE = "the lists were begun before this quota, as it is now, was read"
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """The ledger to swap in, and which reservations it lacks: those found stored, and those that expired."""
+    """The ledger to swap in, and which reservations it lacks: those found stored, and those that expired.
+
+    `unreadable` are the lines that it lacks because they could not be read and have expired.
+    """
 
     ledger: QuotaLedger
     confirmed: tuple[str, ...]
     expired: tuple[str, ...]
+    unreadable: tuple[str, ...] = ()
+
+
+def begin_transition(ledger: QuotaLedger, basis: str) -> QuotaLedger:
+    """Return the ledger on its way to `basis`, or on no way if that is its own.
+
+    A controller may swap it in at any moment, alone or counted by `reconcile` in the same swap, once every replica can charge
+    under `basis`: the catalogue is published. It may name yet another basis later, too: marks of an earlier one then count for
+    nothing. A ledger without a basis is returned as it is: it must be initialised.
+    """
+    if ledger.class_catalogue is None:
+        return ledger
+    return msgspec.structs.replace(ledger, next_catalogue=None if basis == ledger.class_catalogue else basis)
+
+
+def basis_to_count_by(ledger: QuotaLedger) -> str | None:
+    """Return the basis by which `reconcile` takes a count of this ledger: the next one once it can flip, else its own.
+
+    None: it has none, and must be initialised.
+    """
+    following = ledger.next_catalogue
+    if following is not None and _are_charged_by(following, ledger.reservations):
+        return following
+    return ledger.class_catalogue
 
 
 def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
-    """Count a ledger that was initialised.
+    """Count a ledger that was initialised, by its own basis; or by the next one, which thereby becomes its own.
 
-    `expired` are the ids that this very process had seen in the ledger for longer than the bound, by a clock that only runs
-    forward, when the first of the lists began.
+    `expired` are those of `Reservations.ids` that this very process had seen in the ledger for longer than the bound, by a clock
+    that only runs forward, when the first of the lists began.
+
+    By the next basis it answers UNMARKED while reservations would be left that do not bear its mark: what they were for may
+    cost more than they hold. Count by the own basis until then (`basis_to_count_by`).
     """
     if ledger.used is None or ledger.uncounted:
         return Refused.UNCOUNTED
-    if ledger.class_catalogue != listing.catalogue:
+    if listing.catalogue not in ledger.bases:
         return Refused.OTHER_CATALOGUE
-    return _count(ledger, listing, expired)
+    counted = _count(ledger, listing, expired)
+    if isinstance(counted, Reconciled) and counted.ledger.class_catalogue is None:
+        return Refused.UNMARKED
+    return counted
 
 
 def initialise(
     ledger: QuotaLedger, listing: Listing, expired: frozenset[str], *, waited: bool
 ) -> Reconciled | Refused:
-    """Count a ledger for the first time, or again because `hard` gained a dimension, or what it is counted by changed.
+    """Count a ledger for the first time, or again because `hard` gained a dimension.
+
+    By a basis that is not its own it is counted at once only where nothing is known any more by which to charge under its own;
+    then it has none, and denies, while reservations are left that do not bear the mark of this one.
 
     `waited`: whether this process has known this quota object for NO_QUOTA_SECONDS.
     """
@@ -97,22 +143,44 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     confirmed = tuple(each.id for each in ledger.reservations if _is_shown(each, listing.objects))
     dropped = _given_up(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *dropped))
-    # What is in flight may cost more by this catalogue than was reserved by another: nothing is admitted before it is gone.
-    charged_alike = ledger.class_catalogue == listing.catalogue or not reservations
+    is_flip = listing.catalogue != ledger.class_catalogue
+    is_charged = not is_flip or _are_charged_by(listing.catalogue, reservations)
     counted = msgspec.structs.replace(
         ledger,
-        used={**dict.fromkeys(ledger.hard, NOTHING), **listing.used},
+        used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
+        stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,
-        class_catalogue=listing.catalogue if charged_alike else None,
+        class_catalogue=listing.catalogue if is_charged else None,
+        next_catalogue=None if is_flip else ledger.next_catalogue,
         observed_generation=ledger.generation,
         holders=listing.holders,
     )
-    return Reconciled(counted, confirmed, dropped)
+    unreadable = tuple(line for line in ledger.reservations.unreadable if line not in reservations.unreadable)
+    return Reconciled(counted, confirmed, tuple(each for each in dropped if " " not in each), unreadable)
 
 
-def _given_up(reservations: Iterable[Reservation], expired: frozenset[str]) -> tuple[str, ...]:
-    return tuple(each.id for each in reservations if each.id in expired)
+def _are_charged_by(basis: str, reservations: Reservations) -> bool:
+    return not reservations.unreadable and all(each.catalogue == basis for each in reservations)
+
+
+def _stored_names(
+    reservations: Reservations, listing: Listing, dimensions: tuple[str, ...]
+) -> dict[str, Vector]:
+    """Return what `used` holds by the names of creations in flight. Of a name that finds no room, nothing is subtracted."""
+    wanted = frozenset(each.name for each in reservations if each.name)
+    objects = (each for each in listing.objects.values() if each.name in wanted and not each.terminal)
+    found, space = {}, STORED_NAMES_LIMIT
+    for stored in sorted(objects, key=attrgetter("name")):
+        demand = {key: amount for key, amount in stored.demand.items() if key in dimensions}
+        space -= len(stored.name) + sum(len(key) + len(str(amount)) for key, amount in demand.items())
+        if demand and space >= 0:
+            found[stored.name] = demand
+    return found
+
+
+def _given_up(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:
+    return tuple(each for each in reservations.ids if each in expired)
 
 
 def _is_shown(reservation: Reservation, objects: Mapping[str, StoredObject]) -> bool:

@@ -3,42 +3,67 @@
 A reservation is demand promised to what the API server has not stored yet. Reservations of equal demand share one line, because a
 thousand pods of one Job are a thousand equal demands:
 
-    gpus=1 classes/nvidia-a100=1 resources/nvidia.com/gpu=1 | 5f0c… 77ab…
+    gpus=1 classes/nvidia-a100=1 resources/nvidia.com/gpu=1 | 5f0c…:pods/train-0 77ab…:pods/train-1
+    gpus=2 @<basis> | 90aa…:resourceclaims/large
     classes/nvidia-a100=1 >4711 | 91d2…/c7e1…
 
-`>version` marks changes of a stored object: the amount by which it grows, and the resourceVersion that was reviewed.
+A creation has the name of its object after the uid. `>version` is of changes of a stored object: the amount by which it grows,
+and the resourceVersion that was reviewed. `@basis` is of what was charged under that basis, too, while the ledger moved to it.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import msgspec
 
-from policies.quota.amounts import Vector, VectorError, parse_vector, texts, total
+from policies.quota.amounts import (
+    Vector,
+    VectorError,
+    maximum,
+    parse_vector,
+    positive_difference,
+    texts,
+    total,
+)
 
-LIMIT = 128 * 1024
-"""Characters of the text; some 3,400 creations of one kind at once. Beyond it a ledger is full: it is written as a whole at
-every decision, and etcd takes 1.5 MiB."""
+LIMIT = 384 * 1024
+"""Characters of the text: a creation takes 37 and those of `:pods/<name>`, so there is room for some 3,700 with names of 63, and
+1,300 with the longest ones. Beyond it a ledger is full: it is written as a whole at every decision, and etcd takes 1.5 MiB."""
+
+UNREADABLE = "unreadable "
+"""Before a line that cannot be read, among ids, which have no spaces."""
 
 _ITEMS, _AND_IDS, _LINES = " ", " | ", "\n"
-_NEWER_THAN = ">"
+_NEWER_THAN, _CHARGED_BY = ">", "@"
+_ITEM = re.compile(r"(?P<id>[!-9;-~]+)(:(?P<name>[a-z]+/[-a-z0-9.]+))?")
+"""Printable ASCII without a colon, which neither a uid nor a name of Kubernetes has."""
+
+_LONGEST_REMEMBERED = 512
+"""Characters of a head that `_remembered` keeps: at most some 60 keys, 20 KiB once read, so 10 MiB for all 512 of them."""
 
 
 class ReservationsError(ValueError):
-    """The text was not written by this module; the message says where."""
+    """A reservation could not be read again once it was written; the message says which."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
     """Demand reserved under an id: the uid of a new object, or `uid/request uid` for a change of a stored one.
 
     Of a change, `demand` holds only what grows, and `version` is the resourceVersion of the object as it was reviewed, on
-    which alone the change can be stored; 0 where it is not known.
+    which alone the change can be stored; 0 where it is not known. Of a creation, `name` is that of the object (`pods/train-0`).
+
+    `catalogue` is the basis (`catalogue.Basis`) to which the ledger was moving when it was reserved; `demand` is then by that
+    basis too, key by key the larger amount. Empty where the ledger was not moving.
     """
 
     id: str
     demand: Vector
     version: int = 0
+    name: str = ""
+    catalogue: str = ""
 
     @property
     def is_change(self) -> bool:
@@ -48,12 +73,22 @@ class Reservation(msgspec.Struct, frozen=True):
     def object_uid(self) -> str:
         return self.id.partition("/")[0]
 
+    def check(self) -> None:
+        """Raise ReservationsError if its line would not be read as it is written."""
+        text = Reservations.of(self).text
+        if list(Reservations.parse(text)) != [self]:
+            raise ReservationsError(f"no reservation can be written as {text[:80]!r}")
+
 
 class Reservations:
-    """The reservations in a ledger. Immutable: `plus` and `without` return others."""
+    """The reservations in a ledger. Immutable: `plus` and `without` return others.
 
-    def __init__(self, heads: Mapping[str, str]) -> None:
-        self._heads = heads  # id → its line up to the ids; order of arrival
+    `unreadable` are the lines that cannot be read, as they are: nobody knows what they hold.
+    """
+
+    def __init__(self, entries: "Mapping[str, _Entry]", unreadable: tuple[str, ...] = ()) -> None:
+        self._entries = entries  # by id, in order of arrival
+        self.unreadable = unreadable
 
     @classmethod
     def of(cls, *reservations: Reservation) -> "Reservations":
@@ -61,98 +96,168 @@ class Reservations:
 
     @classmethod
     def parse(cls, text: str) -> "Reservations":
-        """Read what `text` wrote. Raises ReservationsError: a ledger that cannot be read must not count as an empty one."""
-        heads: dict[str, str] = {}
-        for number, line in enumerate(text.splitlines(), start=1):
-            head, separator, ids = line.partition(_AND_IDS)
-            if not separator:
-                raise ReservationsError(f"line {number} of the reservations has no ids")
-            _read(head)
-            for reservation_id in ids.split(_ITEMS):
-                if not reservation_id or reservation_id in heads:
-                    problem = "has an id that is empty or a duplicate"
-                    raise ReservationsError(f"line {number} of the reservations {problem}")
-                heads[reservation_id] = head
-        return cls(heads)
+        """Read what `text` wrote. A line that is not such is kept: what it says must not count as nothing."""
+        entries: dict[str, _Entry] = {}
+        unreadable = []
+        for line in text.split(_LINES) if text else ():
+            found = _parsed(line)
+            if found and entries.keys().isdisjoint(found):
+                entries.update(found)
+            else:
+                unreadable.append(line)
+        return cls(entries, tuple(unreadable))
 
     @property
     def text(self) -> str:
         """All of it, as `parse` reads it."""
         lines: dict[str, list[str]] = {}
-        for reservation_id, head in self._heads.items():
-            lines.setdefault(head, []).append(reservation_id)
-        return _LINES.join(f"{head}{_AND_IDS}{_ITEMS.join(ids)}" for head, ids in lines.items())
+        for reservation_id, entry in self._entries.items():
+            lines.setdefault(entry.head.text, []).append(_item(reservation_id, entry.name))
+        readable = (f"{head}{_AND_IDS}{_ITEMS.join(items)}" for head, items in lines.items())
+        return _LINES.join((*readable, *self.unreadable))
 
     @property
     def size(self) -> int:
         """Characters of the text, and one for the end of the last line."""
-        ids = sum(map(len, self._heads)) + len(self._heads)
-        return ids + sum(len(head) + len(_AND_IDS) for head in set(self._heads.values()))
+        items = sum(len(_item(key, entry.name)) + 1 for key, entry in self._entries.items())
+        heads = sum(len(head) + len(_AND_IDS) for head in self._heads)
+        return items + heads + sum(len(line) + 1 for line in self.unreadable)
 
     def cost(self, reservation: Reservation) -> int:
         """Return how many characters it adds at most: reservations that come together may share a line."""
-        head = _head(reservation)
-        shared = head in self._heads.values()
-        return len(reservation.id) + 1 + (0 if shared else len(head) + len(_AND_IDS))
+        head = _head(reservation).text
+        line = 0 if head in self._heads else len(head) + len(_AND_IDS)
+        return len(_item(reservation.id, reservation.name)) + 1 + line
 
-    @property
-    def demand(self) -> Vector:
-        """What all of them hold together."""
+    def held(self, stored: Mapping[str, Vector]) -> Vector:
+        """Return what all of them hold together.
+
+        Objects of one name exist one after the other. So their creations hold the largest amount of each key, and only by how
+        much that is more than what `used` has already of the object that is stored under the name: `stored`, by name.
+        """
+        demands = [entry.head.demand for entry in self._entries.values() if not entry.name]
+        for name, largest in self._largest.items():
+            demands.append(positive_difference(largest, stored[name]) if name in stored else largest)
+        counts = Counter(map(id, demands))  # a thousand pods of one Job share their vector
         return total(
-            {key: amount * count for key, amount in _read(head)[0].items()}
-            for head, count in Counter(self._heads.values()).items()
+            {key: amount * counts[identity] for key, amount in demand.items()}
+            for identity, demand in {id(demand): demand for demand in demands}.items()
         )
 
+    def largest(self, name: str) -> Vector:
+        """Return the largest amount of each key among the creations of that name."""
+        return self._largest.get(name, {})
+
+    @cached_property
+    def _largest(self) -> dict[str, Vector]:
+        found: dict[str, Vector] = {}
+        for entry in self._entries.values():
+            if entry.name:
+                before = found.setdefault(entry.name, entry.head.demand)
+                if before is not entry.head.demand:
+                    found[entry.name] = maximum(before, entry.head.demand)
+        return found
+
+    @cached_property
+    def _heads(self) -> "dict[str, _Head]":
+        return {entry.head.text: entry.head for entry in self._entries.values()}
+
     def __len__(self) -> int:
-        return len(self._heads)
+        return len(self._entries)
 
     def __contains__(self, reservation_id: object) -> bool:
-        return reservation_id in self._heads
+        return reservation_id in self._entries
 
     def __iter__(self) -> Iterator[Reservation]:
-        return (Reservation(reservation_id, *_read(head)) for reservation_id, head in self._heads.items())
+        for reservation_id, (head, name) in self._entries.items():
+            yield Reservation(reservation_id, head.demand, head.version, name, head.catalogue)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Reservations) and self._heads == other._heads
+        if not isinstance(other, Reservations):
+            return False
+        return (self._entries, self.unreadable) == (other._entries, other.unreadable)
 
     def __hash__(self) -> int:
-        return hash(frozenset(self._heads))
+        return hash(frozenset(self._entries))
 
     def __repr__(self) -> str:
         return f"Reservations({self.text!r})"
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all, and each line that cannot be read after `UNREADABLE`."""
+        return (*self._entries, *(UNREADABLE + line for line in self.unreadable))
+
     def of_object(self, uid: str) -> tuple[str, ...]:
         """Return the ids of an object's creation and changes."""
-        return tuple(each for each in self._heads if each.partition("/")[0] == uid)
+        return tuple(each for each in self._entries if each.partition("/")[0] == uid)
 
     def plus(self, reservations: Iterable[Reservation]) -> "Reservations":
         """Return these and `reservations`; an id that is there stays what it is."""
-        heads = dict(self._heads)
+        entries, heads = dict(self._entries), dict(self._heads)
         for reservation in reservations:
-            heads.setdefault(reservation.id, _head(reservation))
-        return Reservations(heads)
+            head = _head(reservation)
+            entries.setdefault(reservation.id, _Entry(heads.setdefault(head.text, head), reservation.name))
+        return Reservations(entries, self.unreadable)
 
     def without(self, ids: Iterable[str]) -> "Reservations":
-        """Return these but `ids`."""
+        """Return these but `ids`, as `ids` names them."""
         gone = frozenset(ids)
-        return Reservations({key: head for key, head in self._heads.items() if key not in gone})
+        entries = {key: entry for key, entry in self._entries.items() if key not in gone}
+        return Reservations(entries, tuple(line for line in self.unreadable if UNREADABLE + line not in gone))
 
 
-def _head(reservation: Reservation) -> str:
+class _Head(msgspec.Struct, frozen=True):
+    """What a line says of all of its reservations, and its text up to the ids. They share the vector."""
+
+    text: str
+    demand: Vector
+    version: int
+    catalogue: str
+
+
+class _Entry(NamedTuple):
+    """A reservation but its id."""
+
+    head: _Head
+    name: str
+
+
+def _item(reservation_id: str, name: str) -> str:
+    return f"{reservation_id}:{name}" if name else reservation_id
+
+
+def _head(reservation: Reservation) -> _Head:
     items = [f"{key}={amount}" for key, amount in texts(reservation.demand).items()]
     if reservation.version:
         items.append(f"{_NEWER_THAN}{reservation.version}")
-    return _ITEMS.join(items)
+    if reservation.catalogue:
+        items.append(f"{_CHARGED_BY}{reservation.catalogue}")
+    return _Head(_ITEMS.join(items), reservation.demand, reservation.version, reservation.catalogue)
 
 
-@lru_cache(maxsize=4096)
-def _read(head: str) -> tuple[Vector, int]:
-    """Return demand and version of a line's head; callers share the vector and must not change it."""
-    amounts, marked, version = head.partition(_ITEMS + _NEWER_THAN)
+def _parsed(line: str) -> dict[str, _Entry]:
+    """Return what a line holds by id; nothing if it cannot be read."""
+    text, _, ids = line.partition(_AND_IDS)
+    items = [_ITEM.fullmatch(item) for item in ids.split(_ITEMS)]
+    head = _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parsed_head(text)
+    if head is None:
+        return {}
+    found = {item["id"]: _Entry(head, item["name"] or "") for item in items if item}
+    return found if len(found) == len(items) else {}
+
+
+def _parsed_head(text: str) -> _Head | None:
+    amounts, _, catalogue = text.partition(_ITEMS + _CHARGED_BY)
+    amounts, marked, version = amounts.partition(_ITEMS + _NEWER_THAN)
     if marked and not (version.isascii() and version.isdigit()):
-        raise ReservationsError(f"the reservations hold {head[:80]!r}: {version!r} is not a resourceVersion")
-    pairs = (item.partition("=") for item in amounts.split(_ITEMS))
+        return None
+    pairs = [item.partition("=") for item in amounts.split(_ITEMS)]
     try:
-        return parse_vector({key: amount for key, _, amount in pairs}), int(version or 0)
-    except VectorError as error:
-        raise ReservationsError(f"the reservations hold {head[:80]!r}: {error}") from None
+        demand = parse_vector({key: amount for key, _, amount in pairs})
+    except VectorError:
+        return None
+    return _Head(text, demand, int(version or 0), catalogue) if len(demand) == len(pairs) else None
+
+
+_remembered = lru_cache(maxsize=512)(_parsed_head)

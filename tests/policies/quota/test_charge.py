@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.named_nodes import HOSTNAME
 from policies.quota.amounts import texts
-from policies.quota.charge import Unpinned, catalogue_digest
+from policies.quota.charge import Unpinned
 from tests.builders import JSON, container, gpu_container, pod
-from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged
+from tests.policies.quota.charging import charged, index
 
 A100, T4, H100 = "nvidia-a100-80gb", "nvidia-t4", "nvidia-h100"
 
@@ -453,7 +453,6 @@ def test_unpinned(document: JSON, unpinned: Unpinned, want: dict[str, str], deni
         pytest.param(
             on(T4, gpu_container("2")), {"zone": "a"}, {T4: "2"}, id="a-node-of-no-class-leaves-the-pin"
         ),
-        pytest.param(pod(gpu_container("2")), {}, {}, id="nothing-is-known-of-the-node"),
         pytest.param(
             pod(gpu_container("1")),
             {"accelerator": T4, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
@@ -471,6 +470,62 @@ def test_bound(document: JSON, labels: dict[str, str], want: dict[str, str], unp
 
     assert by_class(charge.vector) == want
     assert charge.denials == ()
+
+
+ANY = {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"}
+SELECTS = {"nodeSelector": {HOSTNAME: "node"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "labels", "unpinned", "want", "denial"),
+    [
+        pytest.param({"nodeName": "node"}, {}, Unpinned.TOTAL_ONLY, {}, "", id="of-no-class-total-only"),
+        pytest.param({"nodeName": "node"}, {}, Unpinned.MOST_EXPENSIVE, ANY, "", id="of-no-class-dearest"),
+        pytest.param(
+            {"nodeName": "node"},
+            {},
+            Unpinned.DENY,
+            {},
+            "its node node has no label of a GPU class",
+            id="of-no-class-refuse",
+        ),
+        pytest.param(SELECTS, {}, Unpinned.TOTAL_ONLY, {}, "", id="hostname-of-no-class-total-only"),
+        pytest.param(SELECTS, {}, Unpinned.MOST_EXPENSIVE, ANY, "", id="hostname-of-no-class-dearest"),
+        pytest.param(
+            SELECTS, {"accelerator": T4}, Unpinned.TOTAL_ONLY, {T4: "1"}, "", id="hostname-of-a-class"
+        ),
+        pytest.param(
+            SELECTS, {"accelerator": T4}, Unpinned.DENY, {T4: "1"}, "", id="hostname-of-a-class-pins"
+        ),
+        pytest.param({"nodeName": "other"}, {}, Unpinned.TOTAL_ONLY, ANY, "", id="unknown-costs-every-class"),
+        pytest.param({"nodeName": "other"}, {}, Unpinned.MOST_EXPENSIVE, ANY, "", id="unknown-dearest"),
+        pytest.param(
+            {"nodeName": "other"},
+            {},
+            Unpinned.DENY,
+            ANY,
+            "must name a GPU class",
+            id="unknown-refuse-and-charge-if-stored",
+        ),
+        pytest.param(
+            {"nodeSelector": {HOSTNAME: "other"}},
+            {},
+            Unpinned.DENY,
+            ANY,
+            "node other is not known",
+            id="unknown-hostname",
+        ),
+    ],
+)
+def test_what_a_node_says_of_the_class(
+    spec: JSON, labels: dict[str, str], unpinned: Unpinned, want: dict[str, str], denial: str
+) -> None:
+    charge = charged(pod(gpu_container("1"), **spec), unpinned, nodes=index({"node": labels}))
+
+    assert by_class(charge.vector) == want
+    assert charge.vector["gpus"] == 1
+    assert bool(charge.denials) == bool(denial)
+    assert denial in " ".join(each.sentence() for each in charge.denials)
 
 
 @pytest.mark.parametrize(
@@ -538,11 +593,3 @@ def test_a_cluster_without_classes_counts_in_total() -> None:
 
     assert texts(charged(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
     assert by_class(charged(pod(gpu_container("2")), Unpinned.MOST_EXPENSIVE, classes=nothing).vector) == {}
-
-
-def test_the_digest_covers_classes_and_vocabulary() -> None:
-    digest = catalogue_digest(CLASSES, RESOURCE_MAPPING)
-
-    assert digest == catalogue_digest(ClassCatalogue(reversed(list(CLASSES))), RESOURCE_MAPPING)
-    assert digest != catalogue_digest(ClassCatalogue(()), RESOURCE_MAPPING)
-    assert digest != catalogue_digest(CLASSES, ResourceMapping(()))

@@ -29,6 +29,12 @@ def counted(**used: Fraction) -> QuotaLedger:
             id="others-in-flight",
         ),
         pytest.param(
+            msgspec.structs.replace(counted(), next_catalogue="other"),
+            "",
+            {"Ready": "True", "Exceeded": "False", "Stale": "False"},
+            id="moving",
+        ),
+        pytest.param(
             counted(gpus=Fraction(8)),
             "",
             {"Ready": "True", "Exceeded": "False", "Stale": "False"},

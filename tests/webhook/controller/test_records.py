@@ -1,5 +1,6 @@
 """What the controller keeps of pods and claims costs what they cost themselves."""
 
+import itertools
 import json
 from typing import Any
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.pods.pod import decode_pod
 from policies.quota.charge import Unpinned, charge_pod
 from tests.strategies import PODS
@@ -16,7 +18,9 @@ from webhook.controller.records import ClaimReader, PodReader, PodRecord
 CONFIGURATION = load_directory(None)
 READER = PodReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
 CLAIMS = ClaimReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
+KEYS = CONFIGURATION.classes.label_keys
 T4 = (("accelerator", "nvidia-t4"),)
+ONE_T4 = NodeIndex(KEYS, [NamedNode("n", "node", "node", T4)])
 GPU = {
     "name": "main",
     "image": "i",
@@ -41,21 +45,19 @@ def pod(name: str = "p", *, metadata: Any = None, status: Any = None, **spec: An
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PODS)
 def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
-    document = {
-        **document,
-        "metadata": {**(document.get("metadata") or {}), "name": "p", "namespace": "n", "uid": "u"},
-    }
-    whole, found = decode_pod(raw(document)), READER.record(raw(document))
-    for unpinned in Unpinned:
-        for labels in (None, T4):
+    named = {**(document.get("metadata") or {}), "name": "p", "namespace": "n", "uid": "u"}
+    for placed in ({}, {"nodeName": "node"}, {"nodeSelector": {"kubernetes.io/hostname": "node"}}):
+        stored = {**document, "metadata": named, "spec": {**document["spec"], **placed}}
+        whole, found = decode_pod(raw(stored)), READER.record(raw(stored))
+        for unpinned, nodes in itertools.product(Unpinned, (NO_NODES, ONE_T4)):
             want = charge_pod(
                 whole,
                 classes=CONFIGURATION.classes,
                 resource_mapping=CONFIGURATION.resource_mapping,
                 unpinned=unpinned,
-                node_labels=None if labels is None else dict(labels),
+                nodes=nodes,
             ).vector
-            assert (READER.charge(found, unpinned, labels).vector if found else {}) == want
+            assert (READER.charge(found, unpinned, nodes).vector if found else {}) == want
 
 
 def test_pods_of_one_job_share_their_blueprint() -> None:
@@ -63,6 +65,22 @@ def test_pods_of_one_job_share_their_blueprint() -> None:
 
     assert one.blueprint is other.blueprint
     assert (one.node_name, other.node_name) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param(
+            {"nodeName": "a", "nodeSelector": {HOSTNAME: "b"}}, {("metadata.name", "a")}, id="it-is-on-one"
+        ),
+        pytest.param({"nodeSelector": {HOSTNAME: "b"}}, {(HOSTNAME, "b")}, id="it-selects-one"),
+        pytest.param({}, set(), id="anywhere"),
+    ],
+)
+def test_a_pod_is_counted_again_when_the_nodes_change_that_it_names(
+    spec: Any, want: set[tuple[str, str]]
+) -> None:
+    assert set(pod(**spec).nodes) == want
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What every store has to do; each has a test module that runs these on it."""
 
+import msgspec
 import pytest
 
 from policies.quota.ledger.decide import ReservationRequest, decide
@@ -55,6 +56,20 @@ class StoreContract:
             vector(gpus="3/14"),
             4711,
         )
+
+    def test_names_and_marks_come_back_from_a_ledger_that_moves(self, ledger: Ledger) -> None:
+        before = read(ledger)
+        moving = msgspec.structs.replace(before.ledger, next_catalogue="5e1f/TotalOnly")
+        bases = (ledger.catalogue, "5e1f/TotalOnly")
+        pod = ReservationRequest.creation("pod1", vector(gpus=1), *bases, name="pods/train-0")
+        decided = decide(moving, [pod])
+        ledger.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
+
+        found = read(ledger).ledger
+        assert found.next_catalogue == "5e1f/TotalOnly"
+        assert [(each.name, each.catalogue) for each in found.reservations] == [
+            ("pods/train-0", "5e1f/TotalOnly")
+        ]
 
 
 def read(ledger: Ledger) -> VersionedLedger:

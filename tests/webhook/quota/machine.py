@@ -27,9 +27,9 @@ grants = st.fixed_dictionaries(
 
 
 def machine(  # noqa: C901 - one class, whose ledger is the argument
-    make_ledger: Callable[[Vector], Ledger], *, replaceable: bool = True
+    make_ledger: Callable[[Vector], Ledger], *, clustered: bool = True
 ) -> type[RuleBasedStateMachine]:
-    """Return a state machine over the ledgers that `make_ledger` makes."""
+    """Return a state machine over the ledgers that `make_ledger` makes; not `clustered`: nothing counts or replaces them."""
 
     class Histories(RuleBasedStateMachine):
         requests = Bundle("requests")
@@ -115,15 +115,16 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
 
         @rule(which=st.integers(0, 1))
         def a_controller_counts(self, which: int) -> None:
-            self.world.reconcile(self.world.list(self.controllers[which]))
+            if clustered:
+                self.world.reconcile(self.world.list(self.controllers[which]))
 
         @rule(which=st.integers(0, 1))
         def a_controller_looks(self, which: int) -> None:
             self.world.observe(self.controllers[which])
 
         @rule(target=lists, which=st.integers(0, 1))
-        def a_controller_lists(self, which: int) -> Held:
-            return self.world.list(self.controllers[which])
+        def a_controller_lists(self, which: int) -> object:
+            return self.world.list(self.controllers[which]) if clustered else multiple()
 
         @rule(listed=lists)
         def and_settles(self, listed: Held) -> None:
@@ -149,7 +150,7 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
 
         @rule(hard=grants)
         def the_quota_is_replaced(self, hard: Vector) -> None:
-            if replaceable:
+            if clustered:
                 self.world.replace(hard)
 
         @rule(seconds=st.sampled_from([1.0, NO_QUOTA_SECONDS, CREATION_SECONDS - 1, EXPIRY_SECONDS + 1]))

@@ -32,6 +32,7 @@ kind: GPUQuota
 metadata: {name: default, namespace: team}
 spec:
   hard: {gpus: "2", classes: {nvidia-t4: "1"}}
+  unpinned: TotalOnly
 """
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -90,7 +91,7 @@ def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
 def gpu_pod(label: str, gpus: int = 1, **tweaks: Any) -> JSON:
     resources = {kind: {"nvidia.com/gpu": str(gpus)} for kind in ("limits", "requests")}
     document = pod(gpu_container(resources=resources), **tweaks)
-    return {**document, "metadata": {**document["metadata"], "uid": uid(label)}}
+    return {**document, "metadata": {**document["metadata"], "name": label, "uid": uid(label)}}
 
 
 def claim(label: str, device_class: str = "gpu.nvidia.com", count: int = 1, **metadata: Any) -> JSON:
@@ -98,7 +99,7 @@ def claim(label: str, device_class: str = "gpu.nvidia.com", count: int = 1, **me
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": "cards", "uid": uid(label), **metadata},
+        "metadata": {"name": label, "uid": uid(label), **metadata},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}},
     }
 
@@ -125,7 +126,7 @@ def test_what_fits_is_reserved_and_what_does_not_is_refused(serve: Callable[...,
     assert refused.status is not None
     assert (refused.status.code, refused.status.reason) == (403, "Forbidden")
     assert message(refused) == (
-        "pod team/trainer: exceeded quota: team/default, requested: gpus=1, used: gpus=0, reserved: gpus=2, "
+        "pod team/three: exceeded quota: team/default, requested: gpus=1, used: gpus=0, reserved: gpus=2, "
         "limited: gpus=2; wait until others finish, or ask the platform team to raise spec.hard.gpus [gpu-quota]"
     )
     assert served.held() == [uid("one"), uid("two")]
@@ -136,7 +137,7 @@ def test_a_class_is_named_with_what_decided_it(serve: Callable[..., Served]) -> 
     on_t4: JSON = {"nodeSelector": {"accelerator": "nvidia-t4"}}
     refused = served.validate(gpu_pod("one", 2, **on_t4))
     assert message(refused) == (
-        "pod team/trainer: exceeded quota: team/default, requested: classes/nvidia-t4=2, used: classes/nvidia-t4=0, "
+        "pod team/one: exceeded quota: team/default, requested: classes/nvidia-t4=2, used: classes/nvidia-t4=0, "
         "limited: classes/nvidia-t4=1; charged to nvidia-t4: nodeSelector accelerator=nvidia-t4; wait until others finish, "
         "or ask the platform team to raise spec.hard.classes[nvidia-t4] [gpu-quota]"
     )
@@ -208,7 +209,7 @@ def test_without_a_quota(serve: Callable[..., Served], rule: str, want: str | No
     answer = serve(rule).validate(gpu_pod("one"), namespace="elsewhere")
     assert answer.allowed is (want is None)
     if want is not None:
-        assert message(answer) == f"pod elsewhere/trainer: {want}"
+        assert message(answer) == f"pod elsewhere/one: {want}"
 
 
 @pytest.mark.parametrize(
@@ -277,10 +278,32 @@ def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None
     served = serve()
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
-    refused = served.validate(claim("claim2", count=2), kind=CLAIM, name="cards")
-    assert "resourceclaim team/cards: exceeded quota: team/default, requested: gpus=2, " in message(refused)
+    refused = served.validate(claim("claim2", count=2), kind=CLAIM, name="claim2")
+    assert "resourceclaim team/claim2: exceeded quota: team/default, requested: gpus=2, " in message(refused)
     assert served.validate(claim("claim3", "nic.example.com", 8), kind=CLAIM).allowed
     assert served.held() == [uid("claim1")]
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        pytest.param("train-0", "pods/train-0", id="a-name"),
+        pytest.param(None, "", id="none"),
+    ],
+)
+def test_a_reservation_has_the_name_of_its_pod(
+    serve: Callable[..., Served], name: str | None, want: str
+) -> None:
+    served, document = serve(), gpu_pod("one")
+    document["metadata"]["name"] = name
+    assert served.validate(document).allowed
+    assert [each.name for each in served.store.ledgers()["team"].reservations] == [want]
+
+
+def test_a_reservation_has_the_name_of_its_claim(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert served.validate(claim("claim1"), kind=CLAIM).allowed
+    assert [each.name for each in served.store.ledgers()["team"].reservations] == ["resourceclaims/claim1"]
 
 
 def test_the_schedulers_claim_is_charged_with_its_pod(serve: Callable[..., Served]) -> None:

@@ -13,14 +13,14 @@ from tests.webhook.quota.world import Ledger, PlainLedger
 
 
 @pytest.mark.parametrize(
-    ("make_ledger", "replaceable"),
+    ("make_ledger", "clustered"),
     [
         pytest.param(PlainLedger, True, id="protocol-alone"),
         pytest.param(MemoryLedger, False, id="memory-store"),
     ],
 )
-def test_no_history_breaks_it(make_ledger: Callable[[Vector], Ledger], replaceable: bool) -> None:
+def test_no_history_breaks_it(make_ledger: Callable[[Vector], Ledger], clustered: bool) -> None:
     run_state_machine_as_test(
-        machine(make_ledger, replaceable=replaceable),
+        machine(make_ledger, clustered=clustered),
         settings=run_settings(2 * settings().max_examples, steps=40),
     )

@@ -26,7 +26,7 @@ def test_a_class_that_is_granted_later_counts_what_is_held_already(ledger: Memor
     reserve(ledger, read(ledger), "pod1")
     ledger.grant(vector(gpus=4, **{"nvidia-t4": 1}))
     granted = read(ledger).ledger
-    assert (granted.uncounted, granted.reservations.demand) == ((), vector(gpus=1))
+    assert (granted.uncounted, granted.reserved) == ((), vector(gpus=1))
 
 
 @pytest.mark.parametrize(

@@ -418,7 +418,7 @@ def a_call_is_repeated(*, rule: bool) -> World:
         plain(around).store.put(
             msgspec.structs.replace(ledger, reservations=ledger.reservations.plus([second]))
         )
-    if row_of(around).ledger.reservations.demand != around.committed():
+    if row_of(around).ledger.reserved != around.committed():
         around.broken.append("charged twice")
     return around
 

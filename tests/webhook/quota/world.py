@@ -332,6 +332,7 @@ class World:
         outcome = self.reconcile(self.list(controller))
         ledger = self.read().ledger
         live = total(pod.demand for pod in self._all().values() if not pod.terminal)
+        live = {key: amount for key, amount in live.items() if key in ledger.dimensions}
         used = {key: amount for key, amount in (ledger.used or {}).items() if amount}
         if isinstance(outcome, Refused) or len(ledger.reservations) or used != live:
             self.broken.append(
@@ -358,9 +359,9 @@ class World:
                 self.broken.append(f"S1: {key} is {amount} of {self.ceiling[key]}")
         if ledger.used is None or ledger.uncounted:
             return
-        known = add(ledger.used, ledger.reservations.demand)
+        known = add(ledger.used, ledger.reserved)
         for key, amount in self.committed().items():
-            if amount > known.get(key, NOTHING):
+            if key in ledger.dimensions and amount > known.get(key, NOTHING):
                 self.broken.append(f"S2: {key} is {amount}, of which the row knows {known.get(key)}")
 
     def _may_come(self, flight: Flight) -> bool:

@@ -58,6 +58,12 @@ def source(tmp_path: Path) -> DirectorySource:
     return DirectorySource(tmp_path, lambda _state: None)
 
 
+NOT_HELD = (
+    "TotalOnly lets pods that pin no class exceed hard.classes: they are charged by class only once they are bound; "
+    "set MostExpensive, or Deny"
+)
+
+
 def reported(
     source: ConfigurationSource, document: Document, before: Spec | None = None, **metadata: Any
 ) -> list[str]:
@@ -105,6 +111,16 @@ def reported(
             Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}, "resources": {"nvidia.com/gpu": "1"}}}, "team"),
             [],
             id="good-quota",
+        ),
+        pytest.param(
+            Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}}, "unpinned": "TotalOnly"}, "team"),
+            [f"warning spec.unpinned: {NOT_HELD}"],
+            id="limits-by-class-that-are-not-held",
+        ),
+        pytest.param(
+            Document("GPUQuota", "default", {"hard": {"gpus": "1"}, "unpinned": "TotalOnly"}, "team"),
+            [],
+            id="total-only-of-a-total",
         ),
     ],
 )  # fmt: skip

@@ -54,11 +54,11 @@ def reserve(_request: ChargeRequest, _options: RuleOptions, context: Context) ->
 RESERVE = Rule(
     id="reserve", summary="exceeds its quota", options=RuleOptions, reserve=reserve, on_update=True
 )
-CHARGE = ChargeRequest("request", "uid", "catalogue", lambda _unpinned: Charge({}))
 
 CONFIGURATION = Configuration(
     policies=PolicySet(()), classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
 )
+CHARGE = ChargeRequest("request", "uid", CONFIGURATION, lambda _catalogues, _unpinned: Charge({}))
 ENGINE = Engine(CONFIGURATION)
 
 

@@ -26,6 +26,7 @@ from webhook.cluster.objects import (
     PartialObject,
 )
 from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.device_class_watch import read_device_classes
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 
@@ -195,7 +196,8 @@ class InstalledCluster:
             chosen = read_chosen(self.api)
             return Documents("the cluster", chosen.configuration, chosen.problems)
         try:
-            return Documents(str(self._config), load_directory(self._config))
+            classes = read_device_classes(self.api)
+            return Documents(str(self._config), load_directory(self._config, device_classes=classes))
         except ConfigurationError as error:
             return Documents(str(self._config), None, error.problems)
 

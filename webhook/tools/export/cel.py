@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from policies.finding import VALUE_LENGTH
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, ResourcePattern
+from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourcePattern
 from webhook.serving.admission import MIRROR_ANNOTATION
 
 Named = tuple[str, str]
@@ -117,7 +117,7 @@ def names_gpu(
             unwanted.append(candidate)
         else:
             groups[tuple(each for each in unwanted if _may_overlap(each, candidate))].append(candidate)
-    ways = [f"{name}.startsWith({text(IMPLICIT_DEVICE_CLASS)})"] if wanted(Measure.DEVICES) else []
+    ways: list[str] = []
     for exceptions, group in groups.items():
         condition = _any_pattern(name, group)
         unless = f"!({_any_pattern(name, exceptions)})"

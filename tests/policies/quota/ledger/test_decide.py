@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import msgspec
 import pytest
 
 from policies.quota.amounts import Vector
@@ -80,10 +81,110 @@ def test_one_request(
     assert ("pod" in decided.ledger.reservations) is (want is Reason.RESERVED)
 
 
-def test_another_class_catalogue_denies() -> None:
+@pytest.mark.parametrize(
+    ("charged_by", "demand", "want"),
+    [
+        pytest.param(["now", "next"], {"gpus": 1}, Reason.RESERVED, id="by-both"),
+        pytest.param(["now", "next", "more"], {"gpus": 1}, Reason.RESERVED, id="and-by-another"),
+        pytest.param(["now"], {"gpus": 1}, Reason.OTHER_CATALOGUE, id="only-by-the-old-one"),
+        pytest.param(["next"], {"gpus": 1}, Reason.OTHER_CATALOGUE, id="only-by-the-next-one"),
+        pytest.param([], {"gpus": 1}, Reason.OTHER_CATALOGUE, id="by-none"),
+        pytest.param(["now", "next"], {}, Reason.NOTHING_TO_RESERVE, id="nothing-by-both"),
+        pytest.param(["now"], {}, Reason.OTHER_CATALOGUE, id="nothing-by-the-old-one-alone"),
+    ],
+)
+def test_a_ledger_that_moves_takes_what_was_charged_under_both_bases(
+    charged_by: list[str], demand: Amounts, want: Reason
+) -> None:
     before = ledger(amounts(gpus=1), amounts(gpus=0))
-    (verdict,) = decide(before, [ReservationRequest.creation("pod", amounts(gpus=1), "other")]).verdicts
+    before = msgspec.structs.replace(before, class_catalogue="now", next_catalogue="next")
+    decided = decide(before, [ReservationRequest.creation("pod", amounts(**demand), *charged_by)])
+
+    assert decided.verdicts[0].reason is want
+    assert [each.catalogue for each in decided.ledger.reservations] == (
+        ["next"] if want is Reason.RESERVED else []
+    )
+
+
+@pytest.mark.parametrize("demand", [{"gpus": 1}, {}], ids=["something", "nothing"])
+def test_another_class_catalogue_denies(demand: Amounts) -> None:
+    before = ledger(amounts(gpus=1), amounts(gpus=0))
+    (verdict,) = decide(before, [ReservationRequest.creation("pod", amounts(**demand), "other")]).verdicts
     assert verdict.reason is Reason.OTHER_CATALOGUE
+
+
+@pytest.mark.parametrize(
+    ("used", "stored", "held", "asked", "want"),
+    [
+        pytest.param(2, {}, [("train", 2)], ("train", 2), Reason.RESERVED, id="one-of-a-name-in-flight"),
+        pytest.param(2, {}, [("train", 2)], ("other", 2), Reason.EXCEEDED, id="another-name-in-flight"),
+        pytest.param(2, {}, [("train", 2)], ("train", 3), Reason.EXCEEDED, id="a-larger-one-of-that-name"),
+        pytest.param(1, {}, [("train", 2)], ("train", 3), Reason.RESERVED, id="a-larger-one-that-fits"),
+        pytest.param(2, {}, [("train", 3)], ("train", 1), Reason.EXCEEDED, id="of-an-exceeded-quota-nothing"),
+        pytest.param(4, {"train": 4}, [], ("train", 4), Reason.RESERVED, id="in-place-of-what-is-stored"),
+        pytest.param(4, {"train": 2}, [], ("train", 4), Reason.EXCEEDED, id="more-than-what-is-stored"),
+        pytest.param(
+            3, {"train": 3}, [("train", 4)], ("train", 4), Reason.RESERVED, id="stored-and-in-flight"
+        ),
+        pytest.param(4, {"train": 4}, [], ("other", 1), Reason.EXCEEDED, id="another-name-is-stored"),
+    ],
+)
+def test_creations_of_one_name_take_what_one_of_them_takes(
+    used: int, stored: dict[str, int], held: list[tuple[str, int]], asked: tuple[str, int], want: Reason
+) -> None:
+    in_flight = [
+        Reservation(str(n), amounts(gpus=each), name=f"pods/{name}") for n, (name, each) in enumerate(held)
+    ]
+    before = msgspec.structs.replace(
+        ledger(amounts(gpus=4), amounts(gpus=used), *in_flight),
+        stored_names={f"pods/{name}": amounts(gpus=amount) for name, amount in stored.items()},
+    )
+    request = ReservationRequest.creation("new", amounts(gpus=asked[1]), "c", name=f"pods/{asked[0]}")
+    decided = decide(before, [request])
+
+    assert decided.verdicts[0].reason is want
+
+
+def test_a_batch_of_one_name_takes_what_one_of_them_takes() -> None:
+    requests = [
+        ReservationRequest.creation(f"uid-{number}", amounts(gpus=gpus), "c", name="pods/train")
+        for number, gpus in enumerate([7, 7, 8, 9, 7])
+    ]
+    decided = decide(ledger(amounts(gpus=8), amounts(gpus=0)), [*requests, creation("other", gpus=1)])
+
+    assert [each.reason for each in decided.verdicts] == [
+        Reason.RESERVED,
+        Reason.RESERVED,
+        Reason.RESERVED,
+        Reason.EXCEEDED,
+        Reason.RESERVED,
+        Reason.EXCEEDED,
+    ]
+    assert decided.ledger.reserved == amounts(gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("uid", "demand", "want"),
+    [
+        pytest.param("new", {"gpus": 1}, Reason.UNREADABLE, id="a-creation"),
+        pytest.param("there", {"gpus": 1}, Reason.ALREADY_RESERVED, id="a-call-that-is-repeated"),
+        pytest.param("new", {}, Reason.NOTHING_TO_RESERVE, id="nothing"),
+    ],
+)
+def test_a_line_that_cannot_be_read_denies(uid: str, demand: Amounts, want: Reason) -> None:
+    before = msgspec.structs.replace(
+        ledger(amounts(gpus=9), amounts(gpus=0)),
+        reservations=Reservations.parse("gpus=1 | there\ngpus=1 | x x"),
+    )
+    decided = decide(before, [creation(uid, **demand)])
+
+    assert decided.verdicts[0].reason is want
+    assert decided.ledger is before
+
+
+def test_a_ledger_that_does_not_move_marks_nothing() -> None:
+    decided = decide(ledger(amounts(gpus=1), amounts(gpus=0)), [creation("pod", gpus=1)])
+    assert [each.catalogue for each in decided.ledger.reservations] == [""]
 
 
 def test_a_batch_is_decided_in_its_order_and_each_id_once() -> None:

@@ -1,13 +1,25 @@
-"""When a count makes the entry of a change superfluous, and when one by another catalogue is in force."""
+"""What a count settles, when a ledger flips to another basis, and what becomes of lines that cannot be read."""
 
 from fractions import Fraction
 
+import msgspec
 import pytest
 
+from policies.quota.amounts import Vector
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
+from policies.quota.ledger.reconcile import (
+    STORED_NAMES_LIMIT,
+    Listing,
+    Reconciled,
+    Refused,
+    StoredObject,
+    basis_to_count_by,
+    begin_transition,
+    initialise,
+    reconcile,
+)
 from policies.quota.ledger.reservations import Reservation, Reservations
 
 BEFORE = {"gpus": Fraction(1)}
@@ -78,3 +90,220 @@ def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight
     for catalogue, answer in (("before", Reason.OTHER_CATALOGUE), ("after", want)):
         (verdict,) = decide(ledger, [ReservationRequest.creation("next", BEFORE, catalogue)]).verdicts
         assert verdict.reason is answer
+
+
+NOW, NEXT, LATER = "5e1f/TotalOnly", "77ab/TotalOnly", "90aa/TotalOnly"
+ON_THE_WAY = QuotaLedger(
+    quota_uid="q",
+    generation=1,
+    hard={"gpus": Fraction(4)},
+    unpinned=Unpinned.TOTAL_ONLY,
+    used={"gpus": Fraction(1)},
+    class_catalogue=NOW,
+    next_catalogue=NEXT,
+)
+
+
+def on_the_way(*reservations: Reservation, **but: object) -> QuotaLedger:
+    return msgspec.structs.replace(ON_THE_WAY, **{"reservations": Reservations.of(*reservations), **but})
+
+
+def listed(basis: str, **objects: StoredObject) -> Listing:
+    return Listing(objects, Revisions(), quota_uid="q", generation=1, catalogue=basis)
+
+
+MARKED, UNMARKED = Reservation("marked", AFTER, catalogue=NEXT), Reservation("unmarked", BEFORE)
+OTHERWISE = Reservation("otherwise", BEFORE, catalogue=LATER)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "basis", "stored", "expired", "want"),
+    [
+        pytest.param(on_the_way(), NEXT, {}, set(), (NEXT, None), id="nothing-in-flight"),
+        pytest.param(on_the_way(MARKED), NEXT, {}, set(), (NEXT, None), id="all-marked"),
+        pytest.param(on_the_way(MARKED, UNMARKED), NEXT, {}, set(), Refused.UNMARKED, id="one-unmarked"),
+        pytest.param(
+            on_the_way(OTHERWISE), NEXT, {}, set(), Refused.UNMARKED, id="marked-with-another-basis"
+        ),
+        pytest.param(
+            on_the_way(MARKED, UNMARKED),
+            NEXT,
+            {"unmarked": BEFORE},
+            set(),
+            (NEXT, None),
+            id="that-one-stored",
+        ),
+        pytest.param(
+            on_the_way(MARKED, UNMARKED), NEXT, {}, {"unmarked"}, (NEXT, None), id="that-one-expired"
+        ),
+        pytest.param(
+            on_the_way(MARKED, UNMARKED), NOW, {}, set(), (NOW, NEXT), id="counted-by-its-own-meanwhile"
+        ),
+        pytest.param(on_the_way(MARKED), NOW, {}, set(), (NOW, NEXT), id="its-own-never-flips"),
+        pytest.param(on_the_way(), LATER, {}, set(), Refused.OTHER_CATALOGUE, id="a-third-basis"),
+        pytest.param(
+            on_the_way(next_catalogue=None), NEXT, {}, set(), Refused.OTHER_CATALOGUE, id="on-no-way"
+        ),
+        pytest.param(
+            on_the_way(reservations=Reservations.parse("gpus=1 | x x")),
+            NEXT,
+            {},
+            set(),
+            Refused.UNMARKED,
+            id="a-line-that-cannot-be-read",
+        ),
+    ],
+)
+def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
+    ledger: QuotaLedger,
+    basis: str,
+    stored: dict[str, Vector],
+    expired: set[str],
+    want: tuple[str, str | None] | Refused,
+) -> None:
+    objects = {uid: StoredObject(demand) for uid, demand in stored.items()}
+    counted = reconcile(ledger, listed(basis, **objects), frozenset(expired))
+
+    if isinstance(counted, Reconciled):
+        assert (counted.ledger.class_catalogue, counted.ledger.next_catalogue) == want
+    else:
+        assert counted is want
+
+
+def test_between_the_mark_and_the_flip_a_pod_costs_the_larger_amount() -> None:
+    pod = ReservationRequest.creation("pod", AFTER, NOW, NEXT)
+    moving = begin_transition(on_the_way(next_catalogue=None), NEXT)
+    (verdict,), moving = (decided := decide(moving, [pod])).verdicts, decided.ledger
+    assert verdict.reason is Reason.RESERVED
+    assert basis_to_count_by(moving) == NEXT
+
+    flipped = reconcile(moving, listed(NEXT), frozenset())
+    assert isinstance(flipped, Reconciled)
+    assert flipped.ledger.reserved == AFTER
+    later = ReservationRequest.creation("later", BEFORE, NEXT)
+    assert decide(flipped.ledger, [later]).verdicts[0].reason is Reason.RESERVED
+
+
+@pytest.mark.parametrize(
+    ("ledger", "basis", "want"),
+    [
+        pytest.param(on_the_way(next_catalogue=None), NEXT, NEXT, id="begun"),
+        pytest.param(on_the_way(), NEXT, NEXT, id="begun-again"),
+        pytest.param(on_the_way(), LATER, LATER, id="to-yet-another-one"),
+        pytest.param(on_the_way(), NOW, None, id="called-off"),
+        pytest.param(
+            on_the_way(class_catalogue=None, next_catalogue=None), NEXT, None, id="without-a-basis-of-its-own"
+        ),
+    ],
+)
+def test_a_transition_begins(ledger: QuotaLedger, basis: str, want: str | None) -> None:
+    assert begin_transition(ledger, basis) == msgspec.structs.replace(ledger, next_catalogue=want)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "want"),
+    [
+        pytest.param(on_the_way(next_catalogue=None), NOW, id="on-no-way"),
+        pytest.param(on_the_way(), NEXT, id="nothing-in-flight"),
+        pytest.param(on_the_way(MARKED), NEXT, id="all-marked"),
+        pytest.param(on_the_way(MARKED, UNMARKED), NOW, id="one-unmarked"),
+        pytest.param(on_the_way(class_catalogue=None, next_catalogue=None), None, id="none-of-its-own"),
+    ],
+)
+def test_by_which_basis_to_count(ledger: QuotaLedger, want: str | None) -> None:
+    assert basis_to_count_by(ledger) == want
+
+
+@pytest.mark.parametrize(
+    ("ledger", "basis", "want"),
+    [
+        pytest.param(on_the_way(MARKED, UNMARKED), NEXT, (None, None), id="its-own-is-not-known-any-more"),
+        pytest.param(on_the_way(MARKED), NEXT, (NEXT, None), id="its-own-is-not-known-and-all-marked"),
+        pytest.param(
+            on_the_way(UNMARKED, hard={"gpus": Fraction(4), "classes/a": Fraction(1)}),
+            NOW,
+            (NOW, NEXT),
+            id="a-dimension-is-gained-on-the-way",
+        ),
+        pytest.param(
+            on_the_way(used=None, class_catalogue=None, next_catalogue=None), NOW, (NOW, None), id="the-first"
+        ),
+    ],
+)
+def test_what_is_initialised_has_a_basis_if_all_was_charged_by_it(
+    ledger: QuotaLedger, basis: str, want: tuple[str | None, str | None]
+) -> None:
+    counted = initialise(ledger, listed(basis), frozenset(), waited=True)
+
+    assert isinstance(counted, Reconciled)
+    assert (counted.ledger.class_catalogue, counted.ledger.next_catalogue) == want
+
+
+@pytest.mark.parametrize(
+    ("objects", "want"),
+    [
+        pytest.param(
+            {"old": StoredObject(AFTER, name="pods/train")}, {"pods/train": AFTER}, id="another-object"
+        ),
+        pytest.param(
+            {"old": StoredObject(AFTER, terminal=True, name="pods/train")}, {}, id="one-that-has-ended"
+        ),
+        pytest.param({"old": StoredObject(AFTER, name="resourceclaims/train")}, {}, id="another-kind"),
+        pytest.param({"pod": StoredObject(AFTER, name="pods/train")}, {}, id="the-reservation-s-own"),
+        pytest.param(
+            {"old": StoredObject({**AFTER, "classes/b": Fraction(1)}, name="pods/train")},
+            {"pods/train": AFTER},
+            id="only-what-is-granted",
+        ),
+    ],
+)
+def test_what_is_stored_under_the_name_of_a_creation_is_in_the_ledger(
+    objects: dict[str, StoredObject], want: dict[str, Vector]
+) -> None:
+    ledger = on_the_way(Reservation("pod", BEFORE, name="pods/train"), next_catalogue=None)
+    counted = reconcile(ledger, listed(NOW, **objects), frozenset())
+
+    assert isinstance(counted, Reconciled)
+    assert counted.ledger.stored_names == want
+
+
+def test_names_of_what_is_stored_have_a_limit() -> None:
+    names = [f"pods/{number:0200}" for number in range(1000)]
+    pods = [Reservation(f"new-{name}", BEFORE, name=name) for name in names]
+    stored = {f"old-{name}": StoredObject(BEFORE, name=name) for name in names}
+    counted = reconcile(on_the_way(*pods, next_catalogue=None), listed(NOW, **stored), frozenset())
+
+    assert isinstance(counted, Reconciled)
+    found = counted.ledger.stored_names
+    assert 0 < sum(map(len, found)) <= STORED_NAMES_LIMIT
+    assert counted.ledger.reserved["gpus"] == 1000 - len(found)
+
+
+def test_used_has_only_what_is_granted_and_gpus() -> None:
+    pod = StoredObject(
+        {"gpus": Fraction(1), "classes/a": Fraction(1), "resources/example.com/x": Fraction(9)}
+    )
+    ledger = on_the_way(hard={"classes/a": Fraction(4)}, used={"classes/a": Fraction(0)}, next_catalogue=None)
+    counted = reconcile(ledger, listed(NOW, pod=pod), frozenset())
+
+    assert isinstance(counted, Reconciled)
+    assert counted.ledger.used == {"gpus": Fraction(1), "classes/a": Fraction(1)}
+
+
+@pytest.mark.parametrize(
+    ("expired", "left", "dropped"),
+    [
+        pytest.param(set(), ("77ab", "gpus=1 | x x"), (), id="before-the-bound"),
+        pytest.param({"unreadable 77ab"}, ("gpus=1 | x x",), ("77ab",), id="one-of-them-expired"),
+        pytest.param({"x x", "77ab", "x"}, ("77ab", "gpus=1 | x x"), (), id="by-the-ids-that-it-may-hold"),
+    ],
+)
+def test_a_line_that_cannot_be_read_goes_by_the_bound_alone(
+    expired: set[str], left: tuple[str, ...], dropped: tuple[str, ...]
+) -> None:
+    ledger = on_the_way(reservations=Reservations.parse("77ab\ngpus=1 | x x"), next_catalogue=None)
+    counted = reconcile(ledger, listed(NOW, x=StoredObject(BEFORE)), frozenset(expired))
+
+    assert isinstance(counted, Reconciled)
+    assert counted.ledger.reservations.unreadable == left
+    assert (counted.unreadable, counted.expired, counted.confirmed) == (dropped, (), ())

@@ -2,11 +2,21 @@
 
 from fractions import Fraction
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, ReservationsError
+from policies.quota.amounts import Vector, total
+from policies.quota.ledger.decide import ReservationRequest
+from policies.quota.ledger.reservations import (
+    _LONGEST_REMEMBERED,
+    LIMIT,
+    Reservation,
+    Reservations,
+    ReservationsError,
+    _remembered,
+)
 
 ids = st.uuids().map(str)
 keys = st.sampled_from(
@@ -17,10 +27,12 @@ vectors = st.dictionaries(keys, st.fractions(min_value=Fraction(1, 99), max_valu
 
 @st.composite
 def reservations(draw: st.DrawFn) -> Reservation:
-    demand = draw(vectors)
+    demand, catalogue = draw(vectors), draw(st.sampled_from(["", "5e1f/TotalOnly"]))
     if draw(st.booleans()):
-        return Reservation(draw(ids), demand)
-    return Reservation(f"{draw(ids)}/{draw(ids)}", demand, draw(st.integers(0, 2**63)))
+        name = draw(st.sampled_from(["", "pods/train-0", "resourceclaims/large.one"]))
+        return Reservation(draw(ids), demand, name=name, catalogue=catalogue)
+    version = draw(st.integers(0, 2**63))
+    return Reservation(f"{draw(ids)}/{draw(ids)}", demand, version, catalogue=catalogue)
 
 
 @given(st.lists(reservations(), unique_by=lambda reservation: reservation.id))
@@ -32,31 +44,36 @@ def test_what_is_written_is_read(some: list[Reservation]) -> None:
         some, key=lambda reservation: reservation.id
     )
     assert written.size == len(written.text) + (1 if some else 0)
-    assert all(
-        sum(reservation.demand.get(key, 0) for reservation in some) == amount
-        for key, amount in written.demand.items()
-    )
+    unnamed = Reservations.of(*(msgspec.structs.replace(each, name="") for each in some))
+    assert unnamed.held({}) == total(each.demand for each in some)
 
 
 def test_equal_demands_share_a_line() -> None:
     demand = {"gpus": Fraction(1), "classes/nvidia-a100": Fraction(1)}
     written = Reservations.of(
-        Reservation("a", demand), Reservation("b/r", {"gpus": Fraction(2, 7)}, 4711), Reservation("c", demand)
+        Reservation("a", demand, name="pods/train-0"),
+        Reservation("b/r", {"gpus": Fraction(2, 7)}, 4711, catalogue="5e1f/TotalOnly"),
+        Reservation("c", demand),
+        Reservation("d", demand, catalogue="5e1f/TotalOnly"),
     )
-    assert written.text == "classes/nvidia-a100=1 gpus=1 | a c\ngpus=2/7 >4711 | b/r"
+    assert written.text == (
+        "classes/nvidia-a100=1 gpus=1 | a:pods/train-0 c\n"
+        "gpus=2/7 >4711 @5e1f/TotalOnly | b/r\n"
+        "classes/nvidia-a100=1 gpus=1 @5e1f/TotalOnly | d"
+    )
 
 
-def test_a_thousand_pods_of_a_job_take_some_37_characters_each() -> None:
+def test_a_thousand_pods_of_a_job_take_37_characters_each_and_their_names() -> None:
     demand = {
         "gpus": Fraction(1),
         "classes/nvidia-a100": Fraction(1),
         "resources/nvidia.com/gpu": Fraction(1),
     }
-    written = Reservations.of(*(Reservation(f"{number:036d}", demand) for number in range(1000)))
-    assert (
-        len(written.text) == 1000 * 37 + len("classes/nvidia-a100=1 gpus=1 resources/nvidia.com/gpu=1 | ") - 1
-    )
-    assert LIMIT // 37 > 3400
+    pods = [Reservation(f"{number:036d}", demand, name=f"pods/{number:063d}") for number in range(1000)]
+    head = len("classes/nvidia-a100=1 gpus=1 resources/nvidia.com/gpu=1 | ")
+    each = 37 + len(":pods/") + 63
+    assert len(Reservations.of(*pods).text) == 1000 * each + head - 1
+    assert (LIMIT // each, LIMIT // (37 + len(":pods/") + 253)) == (3709, 1328)
 
 
 def test_an_id_that_is_there_stays_what_it_is() -> None:
@@ -65,24 +82,104 @@ def test_an_id_that_is_there_stays_what_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "want"),
+    ("line", "others"),
     [
-        pytest.param("gpus=1", "line 1 of the reservations has no ids", id="no-ids"),
-        pytest.param(
-            "gpus=1 | a\ngpus=2 | a",
-            "line 2 of the reservations has an id that is empty or a duplicate",
-            id="twice",
-        ),
-        pytest.param("gpus=1 | a  b", "line 1 of the reservations has an id that is empty", id="empty-id"),
-        pytest.param("gpus=-1 | a", "the reservations hold 'gpus=-1': ", id="negative"),
-        pytest.param(
-            "gpus=1 >x | a/b", "the reservations hold 'gpus=1 >x': 'x' is not a resourceVersion", id="version"
-        ),
-        pytest.param("cpu=1 | a", "must be gpus, classes/<name> or resources/<name>, not", id="key"),
-        pytest.param(" | a", "the reservations hold '': ", id="no-demand"),
+        pytest.param("gpus=1", "", id="no-ids"),
+        pytest.param("gpus=1 | x x", "", id="a-uid-with-a-space"),
+        pytest.param("gpus=2 | a", "gpus=1 | a", id="an-id-of-another-line"),
+        pytest.param("gpus=1 | a  b", "", id="an-empty-id"),
+        pytest.param("gpus=1 | ", "", id="only-an-empty-id"),
+        pytest.param("", "gpus=1 | a", id="an-empty-line"),
+        pytest.param("77ab", "gpus=1 | a", id="what-followed-a-newline-in-a-uid"),
+        pytest.param("gpus=1 | a\u2028b", "", id="a-line-separator-that-is-not-a-newline"),
+        pytest.param("gpus=1 | a:Pods/b", "", id="a-name-that-is-none"),
+        pytest.param("gpus=-1 | a", "", id="a-negative-amount"),
+        pytest.param("gpus=one | a", "", id="a-word-for-an-amount"),
+        pytest.param("gpus=4 gpus=1 | a", "", id="a-dimension-twice"),
+        pytest.param("gpus=1 >x | a/b", "", id="a-resource-version-that-is-none"),
+        pytest.param("cpu=1 | a", "", id="an-unknown-dimension"),
+        pytest.param(" | a", "", id="no-demand"),
+        pytest.param("gpus=1 resources/x y=1 | a", "", id="a-resource-name-with-a-space"),
     ],
 )
-def test_a_damaged_text_is_an_error(text: str, want: str) -> None:
-    with pytest.raises(ReservationsError) as error:
-        Reservations.parse(text)
-    assert want in str(error.value)
+def test_a_line_that_cannot_be_read_is_kept_as_it_is(line: str, others: str) -> None:
+    text = f"{others}\n{line}" if others else line
+    read = Reservations.parse(text)
+
+    assert read.unreadable == (line,)
+    assert (read.text, read.size) == (text, len(text) + 1)
+    assert [each.id for each in read] == (["a"] if others else [])
+    assert read.ids[-1] == f"unreadable {line}"
+    assert read.plus([Reservation("new", {"gpus": Fraction(1)})]).unreadable == (line,)
+    assert read.without(read.ids) == Reservations({})
+
+
+def test_an_id_is_not_the_line_that_reads_like_it() -> None:
+    read = Reservations.parse("gpus=1 | a\na")
+
+    assert read.ids == ("a", "unreadable a")
+    assert read.without(["a"]).text == "a"
+    assert read.without(["unreadable a"]).text == "gpus=1 | a"
+
+
+@pytest.mark.parametrize(
+    "reservation",
+    [
+        pytest.param(Reservation("x x", {"gpus": Fraction(1)}), id="a-uid-with-a-space"),
+        pytest.param(Reservation("", {"gpus": Fraction(1)}), id="no-uid"),
+        pytest.param(Reservation("a\ngpus=1 | b", {"gpus": Fraction(1)}), id="a-uid-with-a-line"),
+        pytest.param(Reservation("a:pods/b", {"gpus": Fraction(1)}), id="a-uid-with-a-name"),
+        pytest.param(Reservation("a", {"gpus": Fraction(1)}, name="pods/b c"), id="a-name-with-a-space"),
+        pytest.param(Reservation("a", {"resources/x y": Fraction(1)}), id="a-resource-with-a-space"),
+        pytest.param(Reservation("a", {"gpus": Fraction(10**500)}), id="an-amount-without-end"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_asked_for(reservation: Reservation) -> None:
+    with pytest.raises(ReservationsError, match="no reservation can be written as "):
+        ReservationRequest(reservation=reservation, catalogues=frozenset("c"))
+
+
+GPU, TWO, CLASS = {"gpus": Fraction(1)}, {"gpus": Fraction(2)}, {"classes/a": Fraction(1)}
+
+
+@pytest.mark.parametrize(
+    ("held", "stored", "want"),
+    [
+        pytest.param(
+            [("a", TWO, "pods/x"), ("b", GPU, "pods/x")], {}, {"gpus": 2}, id="the-largest-of-a-name"
+        ),
+        pytest.param(
+            [("a", TWO, "pods/x"), ("b", CLASS, "pods/x")], {}, {"gpus": 2, "classes/a": 1}, id="by-dimension"
+        ),
+        pytest.param([("a", GPU, "pods/x"), ("b", GPU, "pods/y")], {}, {"gpus": 2}, id="two-names"),
+        pytest.param(
+            [("a", GPU, "pods/x"), ("b", GPU, "resourceclaims/x")],
+            {},
+            {"gpus": 2},
+            id="two-kinds-of-one-name",
+        ),
+        pytest.param([("a", GPU, ""), ("b", GPU, "")], {}, {"gpus": 2}, id="names-that-are-not-known"),
+        pytest.param([("a", TWO, "pods/x")], {"pods/x": GPU}, {"gpus": 1}, id="less-what-is-stored"),
+        pytest.param([("a", GPU, "pods/x")], {"pods/x": TWO}, {}, id="never-less-than-nothing"),
+        pytest.param([("a", GPU, "pods/x")], {"pods/y": TWO}, {"gpus": 1}, id="stored-under-another-name"),
+        pytest.param([("a/r", GPU, ""), ("b", GPU, "pods/x")], {}, {"gpus": 2}, id="a-change-has-no-name"),
+    ],
+)
+def test_creations_of_one_name_hold_what_one_of_them_can_take(
+    held: list[tuple[str, Vector, str]], stored: dict[str, Vector], want: Vector
+) -> None:
+    some = [Reservation(key, demand, name=name) for key, demand, name in held]
+
+    assert Reservations.of(*some).held(stored) == want
+    assert Reservations.parse(Reservations.of(*some).text).held(stored) == want
+
+
+def test_what_is_remembered_of_heads_is_bounded_in_bytes() -> None:
+    limit = _remembered.cache_parameters()["maxsize"]
+    long = " ".join(f"resources/example.com/{number:050}=1" for number in range(9))
+    before = _remembered.cache_info().currsize
+    Reservations.parse(f"{long} | a")
+
+    assert limit * _LONGEST_REMEMBERED <= 256 * 1024
+    assert len(long) > _LONGEST_REMEMBERED
+    assert _remembered.cache_info().currsize == before

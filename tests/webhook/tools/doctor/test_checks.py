@@ -210,6 +210,21 @@ def service(*ports: int) -> dict[str, Any]:
             ],
             id="a-quota-for-a-class-that-was-deleted",
         ),
+        pytest.param(
+            "gpu-quotas",
+            {
+                QUOTAS: [
+                    quota(("Ready", "True", ""), hard={"classes": {"nvidia-t4": "1"}}, unpinned="TotalOnly")
+                ]
+            },
+            [
+                (
+                    "quota-classes-not-held",
+                    "spec.unpinned: TotalOnly lets pods that pin no class exceed hard.classes",
+                )
+            ],
+            id="a-quota-that-an-earlier-version-stored-with-its-default",
+        ),
         pytest.param("gpu-quotas", {}, [], id="no-quotas"),
         pytest.param(
             "untainted-nodes",

@@ -6,7 +6,7 @@ import msgspec
 
 from policies.policy import end_of
 from policies.quota.ledger.quota_ledger import Condition
-from policies.quota.spec import QuotaSpec, resource_quota_findings
+from policies.quota.spec import QuotaSpec, resource_quota_findings, unheld_classes
 from webhook.configuration.documents import quota_problems
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.serving.canary_trace import VERSION
@@ -111,6 +111,9 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
                 f"{edit}; or apply the {kind} that it means",
             )
             yield failure("quota-limits-nothing", where, message, remedy)
+        if exceeded := unheld_classes(spec):
+            # Stored by the CRD of earlier versions, which had it as its default; or on purpose.
+            yield warning("quota-classes-not-held", where, f"spec.unpinned: {exceeded}", edit)
 
 
 def _conditions(namespace: str, where: str, conditions: Mapping[str, Condition]) -> Iterator[DoctorFinding]:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from policies.gpus.classes import GPUClass
-from policies.placement.candidates import classes_of_node
 from policies.placement.class_choice import is_covered
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import classes_of_label
+from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
 from policies.pods.tolerations import describe_toleration, tolerates
