@@ -58,7 +58,7 @@ MANY = 20_000
 
 
 def slices(container_number: int, quantity: str) -> JSON:
-    names = {f"nvidia.com/mig-{number}g.{container_number}gb": quantity for number in range(16)}
+    names = {f"nvidia.com/mig-{number}g.{container_number}gb": quantity for number in range(8)}
     return container(f"c{container_number}", resources={"limits": names})
 
 
