@@ -1,5 +1,6 @@
 """Compare gpu-admission with a view that does nothing, with the API server's own CEL, and with its ResourceQuota; and find the
-reviews that take most of the processor."""
+reviews that take most of the processor.
+"""
 
 import signal
 import sys

@@ -159,3 +159,21 @@ def test_a_claim_is_free_only_if_its_pod_is_charged(mark: bool, owner: str, name
     charged = {"uid-of-p": pod("p", status={"extendedResourceClaimStatus": {"resourceClaimName": named}})}
 
     assert CLAIMS.charge(found, Unpinned.TOTAL_ONLY, charged).get("gpus", 0) == want
+
+
+PLAIN = [{"name": f"c{number}"} for number in range(600)]
+AMOUNTS = {"limits": {f"cpu{number}": "1" for number in range(70)}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"containers": PLAIN}, id="of-600-containers"),
+        pytest.param({"containers": [{"name": "c", "resources": AMOUNTS}]}, id="of-70-amounts"),
+        pytest.param({"containers": [GPU, *PLAIN]}, id="of-a-gpu-and-600-containers"),
+    ],
+)
+def test_a_stored_pod_is_read_however_long_it_is(spec: Any) -> None:
+    # The webhook never sees pods without GPUs, and one that could not be read would stop the count of the whole cluster.
+    found = READER.record(raw({"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}))
+    assert (found is not None) == (GPU in spec["containers"])

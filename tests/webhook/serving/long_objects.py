@@ -72,7 +72,7 @@ def cpu_containers(count: int) -> JSON:
 
 def amounts(count: int, *, own: bool) -> JSON:
     """Return a pod of that many amounts of MIG slices; `own` gives each container names of its own."""
-    each = 8
+    each = 16
 
     def listed(number: int) -> JSON:
         names = (f"nvidia.com/mig-{slot}g.{number if own else 1}0gb" for slot in range(each))
