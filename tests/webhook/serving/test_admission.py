@@ -259,7 +259,7 @@ def test_a_template_that_comes_too_late_is_admitted_as_if_nobody_had_answered(ad
 UNRESTRICTED = """
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
-metadata: {name: off}
+metadata: {name: unrestricted}
 spec:
   match: {namespaces: [ml-training]}
   rules: {RULES}
