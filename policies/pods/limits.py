@@ -23,7 +23,7 @@ MOST_RESOURCES = 64
 """Names of resources in one list."""
 MOST_AMOUNTS = 1_024
 """Amounts of resources in all containers, 8 for each of MOST_CONTAINERS."""
-MOST_IN_POD = 1_000
+MOST_IN_POD = 500
 """Volumes, claims, … of a pod."""
 MOST_COMPARED = 256
 """Tolerations, terms, …: rules compare each with every taint or label of the classes."""

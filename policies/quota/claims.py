@@ -25,6 +25,9 @@ from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.charge import RULE_ID, Catalogues, Charge, Tariff, Unpinned, unknown_device_class, weighed
 
+MOST_REQUESTS, MOST_ALTERNATIVES = 32, 8
+"""Of a claim, as the API server has them (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`): to others none is charged."""
+
 MOST_DEVICES = 32
 """What `allocationMode: All` is charged: the most devices that a claim can be given (`AllocationResultsMaxSize`)."""
 
@@ -179,6 +182,8 @@ def _without(claim: ResourceClaim, charged: Callable[[str, int], int]) -> Resour
 
 def _charge(spec: ClaimSpec | None, path: str, tariff: Tariff) -> Charge:
     requests = (spec.devices.requests if spec and spec.devices else None) or ()
+    if len(requests) > MOST_REQUESTS:
+        return _too_many(f"{path}.devices.requests", len(requests), MOST_REQUESTS)
     charges = [
         _charge_request(request, f"{path}.devices.requests[{index}]", tariff)
         for index, request in enumerate(requests)
@@ -188,6 +193,8 @@ def _charge(spec: ClaimSpec | None, path: str, tariff: Tariff) -> Charge:
 
 def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
     if request.first_available:
+        if len(request.first_available) > MOST_ALTERNATIVES:
+            return _too_many(f"{path}.firstAvailable", len(request.first_available), MOST_ALTERNATIVES)
         charges = [
             _charge_devices(each, f"{path}.firstAvailable[{index}]", tariff)
             for index, each in enumerate(request.first_available)
@@ -228,6 +235,13 @@ def _joined(charges: list[Charge], combine: Callable[..., Vector]) -> Charge:
         classes=tuple(sorted({name for charge in charges for name in charge.classes})),
         because=" and ".join(dict.fromkeys(charge.because for charge in charges if charge.because)),
         denials=tuple(denial for charge in charges for denial in charge.denials),
+    )
+
+
+def _too_many(path: str, count: int, most: int) -> Charge:
+    return Charge(
+        {},
+        denials=(Finding(rule=RULE_ID, path=path, message=f"must have at most {most} items, not {count}"),),
     )
 
 

@@ -1,6 +1,4 @@
-"""Compare gpu-admission with a view that does nothing, with the API server's own CEL, and with its ResourceQuota; and find the
-reviews that take most of the processor.
-"""
+"""Compare gpu-admission with a view that does nothing, the API server's CEL and its ResourceQuota; find the longest reviews."""
 
 import signal
 import sys

@@ -122,7 +122,7 @@ def test_a_bad_request_is_told_why(
         pytest.param({"namespace": ".."}, "request.namespace must be a DNS label", id="dots"),
         pytest.param({"namespace": "a" * 64}, "request.namespace must be a DNS label", id="a-long-namespace"),
         pytest.param({"namespace": "ml\n"}, "request.namespace must be a DNS label", id="a-namespace-with-a-line"),
-        pytest.param({"operation": "create"}, "request.operation must be one of CREATE, UPDATE, DELETE, CONNECT", id="no-operation"),
+        pytest.param({"operation": "create"}, "request.operation must be one of CREATE, UPDATE, DELETE, CONNECT", id="lower"),
         pytest.param({"kind": {"group": "", "kind": "Pod\n"}}, "request.kind.kind must be the name of a kind", id="no-kind"),
         pytest.param({"kind": {"group": "a b", "kind": "Pod"}}, "request.kind.group must be an API group", id="no-group"),
     ],
