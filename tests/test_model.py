@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from policies.quota.amounts import Vector, total
+from policies.quota.amounts import Vector, maximum, total
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
-from policies.quota.ledger.reservations import Reservations
+from policies.quota.ledger.reservations import UNREADABLE, Reservations
 from tests.webhook.quota import test_protocol_rules
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +30,8 @@ INSTANCES = re.findall(r"^#ifdef (\w+)  ", TEXT, re.MULTILINE)
 STANDS_FOR = re.compile(r"/\* ([a-z_/]+\.py): (\w+(?:\.\w+)*(?:, \w+(?:\.\w+)*)*)")
 KEYS = ("gpus", "classes/a")
 UNLIMITED, TERMINAL = 3, 255
-CATALOGUE = "the one catalogue"
+NOW, NEXT = "now", "next"
+FULL, FIRST_KEY, BY_BOTH, BY_NEXT, ONLY_MARKED = range(1, 6)
 SEEDS = range(1, 13)
 
 
@@ -100,10 +101,10 @@ def run(instance: str, seed: int, folder: Path) -> list[str]:
 
 def replay_decision(line: str) -> None:
     facts = facts_of(line)
-    number = int(facts["request"])
-    asked = requests(facts)[number]
+    number, before = int(facts["request"]), row(facts)
+    asked = requests(facts, knows_next=facts["knows_next"] == "1", bases=before.bases)[number]
 
-    (verdict,) = decide(row(facts), [asked]).verdicts
+    (verdict,) = decide(before, [asked]).verdicts
 
     assert verdict.reason.name == facts["verdict"].removesuffix("_ROW"), line
 
@@ -111,10 +112,12 @@ def replay_decision(line: str) -> None:
 def replay_count(line: str) -> None:
     told, after = line.split(" then ")
     facts, expected = facts_of(told), row(facts_of(after))
-    before, listing = row(facts), listing_of(facts)
+    before, listing = row(facts), listing_of(facts, expected.class_catalogue or "")
     matured = frozenset(
-        reservation.reservation.id
-        for reservation, is_matured in zip(requests(facts), numbers(facts["matured"]), strict=True)
+        UNREADABLE + unreadable(number) if number == int(facts["unreadable"]) else asked.reservation.id
+        for number, (asked, is_matured) in enumerate(
+            zip(requests(facts), numbers(facts["matured"]), strict=True)
+        )
         if is_matured
     )
 
@@ -150,42 +153,76 @@ def vector(code: int) -> Vector:
     return {key: amount for key, amount in amounts.items() if amount}
 
 
-def requests(facts: dict[str, str]) -> list[ReservationRequest]:
-    """Return what each request of the instance asks; those beyond the objects change object 0."""
-    objects = len(numbers(facts["used"]))
+def requests(
+    facts: dict[str, str], *, knows_next: bool = False, bases: frozenset[str] = frozenset()
+) -> list[ReservationRequest]:
+    """Return what each request of the instance asks; those beyond the objects change object 0.
+
+    Of a row that has these `bases`, by a serve that knows the next one or does not.
+    """
+    objects, charged_by = len(numbers(facts["used"])), bases if knows_next else {NOW}
     asked = []
     for number, entry in enumerate(filter(None, facts["entries"].split(","))):
-        _, base, after, version = (int(part) for part in entry.split("/"))
+        _, base, after, version, by_next = (int(part) for part in entry.split("/"))
         if number < objects:
-            asked.append(ReservationRequest.creation(f"object-{number}", vector(after), CATALOGUE))
+            costs = {NOW: vector(after), NEXT: vector(by_next)}
+            demand = maximum(*(costs[basis] for basis in charged_by or {NOW}))
+            uid, name = f"object-{number}", name_of(number, facts)
+            asked.append(ReservationRequest.creation(uid, demand, *charged_by, name=name))
         else:
             asked.append(
                 ReservationRequest.change(
-                    "object-0", str(number), vector(base), vector(after), CATALOGUE, version=version
+                    "object-0", str(number), vector(base), vector(after), *charged_by, version=version
                 )
             )
     return asked
 
 
+def name_of(number: int, facts: dict[str, str]) -> str:
+    return "pods/one-name" if number < int(facts["of_one_name"]) else f"pods/name-{number}"
+
+
+def unreadable(number: int) -> str:
+    return f"what was written about object {number}"
+
+
+def entries_of(facts: dict[str, str]) -> Reservations:
+    kinds = [int(entry.split("/")[0]) for entry in facts["entries"].split(",") if entry]
+    by = {
+        FULL: requests(facts, knows_next=True, bases=frozenset({NOW})),
+        BY_BOTH: requests(facts, knows_next=True, bases=frozenset({NOW, NEXT})),
+        BY_NEXT: requests(facts, knows_next=True, bases=frozenset({NEXT})),
+    }
+    entries, lines = [], []
+    for number, kind in enumerate(kinds):
+        if kind and number == int(facts["unreadable"]):
+            lines.append(unreadable(number))
+        elif kind:
+            reservation = by[kind][number].reservation
+            marked = msgspec.structs.replace(reservation, catalogue=NEXT if kind == BY_BOTH else "")
+            entries.append(marked)
+    return Reservations.parse("\n".join([*Reservations.of(*entries).text.splitlines(), *lines]))
+
+
 def row(facts: dict[str, str]) -> QuotaLedger:
     limits = dict(zip(KEYS, numbers(facts["hard"]), strict=True))
     hard = {key: Fraction(limit) for key, limit in limits.items() if limit != UNLIMITED}
-    is_there = [entry.startswith("1") for entry in facts["entries"].split(",") if entry]
-    entries = [asked.reservation for asked, there in zip(requests(facts), is_there, strict=True) if there]
-    counted = total(vector(code) for code in numbers(facts["used"]))
     known = {KEYS[0], KEYS[1]} if facts["second_key"] == "1" else {KEYS[0]}
-    zeros = {key: Fraction(0) for key in known & ({KEYS[0]} | hard.keys())}
-    is_counted = facts["counted"] == "1"
+    counted = total(vector(code) for code in numbers(facts["used"]))
+    stored = vector(int(facts["stored_name"]))
+    next_basis, moving = facts["next_basis"] == "1", facts["moving"] == "1"
     return QuotaLedger(
         quota_uid=facts["uid"],
         generation=int(facts["generation"]),
         observed_generation=int(facts["generation"]),
         hard=hard,
         unpinned=Unpinned.TOTAL_ONLY,
-        used={**zeros, **counted} if is_counted else None,
-        reservations=Reservations.of(*entries),
+        used={key: counted.get(key, Fraction(0)) for key in known} if facts["counted"] == "1" else None,
+        stored_names={"pods/one-name": stored} if stored else {},
+        reservations=entries_of(facts),
         revisions=revisions(numbers(facts["revisions"])),
-        class_catalogue=CATALOGUE,
+        class_catalogue=NEXT if next_basis else NOW,
+        next_catalogue=NEXT if moving else None,
     )
 
 
@@ -193,14 +230,18 @@ def revisions(of: list[int]) -> Revisions:
     return Revisions(*of)
 
 
-def listing_of(facts: dict[str, str]) -> Listing:
+def listing_of(facts: dict[str, str], basis: str) -> Listing:
     """Return what the lists show together; what was known of the quota is what was known before the first of them."""
     listed = [tuple(int(part) for part in each.split("/")) for each in facts["listed"].split(",") if each]
     quota_uid, generation = min((uid, generation) for _, uid, generation in listed)
     shown = [tuple(int(part) for part in each.split("/")) for each in facts["shown"].split(",") if each]
+    by_next = [int(entry.split("/")[-1]) for entry in facts["entries"].split(",") if entry]
     objects = {
         f"object-{number}": StoredObject(
-            {} if code == TERMINAL else vector(code), terminal=code == TERMINAL, version=version
+            {} if code == TERMINAL else vector(by_next[number] if basis == NEXT else code),
+            terminal=code == TERMINAL,
+            version=version,
+            name=name_of(number, facts),
         )
         for number, (code, version) in enumerate(shown)
         if code
@@ -210,5 +251,5 @@ def listing_of(facts: dict[str, str]) -> Listing:
         revisions([revision for revision, _, _ in listed]),
         quota_uid=str(quota_uid),
         generation=generation,
-        catalogue=CATALOGUE,
+        catalogue=basis,
     )

@@ -11,13 +11,20 @@ from functools import cached_property
 
 import msgspec
 
+from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
+from policies.pods.limits import ID as LIMITS
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import readable
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
+
+MOST_RESOURCES = 32
+"""GPU resources that one pod may name: each is weighed on every class. Real pods name one or two."""
+MOST_BY_MEMORY = 256
+"""Amounts of GPU resources in all containers of a pod that are weighed on cards of every size, some 5 µs for each of both."""
 
 Amounts = dict[GPUResource, Fraction]
 
@@ -62,7 +69,8 @@ def card_of(
     gpu_class: GPUClass, asked: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
 ) -> Card:
     """Return the card of the class as far as it matters to what is asked. Not `is_certain`: it may be another one."""
-    weights = ((resource.name, weight(resource, gpu_class, catalogue)) for resource in asked)
+    weighed = (each for each in asked if each.profile is not None or each.name in catalogue.equivalents)
+    weights = ((each.name, weight(each, gpu_class, catalogue)) for each in weighed)
     by_memory = is_certain and any(resource.measure in _SIZED for resource in asked)
     return Card(
         tuple((name, share) for name, share in weights if share is not WHOLE and share != WHOLE),
@@ -77,7 +85,7 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
     """
     found: Amounts = {}
     for name, raw in (resources or {}).items():
-        resource = gpu_resource(name, resource_mapping)
+        resource = resource_mapping.resource(name)
         quantity = readable(raw) if resource else None
         if resource is None or quantity is None:
             continue
@@ -94,14 +102,27 @@ def container_amounts(container: Container, resource_mapping: ResourceMapping) -
     return amounts({**container.limits, **container.requests}, resource_mapping)
 
 
-def gpu_resource(name: str, resource_mapping: ResourceMapping) -> GPUResource | None:
-    """Return what the name asks for; of the implicit names of DRA only those whose devices are GPUs."""
-    return resource_mapping.resource(name)
-
-
 def is_limit(resource: GPUResource) -> bool:
     """Whether it limits the memory or compute of what is asked for beside it in a container."""
     return resource.measure in _MEMORY or resource.measure in _COMPUTE
+
+
+def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Finding]:
+    """Return a denial, at the container with which they become too many, of a pod that names more than MOST_RESOURCES."""
+    names: set[str] = set()
+    for place in pod.places:
+        names.update(each.name for each in resource_mapping.named_resources(place.container))
+        if len(names) > MOST_RESOURCES:
+            message = f"must name at most {MOST_RESOURCES} GPU resources in all containers"
+            return [
+                Finding(
+                    rule=LIMITS,
+                    path=f"{place.path}.resources",
+                    container=place.container.name,
+                    message=message,
+                )
+            ]
+    return []
 
 
 def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
@@ -127,7 +148,7 @@ def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
     for name, limit in alone.items():
         # Others know no number of devices.
         several = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
-        found[next(iter(limit))] = max(shares[name], *several)
+        found[next(iter(limit))] = max([shares[name], *several])
     return found
 
 

@@ -127,6 +127,8 @@ class ClassCatalogue:
             for offered in (name, name.replace("+", "."))
         }
         self.label_keys = frozenset(key for key, _ in self._labels)
+        self.equivalents = frozenset(name for c in self for name in c.equivalents)
+        """Names of resources of which a unit is not a whole card on some class."""
 
     def __iter__(self) -> Iterator[GPUClass]:
         return iter(self._classes.values())

@@ -66,7 +66,8 @@ def for_resource(
             return CandidateClasses(named, True, because)
         pattern = resource_mapping.device_class(device_class)
         offering = (pattern and pattern.resource) or name
-    having = tuple(c for c in classes if name in c.equivalents or vendor(c.resource) == vendor(offering))
+    offered_by = vendor(offering)
+    having = tuple(c for c in classes if name in c.equivalents or vendor(c.resource) == offered_by)
     profile = resource.profile
     if profile is not None:
         cut = tuple(c for c in having if name in c.equivalents or catalogue.mig_profile(c, profile))

@@ -4,8 +4,8 @@ The vector is always full, whatever a quota constrains: under `resources/` every
 arithmetic, under `gpus` what that comes to in whole cards, and the same by class. By class is charged
 
 - the class of the node that `nodeName` names, which the scheduler or the pod's author wrote;
-- else the classes that it pins itself to: one is charged with its family; of several in one family, the family; of several
-  families, every one of them;
+- else the classes that it pins itself to: one is charged with its family; of several in one family, the family, and each of
+  them unless `Unpinned` says TOTAL_ONLY; of several families, every one of them;
 - else what `Unpinned` says; every class, whatever it says, where the pod names a node that is not known.
 
 Where several classes are possible, each key gets the amount of the most expensive of its classes, resource by resource.
@@ -22,6 +22,8 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.cards import (
+    MOST_BY_MEMORY,
+    MOST_RESOURCES,
     NOTHING,
     UNKNOWN_CARD,
     Card,
@@ -30,7 +32,6 @@ from policies.gpus.cards import (
     card_of,
     cards,
     container_amounts,
-    gpu_resource,
     is_limit,
 )
 from policies.gpus.classes import ClassCatalogue, GPUClass
@@ -47,10 +48,13 @@ RULE_ID = "gpu-quota"
 
 
 class Unpinned(Enum):
-    """What is charged by class to a pod that pins none, until it is bound to a node of a known class."""
+    """What is charged by class to a pod that pins none, until it is bound to a node of a known class.
+
+    Limits by class hold under the last two: nothing that is bound is charged a class that it was not charged before.
+    """
 
     TOTAL_ONLY = "TotalOnly"
-    """Nothing by class."""
+    """Nothing by class; and of a pod that pins a family, only the family."""
     DENY = "Deny"
     """Nothing, and it must not be admitted."""
     MOST_EXPENSIVE = "MostExpensive"
@@ -125,21 +129,33 @@ def charge_pod(
         )
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
-    charge = weighed(asked, cards_on, candidates, tariff)
+    if len(asked) > MOST_RESOURCES:  # admission refuses so many: only what it never saw is stored with them
+        charge = _weighed_as_one(cards_on, candidates, tariff)
+    else:
+        by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
+        charge = weighed(asked, cards_on, candidates, tariff, by_memory=by_memory)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
     return msgspec.structs.replace(charge, vector=vector, denials=denials)
 
 
 def weighed(
-    asked: Collection[GPUResource], cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff
+    asked: Collection[GPUResource],
+    cards_on: CardsOn,
+    candidates: CandidateClasses,
+    tariff: Tariff,
+    *,
+    by_memory: bool = True,
 ) -> Charge:
-    """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
+    """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card.
+
+    Unless `by_memory`, what a class has of it does not matter: an amount of memory is a whole card.
+    """
     cards_on = lru_cache(maxsize=None)(cards_on)  # most classes weigh most things alike
 
     @cache
     def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
-        return cards_on(card_of(gpu_class, asked, tariff.classes, is_certain=is_certain))
+        return cards_on(card_of(gpu_class, asked, tariff.classes, is_certain=is_certain and by_memory))
 
     def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
         """Return how many cards it comes to on a class. Limits of memory come to none: they count with what they limit."""
@@ -149,10 +165,22 @@ def weighed(
     parts: list[Vector] = []
     for resource, left in zip(asked, narrowed, strict=True):
         on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
-        in_total = max(on_classes, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
+        # Most are one and the same object, and to compare two takes longer than to find that out.
+        distinct = {id(each): each for each in on_classes}.values()
+        in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
         weigh_it = partial(weigh, resource, is_certain=True)
         parts += [{GPUS: in_total}, _by_class(left, tariff.unpinned, weigh_it)]
-    vector = total(parts)
+    return _charge(total(parts), narrowed, tariff)
+
+
+def _weighed_as_one(cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff) -> Charge:
+    """Return at least what `weighed` does, with little work: every unit is a whole card of whatever class is possible."""
+    amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
+    by_class = _by_class(candidates, tariff.unpinned, lambda _: amount)
+    return _charge(total([{GPUS: amount}, by_class]), [candidates], tariff)
+
+
+def _charge(vector: Vector, narrowed: Collection[CandidateClasses], tariff: Tariff) -> Charge:
     return Charge(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
@@ -168,11 +196,12 @@ def _by_class(
     is_open = not candidates.is_known and not candidates.names_unknown_node
     if is_open and unpinned is not Unpinned.MOST_EXPENSIVE:
         return {}
+    may_be_any = not candidates.is_known or unpinned is not Unpinned.TOTAL_ONLY
     members = Counter(gpu_class.family for gpu_class in candidates.classes)
     charged: Vector = {}
     for gpu_class in candidates.classes:
         names = {gpu_class.family}
-        if not candidates.is_known or members[gpu_class.family] == 1:
+        if may_be_any or members[gpu_class.family] == 1:
             names.add(gpu_class.name)
         amount = weigh(gpu_class)
         for key in (CLASSES + name for name in names):
@@ -201,7 +230,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
         lists.append((f"{path}.resources.requests", resources.requests, name))
     for path, asked, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
         for name, raw in (asked or {}).items():
-            if gpu_resource(name, resource_mapping) is not None and not _is_countable(raw):
+            if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,
                     path=f"{path}[{name}]",

@@ -25,11 +25,11 @@ from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.charge import RULE_ID, Catalogues, Charge, Tariff, Unpinned, unknown_device_class, weighed
 
-MOST_REQUESTS, MOST_ALTERNATIVES = 32, 8
-"""Of a claim, as the API server has them (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`): to others none is charged."""
-
 MOST_DEVICES = 32
 """What `allocationMode: All` is charged: the most devices that a claim can be given (`AllocationResultsMaxSize`)."""
+
+MOST_REQUESTS, MOST_ALTERNATIVES = 32, 8
+"""What the API server accepts (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`): each is weighed on every class."""
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of the claims that the scheduler makes for pods that ask for DRA devices by a resource name."""
@@ -181,22 +181,23 @@ def _without(claim: ResourceClaim, charged: Callable[[str, int], int]) -> Resour
 
 
 def _charge(spec: ClaimSpec | None, path: str, tariff: Tariff) -> Charge:
-    requests = (spec.devices.requests if spec and spec.devices else None) or ()
+    requests, path = (
+        (spec.devices.requests if spec and spec.devices else None) or (),
+        f"{path}.devices.requests",
+    )
     if len(requests) > MOST_REQUESTS:
-        return _too_many(f"{path}.devices.requests", len(requests), MOST_REQUESTS)
-    charges = [
-        _charge_request(request, f"{path}.devices.requests[{index}]", tariff)
-        for index, request in enumerate(requests)
-    ]
+        return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
+    charges = [_charge_request(request, f"{path}[{index}]", tariff) for index, request in enumerate(requests)]
     return _joined(charges, vector.add)
 
 
 def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
     if request.first_available:
+        path = f"{path}.firstAvailable"
         if len(request.first_available) > MOST_ALTERNATIVES:
-            return _too_many(f"{path}.firstAvailable", len(request.first_available), MOST_ALTERNATIVES)
+            return _denied(path, f"must have at most {MOST_ALTERNATIVES} items", remedy="remove some")
         charges = [
-            _charge_devices(each, f"{path}.firstAvailable[{index}]", tariff)
+            _charge_devices(each, f"{path}[{index}]", tariff)
             for index, each in enumerate(request.first_available)
         ]
         return _joined(charges, vector.maximum)
@@ -238,14 +239,12 @@ def _joined(charges: list[Charge], combine: Callable[..., Vector]) -> Charge:
     )
 
 
-def _too_many(path: str, count: int, most: int) -> Charge:
-    return Charge(
-        {},
-        denials=(Finding(rule=RULE_ID, path=path, message=f"must have at most {most} items, not {count}"),),
-    )
-
-
-def _denied(path: str, message: str, value: str | None = None) -> Charge:
-    remedy = "set allocationMode ExactCount with a count, or All"
+def _denied(
+    path: str,
+    message: str,
+    value: str | None = None,
+    *,
+    remedy: str = "set allocationMode ExactCount with a count, or All",
+) -> Charge:
     denial = Finding(rule=RULE_ID, path=path, value=value, message=message, remedy=remedy)
     return Charge({}, denials=(denial,))

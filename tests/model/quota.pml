@@ -14,7 +14,8 @@ Time is order. A request ends when nothing of it can be stored any more (it fail
 entry matures in a controller that saw it only after that. A pause is a step not taken, and a crash one that is never taken:
 a restarted controller knows no more than one that looks for the first time.
 
-Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Refused.OTHER_CATALOGUE.
+Not modelled, because they only refuse: Reason.FULL, Refused.OTHER_CATALOGUE, Refused.UNMARKED. Nor that a catalogue is published
+before a row names its basis: a serve that cannot charge by a basis refuses.
 */
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
@@ -70,9 +71,6 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #ifndef MISSING_KEY_DENIES
 #define MISSING_KEY_DENIES 1
 #endif
-#ifndef USED_IS_FULL
-#define USED_IS_FULL 1
-#endif
 #ifndef ENTRY_IS_FULL
 #define ENTRY_IS_FULL 1
 #endif
@@ -93,6 +91,30 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #endif
 #ifndef SERVE_NEVER_REMOVES
 #define SERVE_NEVER_REMOVES 1
+#endif
+#ifndef NAME_HOLDS_LARGEST
+#define NAME_HOLDS_LARGEST 1
+#endif
+#ifndef STORED_NAME_IS_OF_USED
+#define STORED_NAME_IS_OF_USED 1
+#endif
+#ifndef UNREADABLE_DENIES
+#define UNREADABLE_DENIES 1
+#endif
+#ifndef UNREADABLE_WAITS
+#define UNREADABLE_WAITS 1
+#endif
+#ifndef CHARGED_BY_BOTH
+#define CHARGED_BY_BOTH 1
+#endif
+#ifndef FLIP_WAITS_FOR_MARKS
+#define FLIP_WAITS_FOR_MARKS 1
+#endif
+#ifndef FLIP_COUNTS_BY_NEXT
+#define FLIP_COUNTS_BY_NEXT 1
+#endif
+#ifndef BASES_ARE_CHARGED
+#define BASES_ARE_CHARGED 1
 #endif
 
 /* ---- Vectors of two keys in one byte: VECTOR(gpus, a class) */
@@ -202,6 +224,42 @@ Not modelled, because they only refuse: Reason.FULL, Reason.OTHER_CATALOGUE, Ref
 #define TELLS 1
 #endif
 
+#ifdef NAMED             /* two pods of one name, the second one larger, and another pod */
+#define SERVES 1
+#define CONTROLLERS 1
+#define OBJECTS 3
+#define CREATED(object) VECTOR((object == 1 -> 2 : 1), 0)
+#define HARD(generation) VECTOR(2, UNLIMITED)
+#define OF_ONE_NAME 2
+#define DELETIONS 1
+#endif
+#ifdef DAMAGED   /* two pods of which one fits; the line of the first one's reservation cannot be read */
+#define SERVES 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define UNREADABLE_ENTRY 0
+#define DELETIONS 1
+#endif
+#ifdef MOVED             /* the row moves to a basis by which the first pod costs more; the second serve knows only the old one */
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define CREATED_BY_NEXT(object) VECTOR((object == 0 -> 2 : 1), 0)
+#define HARD(generation) VECTOR(2, UNLIMITED)
+#endif
+
+#ifdef CREATED_BY_NEXT
+#define MOVES 1
+#else
+#define MOVES 0
+#define CREATED_BY_NEXT(object) 0
+#endif
+#ifndef OF_ONE_NAME
+#define OF_ONE_NAME 0        /* so many of the first objects have one name */
+#endif
+#ifndef UNREADABLE_ENTRY
+#define UNREADABLE_ENTRY 255
+#endif
 #ifndef CHANGES
 #define CHANGES 0
 #define TARGET(change) 0
@@ -249,12 +307,18 @@ typedef Row {
   bool counted;              /* `used` is not None */
   bool second_key;           /* `used` has the second key */
   byte used[OBJECTS];        /* `used`, by the object it was counted from: its sum is what the code stores */
-  byte entry[REQUESTS];      /* 0: none, FULL, or FIRST_KEY */
+  byte entry[REQUESTS];      /* 0: none, or one of those below */
+  byte stored_name;          /* what `used` holds of what is stored under the one name, if there are entries of it */
+  bool next_basis;           /* the basis of `used` is the next one, */
+  bool moving;               /* or it is on the way to it */
   byte revision[COLLECTIONS]
 };
 
-#define FULL 1
-#define FIRST_KEY 2
+#define FULL 1               /* charged by the basis of the row, */
+#define FIRST_KEY 2          /* the same, without the second key, */
+#define BY_BOTH 3            /* by both bases, and marked with the next one, */
+#define BY_NEXT 4            /* by the next one, once it is that of the row, */
+#define ONLY_MARKED 5        /* or marked only */
 
 Row row;
 byte uid = FIRST_UID;        /* of the quota; 0: there is none */
@@ -304,8 +368,8 @@ typedef List {
 };
 List list[CONTROLLERS];
 
-hidden byte i; hidden byte key; hidden byte at; hidden short sum; hidden short more; hidden byte shown; hidden byte ok;
-hidden byte changed; hidden byte before; hidden mtype verdict;
+hidden byte i; hidden byte key; hidden byte at; hidden short sum; hidden short more; hidden short cost; hidden byte shown; hidden byte ok;
+hidden byte changed; hidden byte flips; hidden byte before; hidden mtype verdict;
 
 #define OF(q) (q < OBJECTS -> q : 0)
 #define AFTER(q) (q < OBJECTS -> CREATED(q) : TARGET(q - OBJECTS))
@@ -329,7 +393,12 @@ hidden byte changed; hidden byte before; hidden mtype verdict;
 #define GROWTH(q, k) (AMOUNT(AFTER(q), k) - AMOUNT(base[q], k))
 #endif
 
-#define HOLDS(q, k) (row.entry[q] == FULL || (row.entry[q] == FIRST_KEY && k == 0) -> GROWTH(q, k) : 0)
+#define COST_BY_NEXT(o, k) AMOUNT(CREATED_BY_NEXT(o), k)
+#define LARGER(a, b) ((a) > (b) -> (a) : (b))
+#define GROWTH_BY(q, k, next, both) (!(next) -> GROWTH(q, k) : ((both) -> LARGER(GROWTH(q, k), COST_BY_NEXT(OF(q), k)) : COST_BY_NEXT(OF(q), k)))
+#define HOLDS(q, k) (row.entry[q] == 0 || (row.entry[q] == FIRST_KEY && k) -> 0 \
+                     : GROWTH_BY(q, k, row.entry[q] == BY_BOTH || row.entry[q] == BY_NEXT, row.entry[q] == BY_BOTH))
+#define COST(o, code, k) (MOVES && row.next_basis -> COST_BY_NEXT(o, k) : AMOUNT(code, k))
 
 /* ---- Properties */
 
@@ -360,7 +429,7 @@ inline check_everyone_is_covered() {   /* S2 */
         :: LIVE(i) && promised[i] && CONSTRAINED(generation, key) && (key == 0 || row.second_key) ->
            sum = IN_USED(i, key);
            sum_entries(key, i);
-           assert(AMOUNT(shows[i], key) <= sum)   /* S2: what is stored is in `used` or in entries */
+           assert(COST(i, shows[i], key) <= sum)   /* S2: what is stored is in `used` or in entries */
         :: else
         fi;
         key++
@@ -372,26 +441,35 @@ inline check_everyone_is_covered() {   /* S2 */
   skip
 }
 
+inline add_cost() {   /* of one name only one is stored at a time */
+  if
+  :: i < OF_ONE_NAME -> more = LARGER(more, cost)
+  :: else -> sum = sum + cost
+  fi
+}
+
 inline check_fits(q) {   /* S1 */
   key = 0;
   do
   :: key < 2 && uid && promised[OF(q)] ->
      sum = 0;
+     more = 0;
      i = 0;
      do
      :: i < REQUESTS ->
         if
-        :: i < OBJECTS && LIVE(i) && promised[i] -> sum = sum + AMOUNT(shows[i], key)
+        :: i < OBJECTS && LIVE(i) && promised[i] -> cost = COST(i, shows[i], key); add_cost()
         :: else
         fi;
         if
-        :: request[i] == allowed && promised[OF(i)] && (!IS_CHANGE(i) || (LIVE(0) && version[0] == base_version[i])) && AMOUNT(AFTER(i), key) > AMOUNT(base[i], key) ->
-           sum = sum + AMOUNT(AFTER(i), key) - AMOUNT(base[i], key)
+        :: request[i] == allowed && promised[OF(i)] && (!IS_CHANGE(i) || (LIVE(0) && version[0] == base_version[i])) && COST(OF(i), AFTER(i), key) > AMOUNT(base[i], key) ->
+           cost = COST(OF(i), AFTER(i), key) - AMOUNT(base[i], key); add_cost()
         :: else
         fi;
         i++
      :: else -> break
      od;
+     sum = sum + more;
      assert(!CONSTRAINED(generation, key) || AMOUNT(AFTER(q), key) <= AMOUNT(base[q], key) || sum <= LIMIT(key));   /* S1 */
      key++
   :: else -> break
@@ -410,7 +488,8 @@ inline written() {
 
 #if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
 inline move_row(from, to) {
-  to.counted = from.counted; to.second_key = from.second_key;
+  to.counted = from.counted; to.second_key = from.second_key; to.stored_name = from.stored_name;
+  to.next_basis = from.next_basis; to.moving = from.moving;
   i = 0;
   do
   :: i < OBJECTS -> to.used[i] = from.used[i]; i++
@@ -437,7 +516,8 @@ inline keep_copy(writer) { skip }   /* a row that is fresh is the row */
 /* ---- What tests/test_model.py replays; spin's verifier prints nothing */
 
 inline print_row() {
-  printf(" row counted=%d second_key=%d generation=%d uid=%d hard=%d,%d used=", row.counted, row.second_key, generation, uid, LIMIT(0), LIMIT(1));
+  printf(" row counted=%d second_key=%d generation=%d uid=%d hard=%d,%d of_one_name=%d stored_name=%d", row.counted, row.second_key, generation, uid, LIMIT(0), LIMIT(1), OF_ONE_NAME, row.stored_name);
+  printf(" unreadable=%d next_basis=%d moving=%d used=", UNREADABLE_ENTRY, row.next_basis, row.moving);
   i = 0;
   do
   :: i < OBJECTS -> printf("%d,", row.used[i]); i++
@@ -446,7 +526,7 @@ inline print_row() {
   printf(" entries=");
   i = 0;
   do
-  :: i < REQUESTS -> printf("%d/%d/%d/%d,", row.entry[i], base[i], AFTER(i), base_version[i]); i++
+  :: i < REQUESTS -> printf("%d/%d/%d/%d/%d,", row.entry[i], base[i], AFTER(i), base_version[i], CREATED_BY_NEXT(OF(i))); i++
   :: else -> break
   od;
   printf(" revisions=");
@@ -460,33 +540,76 @@ inline print_row() {
 
 /* ---- serve */
 
-mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_ROW };
+mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_ROW, UNREADABLE, OTHER_CATALOGUE };
 
-/* policies/quota/ledger/decide.py: _Batch._verdict, _Batch._shortfalls.
-   Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED. */
-inline decide(q, g) {
+/* By which bases serve s charges: one that knows the next basis by all of the row, another one by the old basis alone. */
+#define KNOWS_NEXT(s) (MOVES && s == 0)
+#define IS_CHARGED(s) (KNOWS_NEXT(s) || !(row.moving || row.next_basis))
+#define ASKED(s, q, k) GROWTH_BY(q, k, KNOWS_NEXT(s) && (row.next_basis || (row.moving && CHARGED_BY_BOTH)), row.moving)
+#define NEW_ENTRY(s) (!KNOWS_NEXT(s) -> FULL : (row.next_basis -> BY_NEXT : (!row.moving -> FULL : (CHARGED_BY_BOTH -> BY_BOTH : ONLY_MARKED))))
+
+#define IS_UNREADABLE(q) (q == UNREADABLE_ENTRY)
+#define SOME_UNREADABLE (UNREADABLE_ENTRY < REQUESTS && row.entry[(UNREADABLE_ENTRY < REQUESTS -> UNREADABLE_ENTRY : 0)])
+
+/* policies/quota/ledger/decide.py: _Batch._growth, _Batch._held */
+/* policies/quota/ledger/reservations.py: Reservations.held, Reservations.largest */
+inline sum_reserved(s, q, k) {   /* with what q asks */
+  more = 0;
+  sum = sum + (q >= OF_ONE_NAME -> ASKED(s, q, k) : 0);
+  at = 0;
+  do
+  :: at < REQUESTS ->
+     if
+     :: !UNREADABLE_DENIES && IS_UNREADABLE(at)
+     :: else ->
+        if
+        :: at >= OF_ONE_NAME -> sum = sum + HOLDS(at, k)
+        :: at < OF_ONE_NAME && (NAME_HOLDS_LARGEST || !more) -> more = LARGER(more, HOLDS(at, k));
+           if
+           :: at == q && (NAME_HOLDS_LARGEST || !more) -> more = LARGER(more, ASKED(s, q, k))
+           :: else
+           fi
+        :: else
+        fi
+     fi;
+     at++
+  :: else -> break
+  od;
+  sum = sum + (more > AMOUNT(row.stored_name, k) -> more - AMOUNT(row.stored_name, k) : 0)
+}
+
+/* policies/quota/ledger/decide.py: _Batch._verdict, _Batch._fits, _Batch._shortfalls.
+   Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED, Reason.UNREADABLE,
+   Reason.OTHER_CATALOGUE. */
+inline decide(s, q, g) {
   verdict = RESERVED;
   if
   :: GROWTH(q, 0) == 0 && GROWTH(q, 1) == 0 -> verdict = NOTHING_TO_RESERVE
   :: else ->
      if
-     :: RETRY_IS_IDEMPOTENT && row.entry[SLOT(q)] -> verdict = ALREADY_RESERVED
+     :: RETRY_IS_IDEMPOTENT && row.entry[SLOT(q)] && !IS_UNREADABLE(q) -> verdict = ALREADY_RESERVED
      :: else ->
         if
+        :: UNREADABLE_DENIES && SOME_UNREADABLE -> verdict = UNREADABLE
+        :: else ->
+        if
         :: (UNINITIALISED_DENIES && !row.counted) || (MISSING_KEY_DENIES && UNCOUNTED) -> verdict = UNCOUNTED_ROW
+        :: else ->
+        if
+        :: BASES_ARE_CHARGED && !IS_CHARGED(s) -> verdict = OTHER_CATALOGUE
         :: else ->
            key = 0;
            do
            :: key < 2 ->
               if
-              :: GROWTH(q, key) > 0 && CONSTRAINED(g, key) ->
-                 sum = GROWTH(q, key);
+              :: ASKED(s, q, key) > 0 && CONSTRAINED(g, key) ->
+                 sum = 0;
                  i = 0;
                  do
                  :: i < OBJECTS -> sum = sum + IN_USED(i, key); i++
                  :: else -> break
                  od;
-                 sum_entries(key, NOBODY);
+                 sum_reserved(s, q, key);
                  if
                  :: sum > AMOUNT(HARD(g), key) -> verdict = EXCEEDED
                  :: else
@@ -497,9 +620,11 @@ inline decide(q, g) {
            :: else -> break
            od
         fi
+        fi
+        fi
      fi
   fi;
-  printf("decide request=%d verdict=%e", q, verdict); print_row(); printf("\n")
+  printf("decide request=%d knows_next=%d verdict=%e", q, KNOWS_NEXT(s), verdict); print_row(); printf("\n")
 }
 
 inline arrives(s, q) {
@@ -524,11 +649,15 @@ inline answers_yes(q) {
   skip
 }
 
+#define IS_YES (verdict == RESERVED || verdict == ALREADY_RESERVED || verdict == NOTHING_TO_RESERVE)
+
 #define CALLABLE(q) (!stopped && calls[q] < CALLS && q != LABELLED && request[q] != ended \
                      && (!IS_CHANGE(q) || (LIVE(0) && promised[0])))
 
 #if CHANGES
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1) || CALLABLE(2) || CALLABLE(3))
+#elif OBJECTS > 2
+#define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1) || CALLABLE(2))
 #else
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
@@ -543,8 +672,10 @@ end:
        if
        :: CALLABLE(0) -> q = 0
        :: CALLABLE(1) -> q = 1
-#if CHANGES
+#if CHANGES || OBJECTS > 2
        :: CALLABLE(2) -> q = 2
+#endif
+#if CHANGES
        :: CALLABLE(3) -> q = 3
 #endif
        fi;
@@ -560,22 +691,22 @@ end:
              write_back(s);
 #endif
 #if HARD_IN_ROW
-             decide(q, generation);
+             decide(s, q, generation);
 #else
-             decide(q, hard_seen[s]);
+             decide(s, q, hard_seen[s]);
 #endif
              reserved = (verdict == RESERVED);
              if
              :: reserved ->
                 assert(!row.entry[SLOT(q)]);             /* S1: nobody is charged twice */
                 promised[OF(q)] = true;
-                row.entry[SLOT(q)] = (ENTRY_IS_FULL || CONSTRAINED(generation, 1) -> FULL : FIRST_KEY);
+                row.entry[SLOT(q)] = (ENTRY_IS_FULL || CONSTRAINED(generation, 1) -> NEW_ENTRY(s) : FIRST_KEY);
                 written()
              :: else
              fi;
              if
-             :: SERVE_NEVER_REMOVES && (verdict != EXCEEDED && verdict != UNCOUNTED_ROW) -> answers_yes(q)
-             :: !SERVE_NEVER_REMOVES && !reserved && (verdict != EXCEEDED && verdict != UNCOUNTED_ROW) -> answers_yes(q)
+             :: SERVE_NEVER_REMOVES && IS_YES -> answers_yes(q)
+             :: !SERVE_NEVER_REMOVES && !reserved && IS_YES -> answers_yes(q)
              :: else
              fi;
              check_everyone_is_covered()
@@ -730,14 +861,42 @@ inline reaches(c) {
   skip
 }
 
+#define IS_MARKED(q) (row.entry[q] == 0 || row.entry[q] == BY_BOTH || row.entry[q] == ONLY_MARKED)
+#define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
+
+/* policies/quota/ledger/reconcile.py: _are_charged_by, basis_to_count_by, _stored_names */
 inline count_used(c) {
-  more = 0;
+  flips = (MOVES && row.moving && (ALL_MARKED || !FLIP_WAITS_FOR_MARKS));
+  if
+  :: flips -> row.next_basis = true; row.moving = false; changed = true
+  :: else
+  fi;
+  before = row.stored_name;
+  if
+  :: STORED_NAME_IS_OF_USED -> row.stored_name = 0
+  :: else
+  fi;
+  i = 0;
+  do
+  :: i < OF_ONE_NAME ->
+     if
+     :: list[c].shown[i] && list[c].shown[i] != TERMINAL_SHOWN && (row.entry[0] || row.entry[1]) -> row.stored_name = list[c].shown[i]
+     :: else
+     fi;
+     i++
+  :: else -> break
+  od;
+  changed = changed || (before != row.stored_name);
   i = 0;
   do
   :: i < OBJECTS ->
      before = (list[c].shown[i] == TERMINAL_SHOWN -> 0 : list[c].shown[i]);
      if
-     :: before -> promised[i] = true; more = more + AMOUNT(before, 1)
+     :: MOVES && before && row.next_basis && (FLIP_COUNTS_BY_NEXT || !flips) -> before = CREATED_BY_NEXT(i)
+     :: else
+     fi;
+     if
+     :: before -> promised[i] = true
      :: else
      fi;
      if
@@ -747,7 +906,7 @@ inline count_used(c) {
      i++
   :: else -> break
   od;
-  row.second_key = (CONSTRAINED(generation, 1) || (USED_IS_FULL && more));
+  row.second_key = CONSTRAINED(generation, 1);
   if
   :: changed ->              /* a count that only is newer is not written */
      row.counted = true;
@@ -768,6 +927,10 @@ inline count(c) {
   do
   :: i < REQUESTS ->
      is_shown(c, i);
+     if
+     :: IS_UNREADABLE(i) -> shown = !UNREADABLE_WAITS
+     :: else
+     fi;
      if
      :: row.entry[i] && (shown || (EXPIRY && MATURED(c, i) && (CHANGE_EXPIRES || !IS_CHANGE(i)))) ->
         row.entry[i] = 0;
@@ -851,8 +1014,10 @@ end:
 #endif
   :: d_step { sight[c].stage[0] == 1 && (request[0] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[0] = 2 }
   :: d_step { sight[c].stage[1] == 1 && (request[1] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[1] = 2 }
-#if CHANGES
+#if CHANGES || OBJECTS > 2
   :: d_step { sight[c].stage[2] == 1 && (request[2] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[2] = 2 }
+#endif
+#if CHANGES
   :: d_step { sight[c].stage[3] == 1 && (request[3] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[3] = 2 }
 #endif
 #if TELLS
@@ -862,6 +1027,10 @@ end:
      /* webhook/controller/reservation_ages.py: ReservationAges.initialization_wait. Who remembers "no quota" read it before this quota was there. */
   :: d_step { uid && seen_uid[c] == uid && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false }
+#if MOVES
+     /* policies/quota/ledger/reconcile.py: begin_transition */
+  :: d_step { !stopped && fresh[SERVES + c] && !row.moving && !row.next_basis -> row.moving = true; tried[c] = false; written() }
+#endif
   :: d_step { uid && seen_uid[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }
   od;
   skip
@@ -871,7 +1040,8 @@ end:
 
 inline is_stored(q) {
   if
-  :: !IS_CHANGE(q) -> shows[q] = CREATED(q); version[q]++; revision[COLLECTION(q)]++
+  :: !IS_CHANGE(q) && q < OF_ONE_NAME && (shows[0] || shows[1])        /* already exists */
+  :: !IS_CHANGE(q) && !(q < OF_ONE_NAME && (shows[0] || shows[1])) -> shows[q] = CREATED(q); version[q]++; revision[COLLECTION(q)]++
   :: IS_CHANGE(q) && LIVE(0) && version[0] == base_version[q] ->
      shows[0] = AFTER(q); version[0]++; revision[PODS]++
   :: else
@@ -888,7 +1058,7 @@ inline is_deleted(o, told) {
 }
 
 inline is_created() {   /* a new quota: nothing is counted, nothing reserved; it promises for what was stored before it */
-  row.counted = false; row.second_key = false;
+  row.counted = false; row.second_key = false; row.stored_name = 0;
   i = 0;
   do
   :: i < OBJECTS -> row.used[i] = 0; promised[i] = (shows[i] != 0); i++
@@ -915,10 +1085,12 @@ end:
   :: d_step { request[1] == allowed -> is_stored(1) }
   :: d_step { request[0] == begun || request[0] == allowed -> request[0] = ended }
   :: d_step { request[1] == begun || request[1] == allowed -> request[1] = ended }
-#if CHANGES
+#if CHANGES || OBJECTS > 2
   :: d_step { request[2] == allowed -> is_stored(2) }
-  :: d_step { request[3] == allowed -> is_stored(3) }
   :: d_step { request[2] == begun || request[2] == allowed -> request[2] = ended }
+#endif
+#if CHANGES
+  :: d_step { request[3] == allowed -> is_stored(3) }
   :: d_step { request[3] == begun || request[3] == allowed -> request[3] = ended }
 #endif
 #if DELETIONS
@@ -952,11 +1124,11 @@ end:
   skip
 }
 
-#define SETTLED(o) (!row.entry[o] && row.used[o] == (LIVE(o) -> shows[o] : 0))
+#define SETTLED(o) (!row.entry[o] && row.used[o] == (LIVE(o) -> (MOVES && row.next_basis -> CREATED_BY_NEXT(o) : shows[o]) : 0))
 
 proctype Quiet() {   /* L1 */
   timeout ->
-  assert(!uid || (row.counted && SETTLED(0) && SETTLED(1)));
+  assert(!uid || (row.counted && SETTLED(0) && SETTLED(1) && SETTLED(OBJECTS - 1) && !row.moving));
 #if CHANGES
   assert(!row.entry[2] && !row.entry[3])
 #endif

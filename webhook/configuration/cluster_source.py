@@ -185,7 +185,9 @@ def source_of(
 
 
 class ClusterSource:
-    """Watches the three kinds, and DeviceClasses, once started. `changed` is called with every new state, in the thread that watches.
+    """Watches the three kinds, and DeviceClasses, once started.
+
+    `changed` is called with every new state, in the thread that watches.
 
     While the API server is away the last good documents stay in force, and `unconfirmed_seconds` grows. Until the documents
     have been read for the first time the built-in ones are in force.

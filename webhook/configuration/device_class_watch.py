@@ -45,7 +45,10 @@ def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
 
 
 class DeviceClassWatch:
-    """Follows the DeviceClasses once started; where they are not served there are none. `changed` is called in a thread of its own."""
+    """Follows the DeviceClasses once started; where they are not served there are none.
+
+    `changed` is called with every change, in a thread of its own.
+    """
 
     def __init__(
         self, api: ApiClient, changed: Callable[[], object], *, pace: WatchTimings | None = None
@@ -86,8 +89,9 @@ class DeviceClassWatch:
             if resource is None:
                 self._is_served = False
             else:
-                notify = lambda _before, _after: self._changed()  # noqa: E731 - three lines for nothing
-                self._informer = Informer(self._api, resource, _record, notify, timings=self._pace)
+                self._informer = Informer(
+                    self._api, resource, _record, lambda _before, _after: self._changed(), timings=self._pace
+                )
                 self._informer.run(stopping)
             return
 

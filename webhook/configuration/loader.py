@@ -1,8 +1,8 @@
 """Loading of documents into one `Configuration`; an error lists every problem of every document.
 
 The built-in GPUClass and GPUResourceMapping documents come first; a GPUClass of the same name replaces the built-in one, and a
-GPUResourceMapping's patterns come before the built-in ones, and between the two stands what the DeviceClasses of the cluster say. GPUQuota documents are for running without an API server, which
-would store them.
+GPUResourceMapping's patterns come before the built-in ones, and between the two stands what the DeviceClasses of the cluster say.
+GPUQuota documents are for running without an API server, which would store them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,8 @@ def load_directory(
 ) -> Configuration:
     """Return the configuration of `directory` and the built-in documents, or of the built-in documents alone.
 
-    `device_classes` are those of the cluster. Unless `labels_known`, a namespaceSelector is a problem. Raises `ConfigurationError` with every problem of every file.
+    `device_classes` are those of the cluster. Unless `labels_known`, a namespaceSelector is a problem. Raises
+    `ConfigurationError` with every problem of every file.
     """
     own = DocumentSet()
     texts = []

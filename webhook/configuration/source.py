@@ -229,7 +229,10 @@ class DirectorySource:
                 log.exception("failed to reload the configuration")
 
     def _signature_now(self) -> object:
-        """Return something that differs once a file was written, added, removed or swapped behind a link, or a DeviceClass changed."""
+        """Return something that differs once a file was written, added, removed or swapped behind a link.
+
+        DeviceClasses are part of it.
+        """
         if self._directory is None:
             return None
         try:

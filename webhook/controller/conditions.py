@@ -1,5 +1,9 @@
-"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag)."""
+"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag), Uncharged.
 
+Uncharged names what the cluster has that nothing charges.
+"""
+
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -12,12 +16,24 @@ TRUE, FALSE = "True", "False"
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
+_LONGEST_QUOTED = 80
 
 
-def conditions(ledger: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condition, ...]:
-    """Return the conditions of a ledger; `stale` says why its count may lag, empty if it does not."""
+def conditions(
+    ledger: QuotaLedger, *, stale: str, uncharged: Sequence[str] = (), now: datetime
+) -> tuple[Condition, ...]:
+    """Return the conditions of a ledger.
+
+    stale: why its count may lag, empty if it does not.
+    uncharged: DeviceClasses and resource names about which nothing says whether they are GPUs.
+    """
     before = {condition.type: condition for condition in ledger.conditions}
-    found = {"Ready": _ready(ledger), "Exceeded": _exceeded(ledger), "Stale": _stale(stale)}
+    found = {
+        "Ready": _ready(ledger),
+        "Exceeded": _exceeded(ledger),
+        "Stale": _stale(stale),
+        "Uncharged": _uncharged(uncharged),
+    }
     return tuple(
         with_transition_time(
             Condition(kind, status, reason, message, "", ledger.generation), before.get(kind), now
@@ -30,17 +46,21 @@ def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
     if ledger.used is None or ledger.uncounted:
         return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
     if unreadable := ledger.reservations.unreadable:
-        what = f"lines in status.reservations that cannot be read: {len(unreadable)}, the first {quoted(unreadable[0])}"
-        until = f"until the controller has observed them for {EXPIRY_SECONDS:.0f} s and drops them, requests are denied"
-        return FALSE, "Unreadable", f"{what}; {until}"
+        why = f"status.reservations cannot be read in {quoted(unreadable)}"
+        until = f"requests are denied until the controller has observed that for {EXPIRY_SECONDS:.0f} s and drops it"
+        return FALSE, "Unreadable", f"{why}: {until}"
     if ledger.class_catalogue is None:
         why = (
             f"reservations were charged by a class catalogue that is not published in ConfigMap {CATALOGUES}"
         )
         return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
     if ledger.next_catalogue is not None:
-        why = "GPUClasses, resource names or spec.unpinned changed: until what is in flight is counted, requests are charged by both"
-        return TRUE, "Moving", f"{COUNTED}; {why}"
+        why = "GPUClasses, resource names or spec.unpinned changed"
+        return (
+            TRUE,
+            "Moving",
+            f"{COUNTED}; {why}: until what is in flight is counted, requests are charged by both",
+        )
     return TRUE, "Counted", COUNTED
 
 
@@ -61,9 +81,21 @@ def _stale(why: str) -> tuple[str, str, str]:
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
 
 
-def quoted(line: str) -> str:
-    """Return the beginning of a line, without what a terminal would take for a command."""
-    return ascii(line[:80])
+def _uncharged(names: Sequence[str]) -> tuple[str, str, str]:
+    if not names:
+        return (
+            FALSE,
+            "AllKnown",
+            "a GPUResourceMapping knows the DeviceClasses and resource names of the cluster",
+        )
+    more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
+    shown = ", ".join(names[:KEYS_SHOWN])
+    return TRUE, "Unknown", f"charged nothing, because no GPUResourceMapping names them: {shown}{more}"
+
+
+def quoted(lines: Sequence[str]) -> str:
+    """Return how many lines they are and the beginning of the first, without what a terminal would take for a command."""
+    return f"{len(lines)} line{'s' if len(lines) > 1 else ''}, the first {lines[0][:_LONGEST_QUOTED]!a}"
 
 
 def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:

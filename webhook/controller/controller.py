@@ -17,10 +17,12 @@ from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
 from webhook.controller.countings import Countings
+from webhook.controller.events import QuotaEvents
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.reservation_ages import ReservationAges
+from webhook.controller.uncharged import UnchargedWatch
 from webhook.quota.cluster_store import ClusterStore
 
 log = logging.getLogger("gpu_admission.controller")
@@ -65,13 +67,19 @@ class Controller:
         self._tidied_at = 0.0
         self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
         self.countings = Countings(api, namespace, configuration, self._count_changed, timings=timings)
-        store = ClusterStore(api)
-        self._reconciler = QuotaReconciler(store, self.countings, self._ages, metrics, recount_seconds)
+        is_leader, changed = (lambda: elector.is_leader), self._queue_all
+        self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
+        store, events = ClusterStore(api), QuotaEvents(api)
+        self._reconciler = QuotaReconciler(
+            store, self.countings, self._ages, metrics, events, recount_seconds, self.uncharged
+        )
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`; release the Lease at the end."""
         self.countings.start()
         self.quotas.start(stopping)
+        watch = self.uncharged.run
+        threading.Thread(target=watch, args=(stopping,), name="uncharged", daemon=True).start()
         for number in range(WORKERS):
             name = f"reconcile {number}"
             threading.Thread(target=self._work, args=(stopping,), name=name, daemon=True).start()
@@ -84,8 +92,8 @@ class Controller:
     def configure(self, configuration: Configuration) -> None:
         """Count under another configuration from now on. Raises `errors.ApiError`; then the old one stays."""
         if self.countings.configure(configuration):
-            for namespace in self.quotas.namespaces():
-                self._queue.add(namespace)
+            self._queue_all()
+        self.uncharged.configure(configuration)
 
     def ledgers(self) -> dict[str, QuotaLedger]:
         """Return the ledgers by namespace as the watch showed them last, without those that cannot be read."""
@@ -105,6 +113,10 @@ class Controller:
         hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANG_SECONDS]
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
+    def _queue_all(self) -> None:
+        for namespace in self.quotas.namespaces():
+            self._queue.add(namespace)
+
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is None:
             if before is not None:
@@ -115,12 +127,13 @@ class Controller:
             log.error("%s: %s", after.namespace, after.problem)
             return
         self._ages.observe(after.namespace, after.ledger)
-        if before is not None and before.ledger is not None and _spec(before.ledger) == _spec(after.ledger):
-            expiry = self._ages.next_expiry(after.namespace)
-            if expiry is not None:
-                self._queue.add(after.namespace, expiry)
-        else:
+        if before is None or before.ledger is None or _spec(before.ledger) != _spec(after.ledger):
             self._queue.add(after.namespace)
+        elif frozenset(after.ledger.reservations.ids).difference(before.ledger.reservations.ids):
+            # It may have the name of what is stored, or a line that cannot be read: only a count says so.
+            self._queue.add(after.namespace, STORED_SECONDS)
+        elif (expiry := self._ages.next_expiry(after.namespace)) is not None:
+            self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self.quotas.snapshot(namespace).items:

@@ -171,7 +171,8 @@ class Counting:
         if isinstance(gone, PodRecord):
             self._given.forget(gone.uid)
         elif isinstance(gone, ClaimRecord) and gone.made_for:
-            if gone.made_for not in {pod.uid for pod in self.pods.snapshot(gone.namespace).items}:
+            stored = {pod.uid for pod in self.pods.snapshot(gone.namespace).items}
+            if gone.made_for not in stored:
                 self._given.forget(gone.made_for)
 
     def _known(self, nodes: Snapshot[NamedNode]) -> NodeIndex:

@@ -26,6 +26,11 @@ class ControllerMetrics:
             "Reservations removed because their object was never stored.",
             ["namespace"],
         )
+        self.unreadable = counter(
+            "gpu_admission_quota_unreadable_lines_dropped",
+            "Lines of status.reservations that could not be read, dropped after the bound.",
+            ["namespace"],
+        )
         self.recount_time = gauge(
             "gpu_admission_quota_last_recount_timestamp_seconds",
             "Time of the last count of the namespace from new lists.",

@@ -20,11 +20,13 @@ from policies.quota.ledger.reconcile import (
     initialise,
     reconcile,
 )
-from webhook.controller.conditions import conditions
+from webhook.controller.conditions import conditions, quoted
 from webhook.controller.counting import Counted, Counting
 from webhook.controller.countings import Countings
+from webhook.controller.events import QuotaEvents
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reservation_ages import ReservationAges
+from webhook.controller.uncharged import UnchargedWatch
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -69,13 +71,17 @@ class QuotaReconciler:
         countings: Countings,
         ages: ReservationAges,
         metrics: ControllerMetrics,
+        events: QuotaEvents,
         recount_seconds: float,
+        uncharged: UnchargedWatch,
     ) -> None:
         self._countings = countings
         self._store = store
         self._ages = ages
         self._metrics = metrics
+        self._events = events
         self._recount_seconds = recount_seconds
+        self._uncharged = uncharged
         self._recounts: dict[str, tuple[str, float]] = {}
 
     def reconcile(self, namespace: str) -> float | None:
@@ -165,10 +171,8 @@ class QuotaReconciler:
         """Whether a list started now might expire a reservation that the present lists cannot."""
         overdue = self._ages.expired(namespace, now) - self._ages.expired(namespace, counted.list_started)
         objects = counted.listing.objects
-        return any(
-            each.id in overdue and (each.is_change or each.object_uid not in objects)
-            for each in ledger.reservations
-        )
+        shown = (each.id for each in ledger.reservations if not each.is_change and each.object_uid in objects)
+        return bool(overdue.intersection(ledger.reservations.ids).difference(shown))
 
     def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
         expired = self._ages.expired(namespace, counted.list_started)
@@ -179,7 +183,12 @@ class QuotaReconciler:
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
         now = datetime.now(UTC)
-        found = conditions(reconciled.ledger, stale=_staleness(plan.counting), now=now)
+        found = conditions(
+            reconciled.ledger,
+            stale=_staleness(plan.counting),
+            uncharged=self._uncharged.names,
+            now=now,
+        )
         ledger = msgspec.structs.replace(reconciled.ledger, conditions=found)
         # Newer revisions alone are not written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
@@ -195,6 +204,13 @@ class QuotaReconciler:
         if reconciled.expired:
             self._metrics.expired.labels(namespace).inc(len(reconciled.expired))
             log.info("%s: %d reservations expired", namespace, len(reconciled.expired))
+        if reconciled.unreadable:
+            self._metrics.unreadable.labels(namespace).inc(len(reconciled.unreadable))
+            dropped = (
+                f"dropped what could not be read in status.reservations: {quoted(reconciled.unreadable)}"
+            )
+            log.error("%s: %s", namespace, dropped)
+            self._events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
 
     def _recount_in(self, namespace: str, ledger: QuotaLedger) -> float:
         uid, at = self._recounts.get(namespace, ("", 0.0))

@@ -8,6 +8,7 @@ from time import perf_counter
 import msgspec
 
 from policies.finding import truncate
+from policies.gpus.cards import too_many_resources
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
@@ -181,7 +182,10 @@ def review_pod(asked: Review) -> Answered:
         return Answered(review.allowed(request.uid), name=name)
     policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
     mutates = asked.phase is Phase.MUTATE
-    if too_long := (excesses(pod) or (before and excesses(before))):
+    too_long = excesses(pod) or (before and excesses(before))
+    if before is None and not too_long:
+        too_long = too_many_resources(pod, engine.configuration.resource_mapping)
+    if too_long:
         decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
     elif mutates:
         subject = Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset, deadline=asked.deadline)
@@ -280,8 +284,9 @@ def _template_decisions(
     """Decide on each template, until there are more findings than anybody reads. Raises OutOfTime."""
     decisions: list[Decision] = []
     nodes, by_daemonset = asked.cluster.nodes(), asked.request.kind.kind == "DaemonSet"
+    mapping = asked.engine.configuration.resource_mapping
     for place, pod in pods:
-        if too_long := excesses(pod):
+        if too_long := excesses(pod) or too_many_resources(pod, mapping):
             decision = Decision.on(policy, too_long, Mode.ENFORCE)
         else:
             subject = Subject(

@@ -78,7 +78,7 @@ def test_applying_again_keeps_the_ca_bundle_and_what_is_published(
     plane.kubectl("apply", *how, *force, "-f", STATIC)
 
     assert bundles(plane) == {"Q0E="}
-    assert published(plane, NAMESPACE) == {"digest": "catalogue"}
+    assert published(plane, NAMESPACE)["digest"] == "catalogue"
 
 
 BY_HELM = "gpu-admission-by-helm"
@@ -115,7 +115,7 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
 
     helm.run("upgrade", RELEASE, CHART, *server, *preset, "--set", "webhooks.failurePolicy=Fail")
     assert bundles(plane) == {"Q0E="}
-    assert published(plane, namespace) == {"digest": "catalogue"}
+    assert published(plane, namespace)["digest"] == "catalogue"
     assert '"Fail"' in plane.kubectl("get", CONFIGURATIONS[0], "zz-gpu-admission", "-o", "json").stdout
     assert excluded(plane) == {"kube-system", "kube-node-lease", namespace, "gpu-operator"}
     policy = json.loads(plane.kubectl("get", "gpupolicy", "default", "-o", "json").stdout)
@@ -172,7 +172,7 @@ def publish(plane: ControlPlane, namespace: str) -> None:
     plane.kubectl("patch", "configmap", CATALOGUES, "-n", namespace, "--type=merge", "-p", data)
 
 
-def published(plane: ControlPlane, namespace: str) -> object:
+def published(plane: ControlPlane, namespace: str) -> Any:
     return json.loads(plane.kubectl("get", "configmap", CATALOGUES, "-n", namespace, "-o", "json").stdout)[
         "data"
     ]

@@ -110,6 +110,16 @@ def test_what_ends_makes_room_within_seconds(team: Namespace, end: str) -> None:
     assert eventually(lambda: gpu_pods(team, "next") == [201], seconds=5)
 
 
+def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None:
+    in_force(team, {"gpus": "100"})
+    assert gpu_pods(team, "train", gpus=7) == [201]
+
+    again = gpu_pods(team, *["train"] * 14, gpus=7)
+
+    assert again == [409] * 14, "each was admitted, and none could be stored"
+    assert eventually(lambda: gpu_pods(team, "rider", gpus=93) == [201], seconds=5)
+
+
 def test_a_claim_template_that_never_fits_is_warned_about(team_of: ControlPlane, team: Namespace) -> None:
     in_force(team, {"gpus": "2"})
 

@@ -18,6 +18,7 @@ from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
 from tests.controlplane import ControlPlane, claims_api
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.webhook import Webhook
+from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.cluster_source import ClusterSource
 
 MARK = "resource.kubernetes.io/extended-resource-claim"
@@ -32,7 +33,9 @@ TENANT = {"apiGroup": RBAC, "kind": "User", "name": "tenant"}
 
 @pytest.fixture(scope="module")
 def counted(plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Serve and count by the documents and DeviceClasses of the cluster."""
+    """Serve and count by the documents and DeviceClasses of the cluster; the ConfigMap of the chart is there."""
+    configmaps = "/api/v1/namespaces/default/configmaps"
+    assert plane.client().post(configmaps, {"metadata": {"name": CATALOGUES}})[0] == 201
     with Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
         webhook.register()
         reloaded = threading.Event()
@@ -55,6 +58,7 @@ def counted(plane: ControlPlane) -> Iterator[ControlPlane]:
             thread.join(10)
         source.stop()
         webhook.unregister()
+    assert plane.client().delete(f"{configmaps}/{CATALOGUES}")[0] == 200
 
 
 @pytest.fixture
@@ -77,7 +81,7 @@ def device_classes(counted: ControlPlane) -> Iterator[Any]:
         if extended:
             spec["extendedResourceName"] = extended
         status, answer = client.post(DEVICE_CLASSES, {"metadata": {"name": name}, "spec": spec})
-        assert status == 201, answer
+        assert status == 201, answer["message"]
         made.append(name)
 
     yield make
@@ -105,7 +109,7 @@ def claim(name: str, device_class: str, count: int, owner: JSON | None = None) -
 
 def created(team: Namespace, name: str, resource: str, gpus: int) -> JSON:
     status, pod = team.client.post(PODS.format(team.name), gpu_pod(name, resource, gpus))
-    assert status == 201, pod
+    assert status == 201, pod["message"]
     return dict(pod)
 
 
@@ -115,7 +119,7 @@ def scheduled(plane: ControlPlane, team: Namespace, pod: JSON, device_class: str
     body = claim(name, device_class, count, pod)
     body["metadata"]["finalizers"] = [FINALIZER]
     status, answer = scheduler.post(CLAIMS.format(team.name), body)
-    assert status == 201, answer
+    assert status == 201, answer["message"]
     container = pod["spec"]["containers"][0]
     (resource,) = (each for each in container["resources"]["limits"] if "/" in each)
     mapping = {"containerName": container["name"], "resourceName": resource, "requestName": "gpu"}
@@ -123,7 +127,7 @@ def scheduled(plane: ControlPlane, team: Namespace, pod: JSON, device_class: str
     path = f"{PODS.format(team.name)}/{pod['metadata']['name']}/status"
     patch = {"status": {"extendedResourceClaimStatus": extended}}
     status, answer = team.client.patch(path, patch)
-    assert status == 200, answer
+    assert status == 200, answer["message"]
     return name
 
 
@@ -212,9 +216,7 @@ def test_a_device_class_gives_its_extended_name_to_the_quota(
     assert uses(team, 3)
 
 
-def test_devices_of_a_class_of_ones_own_are_charged(
-    team: Namespace, counted: ControlPlane, device_classes: Any
-) -> None:
+def test_devices_of_a_class_of_ones_own_are_charged(team: Namespace, device_classes: Any) -> None:
     device_classes("mine", "", "device.driver == 'gpu.nvidia.com'")
     device_classes("cards", "", "device.attributes['gpu.nvidia.com'].type == 'gpu'")
     device_classes("nics", "", 'device.driver == "dra.net"')

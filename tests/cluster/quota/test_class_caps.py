@@ -18,6 +18,7 @@ from tests.controlplane.webhook import Webhook
 A100, T4 = "nvidia-a100-80gb", "nvidia-t4"
 T4_NODE, OTHER_T4_NODE = "caps-t4", "caps-t4-by-product"
 HOSTNAME = "kubernetes.io/hostname"
+FAMILY = {"accelerator": "nvidia-a100"}
 GATES = [{"name": "kueue.x-k8s.io/admission"}]
 
 
@@ -155,13 +156,19 @@ def test_a_pod_keeps_its_class_while_its_node_is_deleted_before_it(
 
 
 @pytest.mark.parametrize(
-    ("spec", "want"),
+    ("quota", "pod", "want"),
     [
-        pytest.param({}, [201, 201, 403], id="limits-by-class-hold-where-nothing-is-said"),
-        pytest.param({"unpinned": "TotalOnly"}, [201, 201, 201], id="but-not-under-total-only"),
+        pytest.param({}, {}, [201, 201, 403], id="limits-by-class-hold-where-nothing-is-said"),
+        pytest.param({"unpinned": "TotalOnly"}, {}, [201, 201, 201], id="but-not-under-total-only"),
+        pytest.param(
+            {}, {"nodeSelector": FAMILY}, [201, 201, 403], id="they-hold-for-pods-that-pin-a-family"
+        ),
+        pytest.param(
+            {"unpinned": "Deny"}, {"nodeSelector": FAMILY}, [201, 201, 403], id="and-where-others-are-denied"
+        ),
     ],
 )
-def test_pods_that_pin_nothing(team: Namespace, spec: JSON, want: list[int]) -> None:
-    in_force(team, {T4: "2"}, **spec)
+def test_pods_of_which_the_class_is_open(team: Namespace, quota: JSON, pod: JSON, want: list[int]) -> None:
+    in_force(team, {A100: "2"}, **quota)
 
-    assert [create(team, f"p{n}", 1)[0] for n in range(3)] == want
+    assert [create(team, f"p{n}", 1, **pod)[0] for n in range(3)] == want

@@ -125,9 +125,9 @@ def test_a_status_that_cannot_be_read_is_an_error_and_not_an_empty_row(
     ledger: ClusterLedger, quotas: ControlPlane
 ) -> None:
     path = f"{quota_path(NAMESPACE)}/status"
-    assert quotas.client().patch(path, {"status": {"reservations": "gpus=one | pod1"}})[0] == 200
+    assert quotas.client().patch(path, {"status": {"used": {"gpus": "one"}}})[0] == 200
     with pytest.raises(
-        LedgerError, match="the GPUQuota cannot be read: the reservations hold 'gpus=one'"
+        LedgerError, match='the GPUQuota cannot be read: must be an amount such as "16"'
     ) as error:
         read(ledger)
     assert not error.value.transient

@@ -71,6 +71,7 @@ RESOURCE_MAPPING = ResourceMapping(
             device_classes=(
                 DeviceClassPattern(pattern="gpu.nvidia.com", resource="nvidia.com/gpu"),
                 DeviceClassPattern(pattern="*.example.com"),
+                DeviceClassPattern(pattern="nic.vendor.com", measure=Measure.NOTHING),
             ),
         ),
     )

@@ -249,7 +249,7 @@ def test_total(document: JSON, want: dict[str, str]) -> None:
             id="implicit-names-are-rounded-up-as-the-scheduler-does",
         ),
         pytest.param(
-            pod(gpu_container("2", resource="deviceclass.resource.kubernetes.io/nic")),
+            pod(gpu_container("2", resource="deviceclass.resource.kubernetes.io/nic.vendor.com")),
             {},
             id="devices-of-a-class-that-is-no-gpu",
         ),
@@ -277,22 +277,10 @@ def test_whole_cards(document: JSON, want: dict[str, str]) -> None:
             id="one-name-once",
         ),
         pytest.param(
-            on("nvidia-a100", gpu_container("2")),
-            {"nvidia-a100": "2"},
-            "nodeSelector accelerator=nvidia-a100",
-            id="the-label-of-a-family",
-        ),
-        pytest.param(
             on("nvidia-a100", gpu_container("4", resource="nvidia.com/mig-1g.20gb")),
             {"nvidia-a100": "1", "nvidia-a100-80gb": "1"},
             "nodeSelector accelerator=nvidia-a100",
             id="the-one-class-of-the-family-that-has-these-slices",
-        ),
-        pytest.param(
-            pod(gpu_container("2"), affinity=affinity(T4, "t4-shared")),
-            {"nvidia-t4": "2"},
-            "node affinity accelerator in (nvidia-t4, t4-shared)",
-            id="several-of-a-family-at-the-dearest",
         ),
         pytest.param(
             pod(gpu_container("1"), affinity=affinity(A100, "t4-shared")),
@@ -334,6 +322,44 @@ def test_by_class(document: JSON, want: dict[str, str], because: str, unpinned: 
     assert charge.classes == tuple(sorted(want))
     assert charge.because == because
     assert charge.denials == ()
+
+
+A100S = {"nvidia-a100": "2", "nvidia-a100-40gb": "2", A100: "2"}
+
+
+@pytest.mark.parametrize(
+    ("document", "node", "family", "each"),
+    [
+        pytest.param(
+            on("nvidia-a100", gpu_container("2")),
+            None,
+            {"nvidia-a100": "2"},
+            A100S,
+            id="the-label-of-a-family",
+        ),
+        pytest.param(
+            pod(gpu_container("2"), affinity=affinity(T4, "t4-shared")),
+            None,
+            {T4: "2"},
+            {T4: "2", "t4-shared": "1/2"},
+            id="two-of-them-at-the-dearest",
+        ),
+        pytest.param(
+            pod(gpu_container("2")),
+            {"accelerator": "nvidia-a100"},
+            {"nvidia-a100": "2"},
+            A100S,
+            id="a-node-that-says-only-its-family",
+        ),
+    ],
+)
+def test_several_classes_of_one_family(
+    document: JSON, node: dict[str, str] | None, family: dict[str, str], each: dict[str, str]
+) -> None:
+    """It may come to any of them: whoever holds limits by class charges each one."""
+    found = {unpinned: by_class(charged(document, unpinned, node).vector) for unpinned in Unpinned}
+
+    assert found == {Unpinned.TOTAL_ONLY: family, Unpinned.DENY: each, Unpinned.MOST_EXPENSIVE: each}
 
 
 def by_class(vector: Any) -> dict[str, str]:
@@ -437,12 +463,6 @@ def test_unpinned(document: JSON, unpinned: Unpinned, want: dict[str, str], deni
             {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "zone": "a"},
             {H100: "2"},
             id="a-label-of-the-vendor",
-        ),
-        pytest.param(
-            pod(gpu_container("2")),
-            {"accelerator": "nvidia-a100"},
-            {"nvidia-a100": "2"},
-            id="the-node-tells-its-family",
         ),
         pytest.param(
             on(T4, gpu_container("2")),

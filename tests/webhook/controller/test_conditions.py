@@ -6,6 +6,7 @@ import pytest
 
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservations
 from webhook.controller.conditions import conditions
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
@@ -21,35 +22,46 @@ def counted(**used: Fraction) -> QuotaLedger:
 @pytest.mark.parametrize(
     ("ledger", "stale", "want"),
     [
-        pytest.param(ROW, "", {"Ready": "False", "Exceeded": "False", "Stale": "False"}, id="not-counted"),
+        pytest.param(
+            ROW,
+            "",
+            {"Ready": "False", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
+            id="not-counted",
+        ),
         pytest.param(
             msgspec.structs.replace(counted(), class_catalogue=None),
             "",
-            {"Ready": "False", "Exceeded": "False", "Stale": "False"},
+            {"Ready": "False", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
             id="others-in-flight",
         ),
         pytest.param(
             msgspec.structs.replace(counted(), next_catalogue="other"),
             "",
-            {"Ready": "True", "Exceeded": "False", "Stale": "False"},
+            {"Ready": "True", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
             id="moving",
+        ),
+        pytest.param(
+            msgspec.structs.replace(counted(), reservations=Reservations.parse("gpus=1 | x x")),
+            "",
+            {"Ready": "False", "Exceeded": "False", "Stale": "False"},
+            id="a-line-that-cannot-be-read",
         ),
         pytest.param(
             counted(gpus=Fraction(8)),
             "",
-            {"Ready": "True", "Exceeded": "False", "Stale": "False"},
+            {"Ready": "True", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
             id="exactly-full",
         ),
         pytest.param(
             counted(gpus=Fraction(9)),
             "",
-            {"Ready": "True", "Exceeded": "True", "Stale": "False"},
+            {"Ready": "True", "Exceeded": "True", "Stale": "False", "Uncharged": "False"},
             id="exceeded",
         ),
         pytest.param(
             counted(),
             "no message about pods for 200 s",
-            {"Ready": "True", "Exceeded": "False", "Stale": "True"},
+            {"Ready": "True", "Exceeded": "False", "Stale": "True", "Uncharged": "False"},
             id="stale",
         ),
     ],
@@ -59,6 +71,25 @@ def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str]) -> None
 
     assert {condition.type: condition.status for condition in found} == want
     assert {condition.observed_generation for condition in found} == {3}
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("gpus=1 | x x", "1 line, the first 'gpus=1 | x x'", id="one"),
+        pytest.param("gpus=1 | a\n\x1b[2J\nb", "2 lines, the first '\\x1b[2J'", id="what-a-terminal-obeys"),
+        pytest.param("x" * 500, f"1 line, the first '{'x' * 80}'", id="a-long-one"),
+    ],
+)
+def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
+    damaged = msgspec.structs.replace(counted(), reservations=Reservations.parse(text))
+    ready = {condition.type: condition for condition in conditions(damaged, stale="", now=NOON)}["Ready"]
+
+    assert (ready.status, ready.reason) == ("False", "Unreadable")
+    assert ready.message == (
+        f"status.reservations cannot be read in {want}: requests are denied until the controller has observed that for 40 s and "
+        "drops it"
+    )
 
 
 def test_exceeded_says_by_how_much() -> None:
@@ -78,3 +109,27 @@ def test_the_time_is_that_of_the_last_change_of_status() -> None:
     assert second["Exceeded"].last_transition_time == "2027-01-01T12:00:00Z"
     assert "10 used" in second["Exceeded"].message
     assert second["Stale"].last_transition_time == "2027-01-01T13:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("names", "want"),
+    [
+        pytest.param(
+            ["DeviceClass mine", "example.com/npu"],
+            "charged nothing, because no GPUResourceMapping names them: DeviceClass mine, example.com/npu",
+            id="few",
+        ),
+        pytest.param(
+            [f"example.com/n{index}" for index in range(10)],
+            "charged nothing, because no GPUResourceMapping names them: "
+            + ", ".join(f"example.com/n{index}" for index in range(8))
+            + " and 2 more",
+            id="many",
+        ),
+    ],
+)
+def test_what_nothing_charges_is_named(names: list[str], want: str) -> None:
+    found = {each.type: each for each in conditions(counted(), stale="", uncharged=names, now=NOON)}
+
+    assert (found["Uncharged"].status, found["Uncharged"].reason) == ("True", "Unknown")
+    assert found["Uncharged"].message == want

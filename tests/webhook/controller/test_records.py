@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -13,11 +14,11 @@ from policies.pods.pod import decode_pod
 from policies.quota.charge import Unpinned, charge_pod
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimReader, PodReader, PodRecord
+from webhook.controller.records import ChargedPod, ClaimReader, ExtendedClaims, PodReader, PodRecord
 
 CONFIGURATION = load_directory(None)
 READER = PodReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
-CLAIMS = ClaimReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
+IMPLICIT = "resources/deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 KEYS = CONFIGURATION.classes.label_keys
 T4 = (("accelerator", "nvidia-t4"),)
 ONE_T4 = NodeIndex(KEYS, [NamedNode("n", "node", "node", T4)])
@@ -93,7 +94,7 @@ def test_a_pod_is_counted_again_when_the_nodes_change_that_it_names(
 )
 def test_records_have_the_version(stored: dict[str, str], want: int) -> None:
     assert pod(metadata=stored).version == want
-    assert CLAIMS.record(claim(False, "owner", **stored)).version == want
+    assert claims().record(claim(False, "owner", **stored)).version == want
 
 
 def test_a_pod_without_gpus_is_not_kept() -> None:
@@ -130,6 +131,10 @@ def test_the_holder_is_the_controller_or_the_pod_itself() -> None:
     assert pod("p", metadata={"ownerReferences": OWNERS[:1]}).holder == "Pod/p"
 
 
+def claims() -> ClaimReader:
+    return ClaimReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping, ExtendedClaims())
+
+
 def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": True}]
     annotations = {"resource.kubernetes.io/extended-resource-claim": "true"} if mark else {}
@@ -148,17 +153,40 @@ def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
 @pytest.mark.parametrize(
     ("mark", "owner", "named", "want"),
     [
-        pytest.param(True, "uid-of-p", "c", 0, id="made-by-the-scheduler-for-a-pod-that-is-charged"),
+        pytest.param(True, "uid-of-p", "c", 1, id="made-by-the-scheduler-for-a-pod-that-is-charged-for-one"),
         pytest.param(True, "uid-of-p", "", 2, id="its-status-does-not-name-the-claim"),
         pytest.param(True, "uid-of-gone", "c", 2, id="owned-by-nobody-who-lives"),
         pytest.param(False, "uid-of-p", "c", 2, id="an-ordinary-claim-of-a-pod"),
     ],
 )
-def test_a_claim_is_free_only_if_its_pod_is_charged(mark: bool, owner: str, named: str, want: int) -> None:
-    found = CLAIMS.record(claim(mark, owner))
-    charged = {"uid-of-p": pod("p", status={"extendedResourceClaimStatus": {"resourceClaimName": named}})}
+def test_a_claim_costs_what_its_pod_is_not_charged(mark: bool, owner: str, named: str, want: int) -> None:
+    found = claims().record(claim(mark, owner))
+    pods = {"uid-of-p": ChargedPod(named, {IMPLICIT: Fraction(1)})}
 
-    assert CLAIMS.charge(found, Unpinned.TOTAL_ONLY, charged).get("gpus", 0) == want
+    assert claims().charge(found, Unpinned.TOTAL_ONLY, pods)["gpus"] == want
+
+
+def test_a_claim_made_again_under_its_name_is_no_pods() -> None:
+    reader = claims()
+    pods = {"uid-of-p": ChargedPod("c", {IMPLICIT: Fraction(2)})}
+
+    first, again = (reader.record(claim(True, "uid-of-p", uid=uid)) for uid in ("first", "again"))
+
+    assert [reader.charge(each, Unpinned.TOTAL_ONLY, pods).get("gpus", 0) for each in (first, again)] == [
+        0,
+        2,
+    ]
+    assert reader.record(claim(True, "uid-of-p", uid="first")) == first
+
+
+def test_the_memory_of_claims_ends_with_the_pod() -> None:
+    given = ExtendedClaims()
+
+    assert given.is_first("pod", "c", "one")
+    assert not given.is_first("pod", "c", "two")
+    assert given.is_first("pod", "the-scheduler-tried-again", "two")
+    given.forget("pod")
+    assert given.is_first("pod", "c", "two")
 
 
 PLAIN = [{"name": f"c{number}"} for number in range(600)]

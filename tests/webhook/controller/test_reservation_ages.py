@@ -34,6 +34,16 @@ def test_an_entry_matures_after_the_bound(ages: ReservationAges) -> None:
     assert ages.expired("team", seen + EXPIRY) == {"pod"}
 
 
+def test_a_line_that_cannot_be_read_matures_like_a_reservation(ages: ReservationAges) -> None:
+    damaged = msgspec.structs.replace(ledger(), reservations=Reservations.parse("gpus=1 | x x"))
+    ages.observe("team", damaged)
+    seen = monotonic()
+
+    assert ages.expired("team", seen + EXPIRY - 0.1) == frozenset()
+    assert ages.expired("team", seen + EXPIRY) == {"unreadable gpus=1 | x x"}
+    assert ages.next_expiry("team") is not None
+
+
 def test_seeing_it_again_changes_nothing(ages: ReservationAges) -> None:
     ages.observe("team", ledger("pod"))
     seen = monotonic()

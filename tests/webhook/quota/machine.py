@@ -48,6 +48,10 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
         def a_pod_is_created(self, demand: dict[str, int | str]) -> Flight:
             return self.world.request(**demand)
 
+        @rule(target=requests, demand=demands, name=st.sampled_from("xy"))
+        def a_pod_of_a_name_is_created(self, demand: dict[str, int | str], name: str) -> Flight:
+            return self.world.named(name, **demand)
+
         @rule(target=requests, demand=demands, which=st.integers(0, 9))
         def a_pod_is_changed(self, demand: dict[str, int | str], which: int) -> object:
             live = sorted(uid for uid, pod in self.world.pods.items() if not pod.terminal)

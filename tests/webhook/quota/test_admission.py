@@ -280,7 +280,7 @@ def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     refused = served.validate(claim("claim2", count=2), kind=CLAIM, name="claim2")
     assert "resourceclaim team/claim2: exceeded quota: team/default, requested: gpus=2, " in message(refused)
-    assert served.validate(claim("claim3", "nic.example.com", 8), kind=CLAIM).allowed
+    assert served.validate(claim("claim3", "dra.net", 8), kind=CLAIM).allowed
     assert served.held() == [uid("claim1")]
 
 
@@ -306,18 +306,79 @@ def test_a_reservation_has_the_name_of_its_claim(serve: Callable[..., Served]) -
     assert [each.name for each in served.store.ledgers()["team"].reservations] == ["resourceclaims/claim1"]
 
 
+MARKED: dict[str, Any] = {
+    "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+    "ownerReferences": [
+        {"apiVersion": "v1", "kind": "Pod", "name": "one", "uid": uid("one"), "controller": True}
+    ],
+}
+SCHEDULER = {"username": "system:kube-scheduler"}
+LISTED = """
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUResourceMapping
+metadata: {name: listed}
+spec:
+  deviceClasses:
+  - {pattern: gpu.nvidia.com, resource: nvidia.com/gpu, extendedResourceName: nvidia.com/gpu}
+"""
+
+
 def test_the_schedulers_claim_is_charged_with_its_pod(serve: Callable[..., Served]) -> None:
+    served = serve(quota=QUOTA + LISTED)
+    assert served.validate(gpu_pod("one")).allowed
+
+    assert served.validate(claim("claim1", **MARKED), kind=CLAIM, userInfo=SCHEDULER).allowed
+
+    assert served.held() == [uid("one")]
+
+
+def test_the_schedulers_claim_is_charged_where_nothing_says_what_its_pod_asked_for(
+    serve: Callable[..., Served],
+) -> None:
     served = serve()
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": uid("one"), "controller": True}
-    made = claim(
-        "claim1",
-        annotations={"resource.kubernetes.io/extended-resource-claim": "true"},
-        ownerReferences=[owner],
+    assert served.validate(gpu_pod("one")).allowed
+
+    assert served.validate(claim("claim1", **MARKED), kind=CLAIM, userInfo=SCHEDULER).allowed
+
+    assert sorted(served.held()) == sorted([uid("claim1"), uid("one")])
+
+
+@pytest.mark.parametrize(
+    ("rule", "namespace"),
+    [
+        pytest.param("{}", "team", id="under-a-quota"),
+        pytest.param("{mode: disabled}", "team", id="whatever-the-mode"),
+        pytest.param("{mode: audit}", "elsewhere", id="without-a-quota"),
+        pytest.param("{}", "kube-system", id="in-an-exempt-namespace"),
+    ],
+)
+def test_only_the_scheduler_marks_claims_as_its_own(
+    serve: Callable[..., Served], rule: str, namespace: str
+) -> None:
+    served = serve(rule)
+    tenant, plain = {"username": "mallory"}, claim("claim1", ownerReferences=MARKED["ownerReferences"])
+    change = {"operation": "UPDATE", "oldObject": plain, "kind": CLAIM, "namespace": namespace}
+
+    created = served.validate(claim("claim1", **MARKED), kind=CLAIM, namespace=namespace, userInfo=tenant)
+    changed = served.validate(claim("claim1", **MARKED), userInfo=tenant, **change)
+    by_scheduler = served.validate(claim("claim1", **MARKED), userInfo=SCHEDULER, **change)
+    kept = served.validate(
+        claim("claim1", **MARKED), userInfo=tenant, **{**change, "oldObject": claim("claim1", **MARKED)}
     )
-    assert served.validate(made, kind=CLAIM, userInfo={"username": "system:kube-scheduler"}).allowed
-    assert served.held() == []
-    assert served.validate(made, kind=CLAIM, userInfo={"username": "mallory"}).allowed
-    assert served.held() == [uid("claim1")]
+
+    assert [created.allowed, changed.allowed, by_scheduler.allowed, kept.allowed] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    for refused in (created, changed):
+        assert (
+            "must be omitted: only system:kube-scheduler marks the claims that it makes for pods"
+            in message(refused)
+        )
+    assert "team" not in served.store.ledgers() or served.held() == []
 
 
 def test_an_old_pod_that_cannot_be_read_is_refused(serve: Callable[..., Served]) -> None:

@@ -10,14 +10,19 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger import reconcile as settling
+from policies.quota.ledger.decide import ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, Revisions
-from policies.quota.ledger.reconcile import Reconciled, StoredObject
+from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_transition
 from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.webhook.quota.world import Controller, Held, PlainLedger, World, vector
+from tests.webhook.quota.world import Controller, Flight, Held, PlainLedger, World, vector
 from webhook.controller.counting import DELETED
 from webhook.quota.store import VersionedLedger
+
+NEXT = "the next catalogue"
+LINE = "gpus=1 | pod pod"
+_LARGEST = Reservations.__dict__["_largest"]
 
 
 def world(**hard: int) -> World:
@@ -438,6 +443,137 @@ def a_repeated_call_gives_back(*, rule: bool) -> World:
     return around
 
 
+def two_creations_of_one_name(*, rule: bool) -> World:
+    """Creations of one name hold the largest."""
+    around = world(gpus=2)
+    small, large = around.named("train", gpus=1), around.named("train", gpus=2)
+
+    def first(reservations: Reservations) -> dict[str, Vector]:
+        return {each.name: each.demand for each in reversed(list(reservations))}
+
+    with patch.object(Reservations, "_largest", _LARGEST if rule else property(first)):
+        around.admit(small)
+        if not around.admit(large):
+            around.broken.append("of one name only one is stored")
+        around.admit(around.request(gpus=1))
+    return around
+
+
+def what_is_stored_under_a_name_is_deleted(*, rule: bool) -> World:
+    """Subtract what is stored under a name only as `used` has it."""
+    around = world(gpus=2)
+    first = around.named("train", gpus=1)
+    around.admit(first)
+    around.be_stored(first)
+    around.reconcile(around.list(Controller()))
+    second = around.named("train", gpus=1)
+    around.admit(second)
+    around.reconcile(around.list(Controller()))  # one is stored, and the other may take its place
+    around.delete(first.uid)
+
+    def once(*_: object) -> dict[str, Vector]:
+        return {"pods/train": vector(gpus=1)}
+
+    with patch.object(settling, "_stored_names", settling._stored_names if rule else once):
+        around.reconcile(around.list(Controller()))
+    around.admit(around.request(gpus=2))
+    around.be_stored(second)
+    return around
+
+
+def unreadable(around: World) -> Flight:
+    """Admit a pod, and damage the line of its reservation."""
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    damaged = msgspec.structs.replace(row_of(around).ledger, reservations=Reservations.parse(LINE))
+    plain(around).store.put(damaged)
+    return flight
+
+
+def a_line_cannot_be_read(*, rule: bool) -> World:
+    """Deny while a line cannot be read."""
+    around = world(gpus=1)
+    unreadable(around)
+    if not rule:
+        ledger = row_of(around).ledger
+        plain(around).store.put(msgspec.structs.replace(ledger, reservations=Reservations({})))
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_line_that_cannot_be_read_is_dropped(*, rule: bool) -> World:
+    """Keep a line that cannot be read for the bound."""
+    around = world(gpus=1)
+    flight = unreadable(around)
+    held = around.list(Controller())
+    if not rule:
+        held = Held(held.listing, frozenset({f"unreadable {LINE}"}), held.waited)
+    around.reconcile(held)
+    around.admit(around.request(gpus=1))
+    around.be_stored(flight)
+    return around
+
+
+def on_the_way(around: World) -> World:
+    """Have the controller move the row to a basis under which everything costs double."""
+    around.costs[NEXT] = 2
+    plain(around).store.put(begin_transition(row_of(around).ledger, NEXT))
+    return around
+
+
+def a_creation_while_the_row_moves(*, rule: bool) -> World:
+    """Charge by both bases while the row moves."""
+    around = on_the_way(world(gpus=3))
+    flight = around.request(gpus=1)
+    around.try_admit(flight, row_of(around), cost=None if rule else 1)
+    around.reconcile(around.list(Controller()))
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
+    """Flip once every reservation bears the mark."""
+    around = world(gpus=3)
+    around.admit(around.request(gpus=1))
+    held = around.list(Controller())
+    on_the_way(around)
+    listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
+    marked = settling._are_charged_by if rule else lambda *_: True
+    with patch.object(settling, "_are_charged_by", marked):
+        around.reconcile(Held(listing, held.expired, held.waited))
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
+    """Flip by a count under the next basis."""
+    around = world(gpus=3)
+    stored_pod(around, gpus=1)
+    around.reconcile(around.list(Controller()))
+    held = around.list(Controller())
+    on_the_way(around)
+    if rule:
+        held = around.list(Controller())
+    around.reconcile(Held(msgspec.structs.replace(held.listing, catalogue=NEXT), held.expired, held.waited))
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
+    """Decide on what was charged by every basis of the row."""
+    around = on_the_way(world(gpus=3))
+    around.reconcile(around.list(Controller()))
+    flight, before = around.request(gpus=1), row_of(around)
+    if rule:
+        old = ReservationRequest.creation(flight.id, flight.after, around.ledger.catalogue)
+        if decide(before.ledger, [old]).verdicts[0].allowed:
+            around.broken.append("it was charged by another basis")
+    else:
+        around.try_admit(flight, before, cost=1)
+    around.check()
+    return around
+
+
 HISTORIES = (
     two_replicas_decide_on_one_row,
     serve_reserves_while_a_controller_counts,
@@ -466,6 +602,14 @@ HISTORIES = (
     a_change_frees_before_it_is_stored,
     a_call_is_repeated,
     a_repeated_call_gives_back,
+    two_creations_of_one_name,
+    what_is_stored_under_a_name_is_deleted,
+    a_line_cannot_be_read,
+    a_line_that_cannot_be_read_is_dropped,
+    a_creation_while_the_row_moves,
+    a_creation_from_before_the_row_moved,
+    a_pod_from_before_the_row_moved,
+    a_replica_knows_only_the_old_basis,
 )
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, add, positive_difference, total
+from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference, total
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import (
@@ -24,7 +24,15 @@ from policies.quota.ledger.quota_ledger import (
     QuotaLedger,
     Revisions,
 )
-from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
+from policies.quota.ledger.reconcile import (
+    Listing,
+    Reconciled,
+    Refused,
+    StoredObject,
+    basis_to_count_by,
+    initialise,
+    reconcile,
+)
 from policies.quota.ledger.reservations import LIMIT
 from webhook.controller.counting import DELETED
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
@@ -37,6 +45,10 @@ SECONDS = 5.0
 def vector(**amounts: int | str) -> Vector:
     """Return `gpus` and classes by name: `vector(gpus=1, a="1/2")`."""
     return {key if key == "gpus" else f"classes/{key}": Fraction(amount) for key, amount in amounts.items()}
+
+
+def times(cost: int, amounts: Vector) -> Vector:
+    return {key: cost * amount for key, amount in amounts.items()}
 
 
 class Ledger(Protocol):
@@ -121,6 +133,8 @@ class Flight:
     before: Vector | None = None
     version: int = 0
     """Of a change: of the pod that was reviewed; it is stored on no other one."""
+    name: str = ""
+    """Of a creation: one that others may have as well, or none."""
     promised: bool = True
     """Whether the promise covers it: not if the quota was replaced under way."""
 
@@ -147,8 +161,7 @@ class Controller:
 
     def observe(self, ledger: QuotaLedger, now: float) -> None:
         self.quotas.setdefault(ledger.quota_uid, now)
-        ids = [reservation.id for reservation in ledger.reservations]
-        self.sights = {reservation_id: self.sights.get(reservation_id, now) for reservation_id in ids}
+        self.sights = {each: self.sights.get(each, now) for each in ledger.reservations.ids}
 
     def expired(self, now: float) -> frozenset[str]:
         return frozenset(
@@ -175,6 +188,8 @@ class World:
         self.unpromised: set[str] = set()
         self.ceiling = dict(hard)
         self.broken: list[str] = []
+        self.costs = {ledger.catalogue: 1}
+        """By basis, what everything costs under it; known to every serve that is not said to lack one."""
         self._names = 0
 
     # What users and the API server do.
@@ -184,6 +199,12 @@ class World:
         self._names += 1
         demand = vector(**amounts)
         return Flight(f"pod{self._names}", demand, demand, self.now)
+
+    def named(self, name: str, **amounts: int | str) -> Flight:
+        """Begin to create a pod of that name, which others may have as well."""
+        flight = self.request(**amounts)
+        flight.name = f"pods/{name}"
+        return flight
 
     def change(self, uid: str, **amounts: int | str) -> Flight:
         """Begin to change a stored pod to that demand."""
@@ -198,15 +219,15 @@ class World:
         if self.now - flight.begun > CREATION_SECONDS or not self.is_current(flight):
             return
         terminal = flight.before is not None and self.pods[flight.uid].terminal
-        self._write(flight.uid, StoredObject(flight.after, terminal=terminal))
+        self._write(flight.uid, StoredObject(flight.after, terminal=terminal, name=flight.name))
         if not flight.promised:
             self.unpromised.add(flight.uid)
         self.check()
 
     def is_current(self, flight: Flight) -> bool:
-        """Whether no other write came between the review and now; a creation meets none."""
+        """Whether no other write came between the review and now: of a creation, none of its name."""
         if flight.before is None:
-            return True
+            return not flight.name or all(pod.name != flight.name for pod in self.pods.values())
         pod = self.pods.get(flight.uid)
         return pod is not None and pod.version == flight.version
 
@@ -251,14 +272,21 @@ class World:
             except (LedgerConflict, QuotaGone):
                 before = None
 
-    def try_admit(self, flight: Flight, before: VersionedLedger) -> bool:
-        catalogue = self.ledger.catalogue
+    def try_admit(self, flight: Flight, before: VersionedLedger, *, cost: int | None = None) -> bool:
+        bases = before.ledger.bases & self.costs.keys() or {self.ledger.catalogue}
+        cost = cost or max(self.costs[basis] for basis in bases)
         if flight.before is None:
-            reservation = ReservationRequest.creation(flight.id, flight.after, catalogue)
+            demand = times(cost, flight.after)
+            reservation = ReservationRequest.creation(flight.id, demand, *bases, name=flight.name)
         else:
             uid, _, request = flight.id.partition("/")
             reservation = ReservationRequest.change(
-                uid, request, flight.before, flight.after, catalogue, version=flight.version
+                uid,
+                request,
+                times(cost, flight.before),
+                times(cost, flight.after),
+                *bases,
+                version=flight.version,
             )
         decided = decide(before.ledger, [reservation], limit=self.store.reservations_limit)
         if decided.ledger is not before.ledger:
@@ -286,14 +314,15 @@ class World:
     def list(self, controller: Controller) -> Held:
         """Read the quota, then list everything."""
         ledger = self.read().ledger
+        basis = basis_to_count_by(ledger) or self.ledger.catalogue
         controller.observe(ledger, self.now)
         waited = self.now - controller.quotas[ledger.quota_uid] >= NO_QUOTA_SECONDS
         listing = Listing(
-            {**dict.fromkeys(self.gone, DELETED), **self.pods, **self.claims},
+            {**dict.fromkeys(self.gone, DELETED), **self.charged(basis)},
             self.revisions,
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
-            catalogue=self.ledger.catalogue,
+            catalogue=basis,
         )
         return Held(listing, controller.expired(self.now), waited)
 
@@ -343,11 +372,19 @@ class World:
 
     def committed(self) -> Vector:
         """Return what is stored and live, and what may still be, as far as the promise covers it."""
-        live = (
-            pod.demand for uid, pod in self._all().items() if not pod.terminal and uid not in self.unpromised
-        )
-        coming = (flight.growth for flight in self.flights.values() if self._may_come(flight))
-        return add(total(live), total(coming))
+        cost = self.costs[self.read().ledger.class_catalogue or self.ledger.catalogue]
+        by_name: dict[str, Vector] = {}  # objects of one name exist one after the other
+        for uid, pod in self._all().items():
+            if not pod.terminal and uid not in self.unpromised:
+                by_name[pod.name or uid] = pod.demand
+        changes = []
+        for flight in filter(self._may_come, self.flights.values()):
+            if flight.before is None:
+                name = flight.name or flight.uid
+                by_name[name] = maximum(by_name.get(name, {}), flight.growth)
+            else:
+                changes.append(flight.growth)
+        return times(cost, total([*by_name.values(), *changes]))
 
     def check(self) -> None:
         ledger = self.read().ledger
@@ -357,7 +394,7 @@ class World:
         for key, amount in live.items():
             if key in self.ceiling and amount > self.ceiling[key]:
                 self.broken.append(f"S1: {key} is {amount} of {self.ceiling[key]}")
-        if ledger.used is None or ledger.uncounted:
+        if ledger.used is None or ledger.uncounted or ledger.reservations.unreadable:
             return
         known = add(ledger.used, ledger.reserved)
         for key, amount in self.committed().items():
@@ -370,8 +407,16 @@ class World:
     def _counts(self, flight: Flight) -> bool:
         """Whether it can still be stored and count: a change not of a pod that has finished, gone or changed meanwhile."""
         if flight.before is None:
-            return True
+            return True  # even if its name is taken: what has it may be deleted
         return self.is_current(flight) and not self.pods[flight.uid].terminal
+
+    def charged(self, basis: str) -> dict[str, StoredObject]:
+        """Return everything stored, with what it costs under that basis."""
+        cost = self.costs[basis]
+        return {
+            uid: msgspec.structs.replace(each, demand=times(cost, each.demand))
+            for uid, each in self._all().items()
+        }
 
     def _all(self) -> Mapping[str, StoredObject]:
         return {**self.pods, **self.claims}

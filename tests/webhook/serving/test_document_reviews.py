@@ -134,6 +134,7 @@ class Fixed:
     origin = "cluster"
     unconfirmed_seconds = None
     waits = False
+    device_classes = ()
 
     def __init__(self, *documents: Document, later: tuple[Document, ...] = (), read: bool = True) -> None:
         self.documents = documents
@@ -143,6 +144,7 @@ class Fixed:
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
+    def wait(self) -> None: ...
 
     def refresh(self) -> None:
         self.documents += self._later

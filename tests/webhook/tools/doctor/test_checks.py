@@ -71,6 +71,11 @@ def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
     }
 
 
+def device_class(name: str, expression: str) -> dict[str, Any]:
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"metadata": {"name": name, "uid": name}, "spec": spec}
+
+
 def stored(spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the GPUPolicy p as the API server has it, with the spec that was in force last."""
     status = {} if accepted is None else {"status": {"accepted": accepted}}
@@ -196,7 +201,7 @@ def service(*ports: int) -> dict[str, Any]:
                         ("Ready", "True", ""),
                         hard={
                             "classes": {"nvidia-t4": "1", "deleted": "2"},
-                            "resources": {"nvidia.com/gpus": "1"},
+                            "resources": {"example.com/gpus": "1"},
                         },
                     )
                 ]
@@ -205,7 +210,7 @@ def service(*ports: int) -> dict[str, Any]:
                 ("quota-limits-nothing", "spec.hard.classes.deleted must be a GPU class or family"),
                 (
                     "quota-limits-nothing",
-                    "spec.hard.resources[nvidia.com/gpus] must be a GPU resource",
+                    "spec.hard.resources[example.com/gpus] must be a GPU resource",
                 ),
             ],
             id="a-quota-for-a-class-that-was-deleted",
@@ -250,6 +255,30 @@ def service(*ports: int) -> dict[str, Any]:
             {"/api/v1/nodes": [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)]},
             [("unknown-class", "Node n0, n1, n2 and 2 more has GPUs of an unknown class")],
             id="many-nodes-are-one-finding",
+        ),
+        pytest.param(
+            "uncharged",
+            {
+                "/api/v1/nodes": [
+                    node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
+                    node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
+                ]
+            },
+            [("uncharged-resource", "Resource example.com/npu is charged nothing")],
+            id="a-resource-that-nothing-knows",
+        ),
+        pytest.param(
+            "uncharged",
+            {
+                "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
+                "/apis/resource.k8s.io/v1/deviceclasses": [
+                    device_class("mine", "device.driver == 'gpu.nvidia.com'"),
+                    device_class("other", "device.driver == 'x.example.com'"),
+                    device_class("silent", "true"),
+                ],
+            },
+            [("uncharged-device-class", "DeviceClass/other is charged nothing")],
+            id="a-device-class-of-another-driver",
         ),
         pytest.param(
             "class-labels",

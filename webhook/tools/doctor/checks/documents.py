@@ -98,7 +98,7 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         where = f"GPUQuota/default in {record.namespace}"
         edit = f"correct it: kubectl -n {record.namespace} edit gpuquota default"
         if record.ledger is None or spec is None:
-            remedy = f"{edit}; GPU pods are refused until then"
+            remedy = f"{edit}, with --subresource=status for its status; GPU pods are refused until then"
             yield failure("quota-unreadable", where, record.problem, remedy)
             continue
         conditions = {each.type: each for each in record.ledger.conditions}
