@@ -35,6 +35,7 @@ def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
         "Ready": "True",
         "Exceeded": "False",
         "Stale": "False",
+        "Uncharged": "False",
     }
 
 

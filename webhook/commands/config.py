@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from policies.gpus.resource_mapping import ResourceMappingSpec
 from policies.pods.label_selector import LabelSelector
 from policies.policy import (
     BUILT_IN,
@@ -128,7 +129,7 @@ def document(
             if kind == CLASS
         ],
         "resourceMappings": [
-            {"name": name, "from": places[RESOURCE_MAPPING, name], **msgspec.to_builtins(spec)}
+            {"name": name, "from": places[RESOURCE_MAPPING, name], **_every_field(spec)}
             for name, spec in configuration.resource_mappings.items()
         ],
         "warnings": [
@@ -138,6 +139,12 @@ def document(
         ],
         "problems": [str(problem) for problem in problems],
     }
+
+
+def _every_field(spec: ResourceMappingSpec) -> dict[str, Any]:
+    """Return the spec as plain data, with the defaults that the spec itself leaves out."""
+    fields = msgspec.structs.fields(spec)
+    return {field.encode_name: msgspec.to_builtins(getattr(spec, field.name)) for field in fields}
 
 
 def _policies(configuration: Configuration, now: datetime) -> Iterator[dict[str, Any]]:
@@ -239,7 +246,11 @@ def _print(screen: Screen, content: dict[str, Any]) -> None:
     for mapping in content["resourceMappings"]:
         names = [f"{r['pattern']} ({r['measure']})" for r in mapping["resources"]]
         names += [f"annotation {a['key']} ({a['measure']})" for a in mapping["fractionAnnotations"]]
-        names += [f"device class {d['pattern']}" for d in mapping["deviceClasses"]]
+        names += [
+            f"device class {d['pattern']} ({d.get('measure', 'devices')})" for d in mapping["deviceClasses"]
+        ]
+        if unknown := mapping["unknownDeviceClasses"]:
+            names.append(f"unknown device classes ({unknown})")
         screen.paragraph(f"resource mapping {mapping['name']} ({mapping['from']}) adds {', '.join(names)}")
     for warning in content["warnings"]:
         screen.paragraph(f"warning: {warning}", style="yellow")

@@ -195,6 +195,7 @@ def test_json(directory: str) -> None:
             "fractionAnnotations": [{"key": "example.com/part", "measure": "fraction"}],
             "fractionSchedulers": [],
             "deviceClasses": [],
+            "unknownDeviceClasses": None,
         }
     ]
 

@@ -18,6 +18,8 @@ Named = tuple[str, str]
 
 POD = "dyn(object)"
 LIST_WIDTH = 110
+REGEXES = 20
+"""Alternatives in one expression."""
 _META = re.compile(r"[*?\[]")
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -97,8 +99,9 @@ def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iter
     """
     if plain:
         yield f"{subject} in {texts(plain)}"
-    if regexes:
-        yield f"{subject}.matches(r'^({'|'.join(regexes)})$')"
+    # A literal cannot be folded: a long one becomes several.
+    for at in range(0, len(regexes), REGEXES):
+        yield f"{subject}.matches(r'^({'|'.join(regexes[at : at + REGEXES])})$')"
 
 
 # ---- which pods and containers request GPUs
