@@ -88,7 +88,7 @@ def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
     quotas: ControlPlane, published: Callable[[], dict[str, str]]
 ) -> None:
     team = Namespace(quotas)
-    with Running(quotas, expiry=3.0) as running:
+    with Running(quotas, expiry=8.0) as running:
         before, after = moving(team, running)
         assert eventually(lambda: team.row().next_catalogue == after)
 
