@@ -7,20 +7,29 @@ card. Beside an amount of memory or compute of the same vendor (HAMi, Volcano, I
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from fractions import Fraction
+from functools import cached_property
 
 import msgspec
 
+from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
+from policies.pods.limits import ID as LIMITS
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import readable
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 
+MOST_RESOURCES = 32
+"""GPU resources that one pod may name: each is weighed on every class. Real pods name one or two."""
+MOST_BY_MEMORY = 256
+"""Amounts of GPU resources in all containers of a pod that are weighed on cards of every size, some 5 µs for each of both."""
+
 Amounts = dict[GPUResource, Fraction]
 
 _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
+    Measure.MEMORY_GIB: lambda amount, gib: amount / gib if gib else WHOLE,
     Measure.MEMORY_MIB: lambda amount, gib: amount / (gib * 2**10) if gib else WHOLE,
     Measure.MEMORY_BYTES: lambda amount, gib: amount / (gib * 2**30) if gib else WHOLE,
     Measure.MEMORY_PERCENT: lambda amount, _: amount / 100,
@@ -28,23 +37,29 @@ _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
 }
 """Share of a card's memory, by the GiB that the card has (None: unknown)."""
 
-_SIZED = frozenset({Measure.MEMORY_MIB, Measure.MEMORY_BYTES})
+_SIZED = frozenset({Measure.MEMORY_GIB, Measure.MEMORY_MIB, Measure.MEMORY_BYTES})
 _COMPUTE = {Measure.CORE_PERCENT: 100, Measure.CORE_MILLIS: 1000}
+_PARTS = {**_COMPUTE, Measure.MEMORY_PERCENT: 100}
+"""Measures that may come to several cards: 200 percent are two (Koordinator, Tencent's GPU manager)."""
 _DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
 """What may be asked for together with a limit of its memory or compute."""
 
 
-class Card(msgspec.Struct, frozen=True):
+class Card(msgspec.Struct, frozen=True, dict=True):
     """What matters of the card on which amounts are weighed: units that weigh something else than one card, and its memory.
 
-    `memory_gib` is None where nothing is asked by memory, or the card is not known.
+    `weights` are by the name of the resource. `memory_gib` is None where nothing is asked by memory, or the card is not known.
     """
 
-    weights: tuple[tuple[GPUResource, Fraction], ...] = ()
+    weights: tuple[tuple[str, Fraction], ...] = ()
     memory_gib: int | None = None
 
     def weight(self, resource: GPUResource) -> Fraction:
-        return next((weight for weighed, weight in self.weights if weighed == resource), WHOLE)
+        return self._by_name.get(resource.name, WHOLE)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Fraction]:
+        return dict(self.weights)
 
 
 UNKNOWN_CARD = Card()
@@ -54,10 +69,11 @@ def card_of(
     gpu_class: GPUClass, asked: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
 ) -> Card:
     """Return the card of the class as far as it matters to what is asked. Not `is_certain`: it may be another one."""
-    weights = ((resource, weight(resource, gpu_class, catalogue)) for resource in asked)
+    weighed = (each for each in asked if each.profile is not None or each.name in catalogue.equivalents)
+    weights = ((each.name, weight(each, gpu_class, catalogue)) for each in weighed)
     by_memory = is_certain and any(resource.measure in _SIZED for resource in asked)
     return Card(
-        tuple((resource, share) for resource, share in weights if share != WHOLE),
+        tuple((name, share) for name, share in weights if share is not WHOLE and share != WHOLE),
         gpu_class.memory_gib if by_memory else None,
     )
 
@@ -69,7 +85,7 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
     """
     found: Amounts = {}
     for name, raw in (resources or {}).items():
-        resource = gpu_resource(name, resource_mapping)
+        resource = resource_mapping.resource(name)
         quantity = readable(raw) if resource else None
         if resource is None or quantity is None:
             continue
@@ -86,31 +102,53 @@ def container_amounts(container: Container, resource_mapping: ResourceMapping) -
     return amounts({**container.limits, **container.requests}, resource_mapping)
 
 
-def gpu_resource(name: str, resource_mapping: ResourceMapping) -> GPUResource | None:
-    """Return what the name asks for; of the implicit names of DRA only those whose devices are GPUs."""
-    device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
-    if device_class != name and resource_mapping.device_class(device_class) is None:
-        return None
-    return resource_mapping.resource(name)
+def is_limit(resource: GPUResource) -> bool:
+    """Whether it limits the memory or compute of what is asked for beside it in a container."""
+    return resource.measure in _MEMORY or resource.measure in _COMPUTE
+
+
+def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Finding]:
+    """Return a denial, at the container with which they become too many, of a pod that names more than MOST_RESOURCES."""
+    names: set[str] = set()
+    for place in pod.places:
+        names.update(each.name for each in resource_mapping.named_resources(place.container))
+        if len(names) > MOST_RESOURCES:
+            message = f"must name at most {MOST_RESOURCES} GPU resources in all containers"
+            return [
+                Finding(
+                    rule=LIMITS,
+                    path=f"{place.path}.resources",
+                    container=place.container.name,
+                    message=message,
+                )
+            ]
+    return []
 
 
 def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
-    """Return the whole cards that one container's amounts come to, by resource; limits count with what they limit."""
+    """Return the whole cards that one container's amounts come to, by resource; limits count with what they limit.
+
+    Without limits that is the amounts times their weights, so of several containers it is that of what they ask for together.
+    """
     limits: dict[str, Amounts] = defaultdict(dict)
     for resource, amount in asked.items():
-        if resource.measure in _MEMORY or resource.measure in _COMPUTE:
+        if is_limit(resource):
             limits[vendor(resource.name)][resource] = amount
+    shares = {name: _share(limit, card) for name, limit in limits.items()}
     found: dict[GPUResource, Fraction] = {}
+    # HAMi's own webhook adds one GPU where only an amount of its memory is asked for.
+    alone = dict(limits)
     for resource, amount in asked.items():
-        limit = limits.get(vendor(resource.name))
-        if resource.measure in _DIVISIBLE and limit:
-            found[resource] = amount * _share(limit, card)
-        elif resource.measure not in _MEMORY and resource.measure not in _COMPUTE:
+        name = vendor(resource.name) if limits else ""
+        if name in limits and resource.measure in _DIVISIBLE:
+            found[resource] = amount * shares[name]
+            alone.pop(name, None)
+        elif not is_limit(resource):
             found[resource] = amount * card.weight(resource)
-    for name, limit in limits.items():
-        # HAMi's own webhook adds one GPU where only an amount of its memory is asked for.
-        if not any(r.measure in _DIVISIBLE and vendor(r.name) == name for r in asked):
-            found[next(iter(limit))] = _share(limit, card)
+    for name, limit in alone.items():
+        # Others know no number of devices.
+        several = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
+        found[next(iter(limit))] = max([shares[name], *several])
     return found
 
 

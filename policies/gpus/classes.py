@@ -127,6 +127,8 @@ class ClassCatalogue:
             for offered in (name, name.replace("+", "."))
         }
         self.label_keys = frozenset(key for key, _ in self._labels)
+        self.equivalents = frozenset(name for c in self for name in c.equivalents)
+        """Names of resources of which a unit is not a whole card on some class."""
 
     def __iter__(self) -> Iterator[GPUClass]:
         return iter(self._classes.values())
@@ -209,10 +211,14 @@ class ClassCatalogue:
         return named
 
     @cached_property
+    def document(self) -> bytes:
+        """All classes as JSON: the same for the same classes in any order, in any process."""
+        return msgspec.json.encode(list(self._classes.values()), order="deterministic")
+
+    @cached_property
     def digest(self) -> str:
-        """Hex digest of the content: the same for the same classes in any order, in any process."""
-        content = msgspec.json.encode(list(self._classes.values()), order="deterministic")
-        return hashlib.sha256(content).hexdigest()
+        """Hex digest of the document."""
+        return hashlib.sha256(self.document).hexdigest()
 
 
 def _grouped(pairs: Iterable[tuple[K, GPUClass]]) -> dict[K, tuple[GPUClass, ...]]:

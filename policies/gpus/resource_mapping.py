@@ -1,7 +1,7 @@
 """Mapping of resource names, annotations and device classes to GPUs, and the meaning of their amounts.
 
-A `GPUResourceMapping` document configures it; the built-in one ships with the webhook. A pattern is a resource name with at most
-one `*`; the first pattern that fits a name decides.
+A `GPUResourceMapping` document configures it; the built-in one ships with the webhook, and `device_classes` derives one from the
+DeviceClasses of a cluster. A pattern is a name with at most one `*`; the first pattern that fits a name decides.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,6 +35,7 @@ class Measure(Enum):
     """Time-sliced replicas of a device: places in a queue, not parts of a card."""
     SLICES = "slices"
     """Hardware partitions (MIG); what the `*` of the pattern stands for is the profile."""
+    MEMORY_GIB = "memoryGiB"
     MEMORY_MIB = "memoryMiB"
     MEMORY_BYTES = "memoryBytes"
     MEMORY_PERCENT = "memoryPercent"
@@ -64,27 +65,54 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     measure: Measure
 
 
-class DeviceClassPattern(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """DeviceClasses (DRA) whose devices are GPUs, and the extended resource by which the same cards are asked for without DRA.
+class UnknownDeviceClasses(Enum):
+    """What becomes of devices about whose DeviceClass nothing says whether they are GPUs; the strictest first."""
 
-    That resource names the vendor; without it any class may have the cards.
+    DENY = "deny"
+    """Requests for them are denied; stored ones are counted."""
+    COUNT = "count"
+    """Each is charged as a GPU."""
+    IGNORE = "ignore"
+    """They are charged nothing."""
+
+
+class DeviceClassPattern(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename="camel",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """Whether the devices of DeviceClasses (DRA) are GPUs, and the resource by which the same cards are asked for without DRA.
+
+    That `resource` names the vendor; without it any class may have the cards. The pattern fits names of DRA drivers, too: a
+    DeviceClass whose selectors name a driver of GPUs is one of GPUs.
+
+    measure: `devices` or `nothing`; None, in what is derived from DeviceClasses, that nothing says which.
+    extended_resource_name: the name by which pods may ask for devices of this class: `spec.extendedResourceName` of the
+      DeviceClass, "" if it has none; None if that is not known.
     """
 
     pattern: str
+    measure: Measure | None = Measure.DEVICES
     resource: str | None = None
+    extended_resource_name: str | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         # A * stands for one or more characters, so a name must still be one with a letter in its place.
         if self.pattern.count("*") > 1 or not is_dns_subdomain(self.pattern.replace("*", "x")):
             yield "pattern", "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
-        if self.resource is not None and not all(self.resource.partition("/")):
-            yield "resource", "must be a resource name such as example.com/gpu"
+        if self.measure not in {Measure.DEVICES, Measure.NOTHING}:
+            yield "measure", "must be devices or nothing"
+        named = (("resource", self.resource), ("extendedResourceName", self.extended_resource_name))
+        for field, name in named:
+            if name is not None and not all(name.partition("/")):
+                yield field, "must be a resource name such as example.com/gpu"
 
 
 class ResourceMappingSpec(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
     """Spec of a GPUResourceMapping document; what it names comes before the built-in patterns."""
 
@@ -93,6 +121,8 @@ class ResourceMappingSpec(
     fraction_schedulers: tuple[str, ...] = ()
     """The schedulers that read these annotations, by `schedulerName`; all others ignore them."""
     device_classes: tuple[DeviceClassPattern, ...] = ()
+    unknown_device_classes: UnknownDeviceClasses | None = None
+    """Of several documents the strictest holds; `count` where none says anything."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, sentence) for every invalid value."""
@@ -129,6 +159,10 @@ class GPUResource(msgspec.Struct, frozen=True):
     measure: Measure
     profile: str | None = None
 
+    def __hash__(self) -> int:
+        # The name decides the rest in one mapping, and an Enum's hash takes ten times as long.
+        return hash(self.name)
+
 
 class GPURequest(msgspec.Struct, frozen=True):
     """What one container asks of one GPU resource; the limit where there is one, as the kubelet does."""
@@ -142,36 +176,94 @@ class ResourceMapping:
     """Answers, for the patterns it was made from, what asks for a GPU."""
 
     def __init__(self, specs: Iterable[ResourceMappingSpec]) -> None:
-        specs = tuple(specs)
-        self.patterns = tuple(pattern for spec in specs for pattern in spec.resources)
+        self.specs = specs = tuple(specs)
+        stated = {spec.unknown_device_classes for spec in specs}
+        self.unknown_device_classes = next(
+            (each for each in UnknownDeviceClasses if each in stated), UnknownDeviceClasses.COUNT
+        )
         self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
         self.fraction_schedulers = tuple(
             dict.fromkeys(each for spec in specs for each in spec.fraction_schedulers)
         )
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
+        self._resources = tuple(pattern for spec in specs for pattern in spec.resources)
+        self.patterns = (*self._resources, *self._derived_patterns())
+        """Patterns of all resource names, with those by which DRA devices are asked for."""
+        self.extended_names = {
+            each.pattern: each.extended_resource_name
+            for each in reversed(self._device_classes)
+            if each.extended_resource_name is not None
+        }
+        """The extended resource name, or "", of the DeviceClasses of which that is known."""
         # Tenants choose the names, so what is remembered is bounded.
         self.resource = lru_cache(maxsize=1024)(self._resource)
 
+    def _derived_patterns(self) -> Iterator[ResourcePattern]:
+        """Yield the names by which devices of DeviceClasses are asked for, after those that resource patterns fit."""
+        for each in self._device_classes:
+            yield ResourcePattern(pattern=IMPLICIT_DEVICE_CLASS + each.pattern, measure=self._measure(each))
+        yield ResourcePattern(pattern=f"{IMPLICIT_DEVICE_CLASS}*", measure=self._measure(None))
+        # Of several DeviceClasses with one extended name one with GPUs is enough.
+        for each in self._device_classes:
+            if each.extended_resource_name and self._measure(each) is not Measure.NOTHING:
+                yield ResourcePattern(pattern=each.extended_resource_name, measure=Measure.DEVICES)
+
+    def _measure(self, device_class: DeviceClassPattern | None) -> Measure:
+        if device_class is not None and device_class.measure is not None:
+            return device_class.measure
+        is_ignored = self.unknown_device_classes is UnknownDeviceClasses.IGNORE
+        return Measure.NOTHING if is_ignored else Measure.DEVICES
+
     def _resource(self, name: str) -> GPUResource | None:
         """Return what `name` asks for, None where it asks for no GPU; called through the cache `resource`."""
-        if name.startswith(IMPLICIT_DEVICE_CLASS):
-            return GPUResource(name, Measure.DEVICES)
-        for candidate in self.patterns:
-            filling, measure = _filling(candidate.pattern, name), candidate.measure
-            if filling is not None:
-                profile = filling or None if measure is Measure.SLICES else None
-                return None if measure is Measure.NOTHING else GPUResource(name, measure, profile)
-        return None
+        fitting = _fitting(self.patterns, name)
+        if fitting is None or fitting[0] is Measure.NOTHING:
+            return None
+        measure, filling = fitting
+        return GPUResource(name, measure, (filling or None) if measure is Measure.SLICES else None)
+
+    def knows(self, name: str) -> bool:
+        """Whether some pattern fits the resource name, be it one that says that it is not a GPU."""
+        return _fitting(self.patterns, name) is not None
+
+    def stated_device_class(self, name: str) -> DeviceClassPattern | None:
+        """Return the first pattern that fits the name of a DeviceClass or of a DRA driver, whatever it says."""
+        fitting = (each for each in self._device_classes if _filling(each.pattern, name) is not None)
+        return next(fitting, None)
 
     def device_class(self, name: str) -> DeviceClassPattern | None:
-        """Return the pattern that says that devices of this DeviceClass are GPUs; None where they are none."""
-        return next((each for each in self._device_classes if _filling(each.pattern, name) is not None), None)
+        """Return what says that devices of this DeviceClass are GPUs, or are charged as such; None where they are not."""
+        stated = self.stated_device_class(name)
+        is_gpu = self._measure(stated) is not Measure.NOTHING
+        return (stated or DeviceClassPattern(pattern=name)) if is_gpu else None
+
+    def refused_device_class(self, resource_name: str) -> str | None:
+        """Return the DeviceClass that the name asks for where `unknownDeviceClasses: deny` refuses that."""
+        if self.unknown_device_classes is not UnknownDeviceClasses.DENY:
+            return None
+        if resource_name.startswith(IMPLICIT_DEVICE_CLASS):
+            named = [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
+        elif _fitting(self._resources, resource_name) is not None:
+            return None
+        else:
+            named = [each for each, extended in self.extended_names.items() if extended == resource_name]
+        unknown = (each for each in named if self.is_unknown(each))
+        return next(unknown, None)
+
+    def is_unknown(self, device_class: str) -> bool:
+        """Whether nothing says if the devices of the DeviceClass are GPUs."""
+        stated = self.stated_device_class(device_class)
+        return stated is None or stated.measure is None
+
+    @cached_property
+    def document(self) -> bytes:
+        """The specs as JSON, in their order: the first pattern that fits decides."""
+        return msgspec.json.encode(self.specs)
 
     @cached_property
     def digest(self) -> str:
-        """Hex digest of the content, which is in an order: the first pattern that fits decides."""
-        content = (self.patterns, self.fraction_annotations, self._device_classes)
-        return sha256(msgspec.json.encode(content)).hexdigest()
+        """Hex digest of the document."""
+        return sha256(self.document).hexdigest()
 
     def named_resources(self, container: Container) -> Iterator[GPUResource]:
         """Yield every GPU resource that the container names in limits or requests, also with a zero, once each."""
@@ -236,6 +328,15 @@ def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
     """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
     requests = gpu_requests(pod, resource_mapping).items()
     return sum(quantity.value for resource, quantity in requests if resource.measure is Measure.DEVICES)
+
+
+def _fitting(patterns: Iterable[ResourcePattern], name: str) -> tuple[Measure, str] | None:
+    """Return the measure of the first pattern that fits, and what its `*` stands for."""
+    for candidate in patterns:
+        filling = _filling(candidate.pattern, name)
+        if filling is not None:
+            return candidate.measure, filling
+    return None
 
 
 def _filling(pattern: str, name: str) -> str | None:

@@ -1,14 +1,13 @@
 """GPU classes on which a pod can run, by its node, its constraints or its device class."""
 
-from collections.abc import Mapping
-
 import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, ResourceMapping
-from policies.placement.pinning import classes_of_label, pinning
+from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex
+from policies.placement.pinning import classes_of_node, named_nodes, pinning
 from policies.pods.pod import Pod
 
 
@@ -18,43 +17,36 @@ class CandidateClasses(msgspec.Struct, frozen=True):
     classes: tuple[GPUClass, ...]
     is_known: bool
     because: str
-    is_bound: bool = False
-    """A node is found already, so nothing more will be known."""
+    names_unknown_node: bool = False
+    """Not `is_known`, for the pod names a node that is not known: it may be of any class."""
 
 
-def candidate_classes(
-    pod: Pod, catalogue: ClassCatalogue, node_labels: Mapping[str, str] | None
-) -> CandidateClasses:
-    """Return where the pod can run: the class of its node, if that is known, else the classes to which it pins itself."""
-    is_bound = node_labels is not None
-    names = classes_of_node(node_labels or {}, catalogue)
-    if names:
-        because = f"its node is {' or '.join(sorted(names))}"
-        return CandidateClasses(catalogue.named(names), True, because, is_bound)
-    pinned = pinning(pod, catalogue)
+def candidate_classes(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> CandidateClasses:
+    """Return where the pod can run: the class of the node that it is on, if known, else the classes to which it pins itself.
+
+    `nodeName` comes before all that a scheduler would read. Nodes that were read by other labels than those of this catalogue are
+    not known.
+    """
+    known, name = nodes if nodes.keys >= catalogue.label_keys else NO_NODES, pod.body.node_name
+    unknown = sorted(value for kind, value in named_nodes(pod) if not known.find((kind, value)))
+    if name:
+        of_node = (classes_of_node(dict(labels), catalogue) for labels in known.find((NODE_NAME, name)))
+        if names := frozenset[str]().union(*of_node):
+            return CandidateClasses(catalogue.named(names), True, f"its node is {' or '.join(sorted(names))}")
+    pinned = None if name and unknown else pinning(pod, catalogue, known)
+    if pinned is None and unknown:
+        return CandidateClasses(tuple(catalogue), False, f"node {unknown[0]} is not known", True)
     if pinned is None:
-        return all_classes(catalogue, "it pins no GPU class", is_bound)
+        why = f"its node {name} has no label of a GPU class" if name else "it pins no GPU class"
+        return all_classes(catalogue, why)
     because = " and ".join(pinned.because)
     if not pinned.classes:
-        because += " contradict each other and leave no GPU class"
-        return all_classes(catalogue, because, is_bound)
-    return CandidateClasses(catalogue.named(pinned.classes), True, because, is_bound)
+        return all_classes(catalogue, f"{because} contradict each other and leave no GPU class")
+    return CandidateClasses(catalogue.named(pinned.classes), True, because)
 
 
-def all_classes(catalogue: ClassCatalogue, because: str, is_bound: bool = False) -> CandidateClasses:
-    return CandidateClasses(tuple(catalogue), False, because, is_bound)
-
-
-def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> frozenset[str]:
-    """Return the names of the classes of which the node may be; several where its labels name only the family.
-
-    Labels that contradict each other leave every class that one of them names.
-    """
-    of_labels = (
-        classes_of_label(key, labels[key], catalogue) for key in catalogue.label_keys & labels.keys()
-    )
-    named = [classes for classes in of_labels if classes] or [frozenset[str]()]
-    return frozenset.intersection(*named) or frozenset.union(*named)
+def all_classes(catalogue: ClassCatalogue, because: str) -> CandidateClasses:
+    return CandidateClasses(tuple(catalogue), False, because)
 
 
 def for_resource(
@@ -71,10 +63,11 @@ def for_resource(
         named = tuple(gpu_class for gpu_class in classes if gpu_class in of_it)
         if named:
             because = candidates.because if candidates.is_known else f"device class {device_class}"
-            return CandidateClasses(named, True, because, candidates.is_bound)
+            return CandidateClasses(named, True, because)
         pattern = resource_mapping.device_class(device_class)
         offering = (pattern and pattern.resource) or name
-    having = tuple(c for c in classes if name in c.equivalents or vendor(c.resource) == vendor(offering))
+    offered_by = vendor(offering)
+    having = tuple(c for c in classes if name in c.equivalents or vendor(c.resource) == offered_by)
     profile = resource.profile
     if profile is not None:
         cut = tuple(c for c in having if name in c.equivalents or catalogue.mig_profile(c, profile))

@@ -9,12 +9,10 @@ from functools import cached_property
 
 import msgspec
 
+from policies.placement.named_nodes import Labels
 from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod
-
-Labels = tuple[tuple[str, str], ...]
-"""Key and value pairs, sorted."""
 
 Offer = Mapping[str, frozenset[str] | None]
 """The values that a node has or may get of each label; None is any value."""

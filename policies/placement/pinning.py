@@ -1,14 +1,16 @@
 """GPU classes that a pod's nodeSelector and required node affinity leave.
 
 Only what narrows the choice counts: a label that no class carries says nothing about classes. The label key under which
-classes list their own names (`accelerator`) also takes a family name, which pins the family.
+classes list their own names (`accelerator`) also takes a family name, which pins the family. A hostname, and the name of a node
+in `matchFields`, stand for the classes of the nodes that are known by it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
+from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.pods.label_selector import meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 
@@ -23,18 +25,18 @@ class Pinning(msgspec.Struct, frozen=True):
     because: tuple[str, ...]
 
 
-def pinning(pod: Pod, catalogue: ClassCatalogue) -> Pinning | None:
+def pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex = NO_NODES) -> Pinning | None:
     """Return the classes to which the pod pins itself, None where it pins none."""
     narrowed: list[frozenset[str]] = []
     because: list[str] = []
     for key, value in sorted((pod.body.node_selector or {}).items()):
-        named = classes_of_label(key, value, catalogue)
+        named = _of_label(key, value, catalogue, nodes)
         if named:
             narrowed.append(named)
             because.append(f"nodeSelector {key}={value}")
     terms = required_terms(pod)
     # Terms are alternatives: one that pins nothing leaves every class open.
-    alternatives = [_of_term(term, catalogue) for term in terms if not is_empty_term(term)]
+    alternatives = [_of_term(term, catalogue, nodes) for term in terms if not is_empty_term(term)]
     if terms and all(words for _, words in alternatives):
         narrowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
         because += (word for _, words in alternatives for word in words)
@@ -45,6 +47,45 @@ def required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...]:
     """Return the alternatives of the required node affinity, empty where it requires nothing."""
     affinity = pod.body.affinity.node_affinity if pod.body.affinity else None
     return (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+
+
+def named_nodes(pod: Pod) -> frozenset[NodeReference]:
+    """Return the nodes that the pod names: by `nodeName`, which leaves nothing to a scheduler, or else by what it requires."""
+    if pod.body.node_name:
+        return frozenset({(NODE_NAME, pod.body.node_name)})
+    selected = (pod.body.node_selector or {}).get(HOSTNAME)
+    required = (each for term in required_terms(pod) for each in _required_nodes(term))
+    return frozenset({*(((HOSTNAME, selected),) if selected else ()), *required})
+
+
+def _required_nodes(term: NodeSelectorTerm) -> Iterator[NodeReference]:
+    for key, requirements in ((HOSTNAME, term.match_expressions), (NODE_NAME, term.match_fields)):
+        for requirement in requirements or ():
+            if requirement.key == key and requirement.operator == "In":
+                yield from ((key, value) for value in requirement.values or ())
+
+
+def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> frozenset[str]:
+    """Return the names of the classes of which the node may be; several where its labels name only the family.
+
+    Labels that contradict each other leave every class that one of them names.
+    """
+    of_labels = (
+        classes_of_label(key, labels[key], catalogue) for key in catalogue.label_keys & labels.keys()
+    )
+    named = [classes for classes in of_labels if classes] or [frozenset[str]()]
+    return frozenset.intersection(*named) or frozenset.union(*named)
+
+
+def _of_label(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex) -> frozenset[str]:
+    named = classes_of_label(key, value, catalogue)
+    return _of_nodes(key, value, catalogue, nodes) if key == HOSTNAME and not named else named
+
+
+def _of_nodes(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex) -> frozenset[str]:
+    """Return the classes of the nodes that are named so; empty where any of them may be of every class."""
+    each = [classes_of_node(dict(labels), catalogue) for labels in nodes.find((key, value))]
+    return frozenset[str]().union(*each) if all(each) else frozenset()
 
 
 def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
@@ -95,16 +136,19 @@ def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozens
     return frozenset(gpu_class.name for gpu_class in named)
 
 
-def _of_term(term: NodeSelectorTerm, catalogue: ClassCatalogue) -> tuple[frozenset[str], list[str]]:
+def _of_term(
+    term: NodeSelectorTerm, catalogue: ClassCatalogue, nodes: NodeIndex
+) -> tuple[frozenset[str], list[str]]:
     """Return the classes that the term leaves, and the words for what narrows them; no words: it pins nothing."""
     narrowed: list[frozenset[str]] = []
     because: list[str] = []
-    for requirement in term.match_expressions or ():
-        key, values = requirement.key, requirement.values or ()
-        if requirement.operator == "In" and key in catalogue.label_keys:
-            each = [classes_of_label(key, value, catalogue) for value in values]
-            # A value that no class carries may be on nodes we know nothing of: then the requirement does not pin a class.
-            if each and all(each):
-                narrowed.append(frozenset.union(*each))
-                because.append(f"node affinity {key} in ({', '.join(values)})")
+    for classes_of, requirements in ((_of_label, term.match_expressions), (_of_nodes, term.match_fields)):
+        for requirement in requirements or ():
+            key, values = requirement.key, requirement.values or ()
+            if requirement.operator == "In":
+                each = [classes_of(key, value, catalogue, nodes) for value in values]
+                # A value that no class carries may be on nodes we know nothing of: then the requirement does not pin a class.
+                if each and all(each):
+                    narrowed.append(frozenset.union(*each))
+                    because.append(f"node affinity {key} in ({', '.join(values)})")
     return frozenset.intersection(*narrowed) if narrowed else frozenset(), because

@@ -5,20 +5,13 @@ may send as `null` are optional here. What a rule only copies (probe handlers, `
 """
 
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from policies.pods.quantity import QuantityText
 
-# More than any real pod has. Mutating webhooks see a pod before its validation, so anybody who may create pods decides how long
-# its lists and names are, up to 3 MiB of them; within these bounds a pod costs milliseconds.
-ResourceName = Annotated[str, msgspec.Meta(max_length=253 + 1 + 63)]
-ContainerName = Annotated[str, msgspec.Meta(max_length=253)]
-_FEW = msgspec.Meta(max_length=64)
-_MANY = msgspec.Meta(max_length=500)
-
-ResourceList = Annotated[dict[ResourceName, QuantityText], _FEW]
+ResourceList = dict[str, QuantityText]
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -113,7 +106,7 @@ class EnvFromSource(View, frozen=True):
 
 
 class Container(View, frozen=True):
-    name: ContainerName = ""
+    name: str = ""
     image: str | None = None
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
@@ -200,8 +193,8 @@ class PodResourceClaim(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
-    containers: Annotated[tuple[Container, ...], _MANY] | None = None
-    init_containers: Annotated[tuple[Container, ...], _MANY] | None = None
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
     ephemeral_containers: tuple[Container, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None

@@ -69,7 +69,7 @@ def _combined(
     found: Vector = {}
     for vector in vectors:
         for key, amount in vector.items():
-            found[key] = combine(found.get(key, NOTHING), amount)
+            found[key] = combine(found[key], amount) if key in found else amount
     return {key: amount for key, amount in found.items() if amount}
 
 

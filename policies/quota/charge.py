@@ -3,10 +3,10 @@
 The vector is always full, whatever a quota constrains: under `resources/` every GPU resource by the API server's own
 arithmetic, under `gpus` what that comes to in whole cards, and the same by class. By class is charged
 
-- the class of the node that the pod is bound to;
-- else the classes that it pins itself to: one is charged with its family; of several in one family, the family; of several
-  families, every one of them;
-- else what `Unpinned` says.
+- the class of the node that `nodeName` names, which the scheduler or the pod's author wrote;
+- else the classes that it pins itself to: one is charged with its family; of several in one family, the family, and each of
+  them unless `Unpinned` says TOTAL_ONLY; of several families, every one of them;
+- else what `Unpinned` says; every class, whatever it says, where the pod names a node that is not known.
 
 Where several classes are possible, each key gets the amount of the most expensive of its classes, resource by resource.
 """
@@ -15,13 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Protocol
 
 import msgspec
 
 from policies.finding import Finding
 from policies.gpus.cards import (
+    MOST_BY_MEMORY,
+    MOST_RESOURCES,
     NOTHING,
     UNKNOWN_CARD,
     Card,
@@ -30,12 +32,13 @@ from policies.gpus.cards import (
     card_of,
     cards,
     container_amounts,
-    gpu_resource,
+    is_limit,
 )
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.candidates import CandidateClasses, candidate_classes, for_resource
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.pods.pod import Pod, ResourceList, Resources
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
@@ -45,10 +48,13 @@ RULE_ID = "gpu-quota"
 
 
 class Unpinned(Enum):
-    """What is charged by class to a pod that pins none, until it is bound to a node."""
+    """What is charged by class to a pod that pins none, until it is bound to a node of a known class.
+
+    Limits by class hold under the last two: nothing that is bound is charged a class that it was not charged before.
+    """
 
     TOTAL_ONLY = "TotalOnly"
-    """Nothing by class."""
+    """Nothing by class; and of a pod that pins a family, only the family."""
     DENY = "Deny"
     """Nothing, and it must not be admitted."""
     MOST_EXPENSIVE = "MostExpensive"
@@ -93,9 +99,9 @@ def charge_pod(
     classes: ClassCatalogue,
     resource_mapping: ResourceMapping,
     unpinned: Unpinned,
-    node_labels: Mapping[str, str] | None = None,
+    nodes: NodeIndex = NO_NODES,
 ) -> Charge:
-    """Return what the pod costs; `node_labels` are those of the node that it is bound to, None where it is bound to none.
+    """Return what the pod costs; `nodes` are those that it may name.
 
     A pod that has ended costs nothing. DRA claims cost nothing here: they are charged by themselves. An amount that cannot be
     read is a denial; a stored pod with one has the other amounts, or a whole card where it is a fraction annotation.
@@ -105,46 +111,76 @@ def charge_pod(
     tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
     denials = tuple(unreadable(pod, resource_mapping))
     overhead = amounts(pod.body.overhead, resource_mapping)
-    plain = at_one_time(pod, lambda c: container_amounts(c, resource_mapping), overhead, NOTHING)
+    # By identity: two of them may be alike. They are read once, and weighed on every kind of card.
+    read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
+    plain = at_one_time(pod, lambda each: read[id(each)], overhead, NOTHING)
     asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not asked:
         return Charge({}, denials=denials)
-    candidates = candidate_classes(pod, classes, node_labels)
-    charge = weighed(asked, lambda card: _cards_of(pod, card, resource_mapping), candidates, tariff)
+    candidates = candidate_classes(pod, classes, nodes)
+
+    has_limits = any(map(is_limit, plain))
+
+    def cards_on(card: Card) -> Mapping[GPUResource, Fraction]:
+        in_containers = (
+            at_one_time(pod, lambda each: cards(read[id(each)], card), cards(overhead, card), NOTHING)
+            if has_limits
+            else cards(plain, card)
+        )
+        return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
+
+    if len(asked) > MOST_RESOURCES:  # admission refuses so many: only what it never saw is stored with them
+        charge = _weighed_as_one(cards_on, candidates, tariff)
+    else:
+        by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
+        charge = weighed(asked, cards_on, candidates, tariff, by_memory=by_memory)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
     return msgspec.structs.replace(charge, vector=vector, denials=denials)
 
 
-def catalogue_digest(classes: ClassCatalogue, resource_mapping: ResourceMapping) -> str:
-    """Return the digest of all that charges depend on besides pods, nodes and the quota: 16 hex digits."""
-    return f"{classes.digest[:8]}{resource_mapping.digest[:8]}"
-
-
-def counted_by(digest: str, unpinned: Unpinned) -> str:
-    """Return what a row's count and its entries must have in common: the catalogue's digest, and the quota's `unpinned`."""
-    return f"{digest}/{unpinned.value}"
-
-
 def weighed(
-    asked: Collection[GPUResource], cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff
+    asked: Collection[GPUResource],
+    cards_on: CardsOn,
+    candidates: CandidateClasses,
+    tariff: Tariff,
+    *,
+    by_memory: bool = True,
 ) -> Charge:
-    """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card."""
+    """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card.
+
+    Unless `by_memory`, what a class has of it does not matter: an amount of memory is a whole card.
+    """
     cards_on = lru_cache(maxsize=None)(cards_on)  # most classes weigh most things alike
+
+    @cache
+    def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
+        return cards_on(card_of(gpu_class, asked, tariff.classes, is_certain=is_certain and by_memory))
 
     def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
         """Return how many cards it comes to on a class. Limits of memory come to none: they count with what they limit."""
-        card = card_of(gpu_class, asked, tariff.classes, is_certain=is_certain)
-        return cards_on(card).get(resource, NOTHING)
+        return on_class(gpu_class, is_certain).get(resource, NOTHING)
 
     narrowed = [for_resource(each, candidates, tariff.classes, tariff.resource_mapping) for each in asked]
     parts: list[Vector] = []
     for resource, left in zip(asked, narrowed, strict=True):
         on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
-        in_total = max(on_classes, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
+        # Most are one and the same object, and to compare two takes longer than to find that out.
+        distinct = {id(each): each for each in on_classes}.values()
+        in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
         weigh_it = partial(weigh, resource, is_certain=True)
         parts += [{GPUS: in_total}, _by_class(left, tariff.unpinned, weigh_it)]
-    vector = total(parts)
+    return _charge(total(parts), narrowed, tariff)
+
+
+def _weighed_as_one(cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff) -> Charge:
+    """Return at least what `weighed` does, with little work: every unit is a whole card of whatever class is possible."""
+    amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
+    by_class = _by_class(candidates, tariff.unpinned, lambda _: amount)
+    return _charge(total([{GPUS: amount}, by_class]), [candidates], tariff)
+
+
+def _charge(vector: Vector, narrowed: Collection[CandidateClasses], tariff: Tariff) -> Charge:
     return Charge(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
@@ -157,39 +193,32 @@ def _by_class(
     candidates: CandidateClasses, unpinned: Unpinned, weigh: Callable[[GPUClass], Fraction]
 ) -> Vector:
     """Return what each class and family is charged."""
-    if not candidates.is_known and (candidates.is_bound or unpinned is not Unpinned.MOST_EXPENSIVE):
+    is_open = not candidates.is_known and not candidates.names_unknown_node
+    if is_open and unpinned is not Unpinned.MOST_EXPENSIVE:
         return {}
+    may_be_any = not candidates.is_known or unpinned is not Unpinned.TOTAL_ONLY
     members = Counter(gpu_class.family for gpu_class in candidates.classes)
     charged: Vector = {}
     for gpu_class in candidates.classes:
         names = {gpu_class.family}
-        if not candidates.is_known or members[gpu_class.family] == 1:
+        if may_be_any or members[gpu_class.family] == 1:
             names.add(gpu_class.name)
         amount = weigh(gpu_class)
-        for name in names:
-            charged[CLASSES + name] = max(charged.get(CLASSES + name, NOTHING), amount)
+        for key in (CLASSES + name for name in names):
+            charged[key] = max(charged[key], amount) if key in charged else amount
     return charged
 
 
 def _refusals(narrowed: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[Finding]:
     if tariff.unpinned is not Unpinned.DENY:
         return
-    open_ones = (each for each in narrowed if not each.is_known and not each.is_bound)
-    for because in dict.fromkeys(each.because for each in open_ones):
+    for because in dict.fromkeys(each.because for each in narrowed if not each.is_known):
         yield Finding(
             rule=RULE_ID,
             path="spec",
             message=f"must name a GPU class, because the quota of this namespace counts GPUs by class: {because}",
             remedy="set the nodeSelector of the pod or the deviceClassName of the claim",
         )
-
-
-def _cards_of(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> Mapping[GPUResource, Fraction]:
-    overhead = cards(amounts(pod.body.overhead, resource_mapping), card)
-    in_containers = at_one_time(
-        pod, lambda c: cards(container_amounts(c, resource_mapping), card), overhead, NOTHING
-    )
-    return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
 
 def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
@@ -201,7 +230,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
         lists.append((f"{path}.resources.requests", resources.requests, name))
     for path, asked, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
         for name, raw in (asked or {}).items():
-            if gpu_resource(name, resource_mapping) is not None and not _is_countable(raw):
+            if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,
                     path=f"{path}[{name}]",
@@ -210,8 +239,22 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
                     message="must be a quantity that a quota can count",
                     remedy="set a whole number such as 1",
                 )
+            for unknown in unknown_device_class(name, resource_mapping):
+                yield msgspec.structs.replace(unknown, path=f"{path}[{name}]", container=container)
     for bad in fraction_problems(pod, resource_mapping):
         yield bad.finding(RULE_ID)
+
+
+def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterator[Finding]:
+    """Yield a denial if the resource name stands for a DeviceClass that `unknownDeviceClasses: deny` refuses."""
+    device_class = resource_mapping.refused_device_class(name)
+    if device_class is not None:
+        yield Finding(
+            rule=RULE_ID,
+            message=f"must not ask for devices of DeviceClass {device_class}: nothing says whether they are GPUs, "
+            "and unknownDeviceClasses is deny",
+            remedy="use another DeviceClass, or ask the administrators to name this one in deviceClasses of a GPUResourceMapping",
+        )
 
 
 def _is_countable(raw: str | float | None) -> bool:

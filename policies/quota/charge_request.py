@@ -3,80 +3,107 @@
 A creation is reserved under the object's uid, which at validation is final; a change of a stored pod under `uid/request uid`.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Protocol
 
 import msgspec
 
-from policies.finding import Finding
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
-from policies.quota.amounts import Vector, positive_difference
-from policies.quota.charge import Catalogues, Charge, Unpinned, catalogue_digest, charge_pod, counted_by
-from policies.quota.claims import SCHEDULER, ResourceClaim, charge_claim, is_charged_with_its_pod
+from policies.quota.amounts import Vector, maximum, positive_difference
+from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.charge import Catalogues, Charge, Unpinned, charge_pod
+from policies.quota.claims import SCHEDULER, ResourceClaim, charge_claim, marked_for, uncovered
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
-ChargeOf = Callable[[Unpinned], Charge]
+ChargeOf = Callable[[Catalogues, Unpinned], Charge]
+
+
+class ChargedRequest(msgspec.Struct, frozen=True):
+    """What a request costs by the bases of one ledger, and what it asks of it: None if it is denied whatever is free."""
+
+    charge: Charge
+    request: ReservationRequest | None
 
 
 class ChargeRequest:
-    """What a request costs, depending on what the quota says of unpinned pods; each worked out once.
+    """What a request costs, by any catalogue and `unpinned`: worked out when a ledger says by which, once each.
 
     Of a change, `before` is what the object costs as it is stored, in `version`. `name` is that of a new object, with its kind:
-    `pods/train-0`.
+    `pods/train-0`. `is_free` holds by every catalogue.
     """
 
     def __init__(
         self,
         request_uid: str,
         uid: str,
-        catalogue: str,
+        catalogues: Catalogues,
         after: ChargeOf,
         before: ChargeOf | None = None,
+        *,
         version: int = 0,
         name: str = "",
+        is_free: bool = False,
     ) -> None:
         # Only reviews that no API server made lack a uid; each is of an object of its own.
         self._uid, self._request_uid = uid or request_uid, request_uid
-        self._catalogue, self._version, self._name = catalogue, version, name
-        self.after, self._before = lru_cache(after), lru_cache(before) if before else None
-
-    def denials(self, unpinned: Unpinned) -> tuple[Finding, ...]:
-        """Return what denies it whatever is free. A stored object that was admitted like that may change."""
-        if self._before is not None and self._before(unpinned).denials:
-            return ()
-        return self.after(unpinned).denials
+        self._own, self._after, self._before = catalogues, after, before
+        self._version, self._name = version, name
+        self._charges: dict[Basis, Charge] = {}
+        self.is_free = is_free
 
     @property
-    def is_free(self) -> bool:
-        def grows(unpinned: Unpinned) -> bool:
-            before = self._before(unpinned).vector if self._before else {}
-            return bool(positive_difference(self.after(unpinned).vector, before))
+    def asks_for_gpus(self) -> bool:
+        """Whether it costs anything, or is denied, by our own catalogue: for namespaces without a quota."""
+        if self.is_free:
+            return False
+        charge = self._charge(Basis(catalogue_digest(self._own), Unpinned.TOTAL_ONLY), self._own)
+        return bool(charge.vector or charge.denials)
 
-        return not any(self.denials(unpinned) or grows(unpinned) for unpinned in Unpinned)
+    def charged(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ChargedRequest:
+        """Charge by every basis of the ledger, key by key the larger amount; the basis to come decides what is denied.
 
-    def reservation(self, ledger: QuotaLedger) -> ReservationRequest | None:
-        """Return what is asked of the ledger; None if it is denied whatever is free."""
-        after, catalogue = self.after(ledger.unpinned), counted_by(self._catalogue, ledger.unpinned)
-        if self.denials(ledger.unpinned):
-            return None
+        `published` are catalogues by digest. Of what is neither there nor our own nothing can be said; where that is every
+        basis, it is charged by our own catalogue, and the ledger knows that it is not by its own.
+        """
+        own = catalogue_digest(self._own)
+        known = {**published, own: self._own}
+        named = (Basis.parse(each) for each in (ledger.class_catalogue, ledger.next_catalogue) if each)
+        bases = [each for each in named if each and each.digest in known] or [Basis(own, ledger.unpinned)]
+        charges = [self._charge(each, known[each.digest]) for each in bases]
+        charge = msgspec.structs.replace(charges[-1], vector=maximum(*(each.vector for each in charges)))
+        return ChargedRequest(charge, None if charge.denials else self._request(charge.vector, bases))
+
+    def _charge(self, basis: Basis, catalogues: Catalogues) -> Charge:
+        """Return the charge; of a change what grows, and no denials if the object is stored with some."""
+        if basis not in self._charges:
+            charge = self._after(catalogues, basis.unpinned)
+            if self._before is not None:
+                before = self._before(catalogues, basis.unpinned)
+                growth, denials = positive_difference(charge.vector, before.vector), charge.denials
+                denials = () if before.denials else denials
+                charge = msgspec.structs.replace(charge, vector=growth, denials=denials)
+            self._charges[basis] = charge
+        return self._charges[basis]
+
+    def _request(self, demand: Vector, bases: Iterable[Basis]) -> ReservationRequest:
         if self._before is None:
-            return ReservationRequest.creation(self._uid, after.vector, catalogue, name=self._name)
-        before = self._before(ledger.unpinned).vector
-        return ReservationRequest.change(
-            self._uid, self._request_uid, before, after.vector, catalogue, version=self._version
-        )
+            return ReservationRequest.creation(self._uid, demand, *map(str, bases), name=self._name)
+        uids, version = (self._uid, self._request_uid), self._version
+        return ReservationRequest.change(*uids, {}, demand, *map(str, bases), version=version)
 
 
 class ReservationOutcome(msgspec.Struct, frozen=True):
     """The ledger on which a request was decided, None where it was not: there is no quota, or the request is free.
 
-    `verdict` is None where the request asked nothing of the ledger, because it is denied whatever is free.
+    `charge` is by that ledger. `verdict` is None where the request asked nothing of it, because it is denied whatever is free.
     """
 
     ledger: QuotaLedger | None = None
+    charge: Charge = Charge({})
     verdict: ReservationVerdict | None = None
 
 
@@ -111,41 +138,60 @@ class NamespaceQuota(Protocol):
 
 
 def charge_request_for_pod(
-    request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues
+    request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues, nodes: NodeIndex = NO_NODES
 ) -> ChargeRequest:
-    """Return what a review of a pod costs; `before` is the pod as it is stored, if it is."""
-    classes, mapping = catalogues.classes, catalogues.resource_mapping
+    """Return what a review of a pod costs; `before` is the pod as it is stored, if it is, `nodes` are those it may name."""
 
     def charge(of: Pod) -> ChargeOf:
-        return lambda unpinned: charge_pod(of, classes=classes, resource_mapping=mapping, unpinned=unpinned)
+        return lambda by, unpinned: charge_pod(
+            of, classes=by.classes, resource_mapping=by.resource_mapping, unpinned=unpinned, nodes=nodes
+        )
 
-    metadata, catalogue = pod.metadata or Metadata(), catalogue_digest(classes, mapping)
+    metadata = pod.metadata or Metadata()
     uid = metadata.uid or ""
     if before is None:
-        name = _qualified("pods", metadata)
-        return ChargeRequest(request_uid, uid, catalogue, charge(pod), name=name)
+        name, is_free = _qualified("pods", metadata), not _names_a_resource(pod)
+        return ChargeRequest(request_uid, uid, catalogues, charge(pod), name=name, is_free=is_free)
     version = before.metadata.version if before.metadata else 0
-    return ChargeRequest(request_uid, uid, catalogue, charge(pod), charge(before), version)
+    alike = _charge_input(pod) == _charge_input(before)
+    return ChargeRequest(
+        request_uid, uid, catalogues, charge(pod), charge(before), version=version, is_free=alike
+    )
 
 
 def charge_request_for_claim(
     request_uid: str, claim: ResourceClaim, username: str, catalogues: Catalogues
 ) -> ChargeRequest:
-    """Return what a ResourceClaim costs that this user creates."""
+    """Return what a ResourceClaim costs that this user creates; the scheduler's own only what no pod is charged for."""
     metadata = claim.metadata or Metadata()
-    # The scheduler makes a claim only for a pod that lives, and each of those is charged.
-    owners = frozenset(owner.uid for owner in metadata.owner_references or ())
-    classes, mapping = catalogues.classes, catalogues.resource_mapping
+    is_scheduler = username == SCHEDULER and bool(marked_for(metadata))
 
-    def charge(unpinned: Unpinned) -> Charge:
-        if is_charged_with_its_pod(claim, by_scheduler=username == SCHEDULER, charged_pods=owners):
-            return Charge({})
-        return charge_claim(claim, classes=classes, resource_mapping=mapping, unpinned=unpinned)
+    def charge(by: Catalogues, unpinned: Unpinned) -> Charge:
+        mapping = by.resource_mapping
+        charged = uncovered(claim, mapping) if is_scheduler else claim
+        return charge_claim(charged, classes=by.classes, resource_mapping=mapping, unpinned=unpinned)
 
-    catalogue, name = catalogue_digest(classes, mapping), _qualified("resourceclaims", metadata)
-    return ChargeRequest(request_uid, metadata.uid or "", catalogue, charge, name=name)
+    name = _qualified("resourceclaims", metadata)
+    return ChargeRequest(request_uid, metadata.uid or "", catalogues, charge, name=name)
 
 
 def _qualified(plural: str, metadata: Metadata) -> str:
     """Return the name with its kind; empty where it is none: only a review that no API server made has such an object."""
     return f"{plural}/{metadata.name}" if is_dns_subdomain(metadata.name or "") else ""
+
+
+def _names_a_resource(pod: Pod) -> bool:
+    """Whether some catalogue might charge it: it names an extended resource, or has an annotation, which may be a fraction."""
+    asked = ((*place.container.limits, *place.container.requests) for place in pod.places)
+    names = chain(pod.body.overhead or (), *asked)
+    return bool(pod.annotations) or any("/" in name for name in names)
+
+
+def _charge_input(pod: Pod) -> object:
+    """Return all of a pod that its charge may depend on, by whatever catalogue."""
+    body = pod.body
+    containers = [
+        (place.path, place.container.resources, place.container.restart_policy) for place in pod.places
+    ]
+    placement = (body.node_selector, body.affinity, body.node_name)
+    return containers, body.resources, body.overhead, placement, pod.annotations, pod.is_terminal

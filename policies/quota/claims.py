@@ -3,15 +3,17 @@
 Counted as the API server's own quota does (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
 1.36.3), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may ask for the same
 devices. What differs, on purpose: a request of a kind or mode that is not known is a denial, never nothing, and
-administrative access, which takes no device away, is free.
+administrative access, which takes no device away, is free, and only devices that are GPUs, or of which nothing says
+that they are not, are charged.
 
 Reads resource.k8s.io v1 and v1beta2 (what is wanted stands under `exactly`) and v1beta1 (it stands in the request itself).
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import cards
@@ -21,10 +23,13 @@ from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata, View
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.charge import RULE_ID, Catalogues, Charge, Tariff, Unpinned, weighed
+from policies.quota.charge import RULE_ID, Catalogues, Charge, Tariff, Unpinned, unknown_device_class, weighed
 
 MOST_DEVICES = 32
 """What `allocationMode: All` is charged: the most devices that a claim can be given (`AllocationResultsMaxSize`)."""
+
+MOST_REQUESTS, MOST_ALTERNATIVES = 32, 8
+"""What the API server accepts (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`): each is weighed on every class."""
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of the claims that the scheduler makes for pods that ask for DRA devices by a resource name."""
@@ -87,7 +92,7 @@ def template_findings(
     tariff = Tariff(classes=classes, resource_mapping=mapping, unpinned=unpinned)
     charge = _charge(template.spec.spec if template.spec else None, "spec.spec", tariff)
     for denial in charge.denials:
-        yield msgspec.structs.replace(denial, severity=Severity.WARNING)
+        yield replace(denial, severity=Severity.WARNING)
     if excesses := vector.exceeds(charge.vector, hard):
         # In the words of ResourceQuota.
         requested = ", ".join(f"{each.key}={vector.format_amount(each.amount)}" for each in excesses)
@@ -102,39 +107,97 @@ def template_findings(
         )
 
 
-def is_charged_with_its_pod(
-    claim: ResourceClaim, *, by_scheduler: bool, charged_pods: Container[str]
-) -> bool:
-    """Whether the devices are charged already, to the pod for which the scheduler made this claim.
+def forged_mark(before: Metadata | None, after: Metadata | None, username: str) -> Finding | None:
+    """Return the denial of a claim that somebody else than the scheduler marks as one of its own; None if it is not.
 
-    Anybody can write the annotation and an owner, so the caller says what only the API server can know:
-
-    by_scheduler: at creation, that the review's user is `SCHEDULER`; of a stored claim, that
-      `status.extendedResourceClaimStatus.resourceClaimName` of the owning pod names it.
-    charged_pods: uids of the pods of the claim's namespace that live and are charged.
+    The mark says that the devices are charged to a pod, so whoever could write it could take devices that nothing charges.
+    `before` is None at a creation.
     """
-    metadata = claim.metadata or Metadata()
-    if not by_scheduler or (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
-        return False
-    return any(
-        owner.controller and owner.kind == "Pod" and owner.api_version == "v1" and owner.uid in charged_pods
-        for owner in metadata.owner_references or ()
+    was, mark = (((each and each.annotations) or {}).get(EXTENDED_RESOURCE_CLAIM) for each in (before, after))
+    if mark is None or mark == was or username == SCHEDULER:
+        return None
+    return Finding(
+        rule=RULE_ID,
+        path=f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]",
+        value=mark,
+        message=f"must be omitted: only {SCHEDULER} marks the claims that it makes for pods",
+        remedy="remove the annotation",
     )
 
 
+def marked_for(metadata: Metadata) -> str:
+    """Return the uid of the pod for which the scheduler made the claim; "" where the claim is not marked as made by it."""
+    if (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
+        return ""
+    owners = (owner for owner in metadata.owner_references or () if owner.controller)
+    return next((each.uid for each in owners if (each.kind, each.api_version) == ("Pod", "v1")), "")
+
+
+def beyond_pod(claim: ResourceClaim, own: Mapping[str, Fraction], mapping: ResourceMapping) -> ResourceClaim:
+    """Return the claim that the scheduler made for a pod, without the devices for which the pod is charged itself.
+
+    own: what the pod is charged by resource name. It asked for a class by the implicit name or by the extended one; each unit is
+      taken off once. As ResourceQuota does since kubernetes#135434.
+    """
+    left = dict(own)
+
+    def charged(device_class: str, count: int) -> int:
+        taken = 0
+        for name in (IMPLICIT_DEVICE_CLASS + device_class, mapping.extended_names.get(device_class) or ""):
+            part = min(count - taken, int(left.get(name, 0)))
+            left[name] = left.get(name, Fraction(0)) - part
+            taken += part
+        return taken
+
+    return _without(claim, charged)
+
+
+def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
+    """Return the claim without the devices that its pod was charged for, whichever name it used; the pod is not at hand.
+
+    Of a DeviceClass that was not seen yet, or whose extended name is not charged, that is not certain.
+    """
+
+    def charged(device_class: str, count: int) -> int:
+        extended = mapping.extended_names.get(device_class)
+        is_covered = extended is not None and (not extended or mapping.resource(extended) is not None)
+        return count if is_covered else 0
+
+    return _without(claim, charged)
+
+
+def _without(claim: ResourceClaim, charged: Callable[[str, int], int]) -> ResourceClaim:
+    """Return the claim with less of each request: `charged(device class, count)`. The scheduler asks for exact counts only."""
+    left: list[DeviceRequest] = []
+    for each in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
+        devices = each.exactly or each
+        count = 1 if devices.count is None else devices.count
+        if each.first_available or devices.allocation_mode not in {"", "ExactCount"} or count < 1:
+            left.append(each)
+        elif rest := count - charged(devices.device_class_name, count):
+            reduced = replace(devices, count=rest)
+            left.append(replace(each, exactly=reduced) if each.exactly else reduced)
+    return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
+
+
 def _charge(spec: ClaimSpec | None, path: str, tariff: Tariff) -> Charge:
-    requests = (spec.devices.requests if spec and spec.devices else None) or ()
-    charges = [
-        _charge_request(request, f"{path}.devices.requests[{index}]", tariff)
-        for index, request in enumerate(requests)
-    ]
+    requests, path = (
+        (spec.devices.requests if spec and spec.devices else None) or (),
+        f"{path}.devices.requests",
+    )
+    if len(requests) > MOST_REQUESTS:
+        return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
+    charges = [_charge_request(request, f"{path}[{index}]", tariff) for index, request in enumerate(requests)]
     return _joined(charges, vector.add)
 
 
 def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
     if request.first_available:
+        path = f"{path}.firstAvailable"
+        if len(request.first_available) > MOST_ALTERNATIVES:
+            return _denied(path, f"must have at most {MOST_ALTERNATIVES} items", remedy="remove some")
         charges = [
-            _charge_devices(each, f"{path}.firstAvailable[{index}]", tariff)
+            _charge_devices(each, f"{path}[{index}]", tariff)
             for index, each in enumerate(request.first_available)
         ]
         return _joined(charges, vector.maximum)
@@ -147,7 +210,7 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
     name = request.device_class_name
     if not name:
         return _denied(path, "must be a kind of request that a quota can count")
-    if tariff.resource_mapping.device_class(name) is None or request.admin_access:
+    if request.admin_access or tariff.resource_mapping.device_class(name) is None:
         return Charge({})
     count = 1 if request.count is None else request.count
     if request.allocation_mode == "All":
@@ -161,9 +224,10 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
     candidates = all_classes(tariff.classes, f"device class {name} is of no GPU class in particular")
     charge = weighed(asked, lambda card: cards(asked, card), candidates, tariff)
     place = {"path": f"{path}.deviceClassName", "value": name}
-    denials = tuple(msgspec.structs.replace(denial, **place) for denial in charge.denials)
+    unknown = unknown_device_class(resource.name, tariff.resource_mapping)
+    denials = tuple(replace(denial, **place) for denial in (*charge.denials, *unknown))
     counted = vector.add(charge.vector, {RESOURCES + resource.name: Fraction(count)})
-    return msgspec.structs.replace(charge, vector=counted, denials=denials)
+    return replace(charge, vector=counted, denials=denials)
 
 
 def _joined(charges: list[Charge], combine: Callable[..., Vector]) -> Charge:
@@ -175,7 +239,12 @@ def _joined(charges: list[Charge], combine: Callable[..., Vector]) -> Charge:
     )
 
 
-def _denied(path: str, message: str, value: str | None = None) -> Charge:
-    remedy = "set allocationMode ExactCount with a count, or All"
+def _denied(
+    path: str,
+    message: str,
+    value: str | None = None,
+    *,
+    remedy: str = "set allocationMode ExactCount with a count, or All",
+) -> Charge:
     denial = Finding(rule=RULE_ID, path=path, value=value, message=message, remedy=remedy)
     return Charge({}, denials=(denial,))

@@ -31,10 +31,16 @@ class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Spec of a GPUQuota document."""
+    """Spec of a GPUQuota document; `stated_unpinned` is None where it says nothing."""
 
     hard: Hard
-    unpinned: Unpinned = Unpinned.TOTAL_ONLY
+    stated_unpinned: Unpinned | None = msgspec.field(name="unpinned", default=None)
+
+    @property
+    def unpinned(self) -> Unpinned:
+        """What is charged by class to a pod that pins none: what makes the limits by class hold, if there are any."""
+        default = Unpinned.MOST_EXPENSIVE if self.hard.classes else Unpinned.TOTAL_ONLY
+        return self.stated_unpinned or default
 
     @property
     def amounts(self) -> Vector:
@@ -53,6 +59,16 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 flattened(gpus, classes, resources)
             except VectorError as error:
                 yield f"hard.{error.path}", str(error)
+
+
+def unheld_classes(spec: QuotaSpec) -> str:
+    """Return a warning about `spec.unpinned` where pods that pin no class exceed the limits by class; empty where they cannot."""
+    if not spec.hard.classes or spec.unpinned is not Unpinned.TOTAL_ONLY:
+        return ""
+    return (
+        "TotalOnly lets pods that pin no class exceed hard.classes: they are charged by class only once they are bound; "
+        "set MostExpensive, or Deny"
+    )
 
 
 def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMapping) -> Iterator[Finding]:

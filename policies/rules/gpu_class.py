@@ -20,7 +20,6 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.models.memory import ModelNeed, advice, model_need
-from policies.placement.candidates import classes_of_node
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
@@ -36,7 +35,14 @@ from policies.placement.class_choice import (
     warning,
 )
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
+from policies.placement.pinning import (
+    Pinning,
+    admits,
+    classes_of_label,
+    classes_of_node,
+    is_narrowed_to,
+    pinning,
+)
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name

@@ -55,15 +55,14 @@ def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) 
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
-        if options.required and not request.is_free:
+        if options.required and request.asks_for_gpus:
             needs = "must have a GPUQuota for pods and claims that request GPUs"
             remedy = f"ask the platform team for a GPUQuota named {NAME}"
             yield Finding(rule=RULE_ID, message=f"namespace {context.namespace} {needs}", remedy=remedy)
     elif verdict is None:
-        yield from request.denials(ledger.unpinned)
+        yield from outcome.charge.denials
     elif verdict.reason is Reason.EXCEEDED:
-        charge = request.after(ledger.unpinned)
-        yield _exceeded(context.namespace, ledger, verdict, charge, context.now)
+        yield _exceeded(context.namespace, ledger, verdict, outcome.charge, context.now)
     elif not verdict.allowed:
         message, remedy = _UNDECIDED[verdict.reason]
         yield Finding(rule=RULE_ID, message=f"quota {context.namespace}/{NAME} {message}", remedy=remedy)
@@ -100,14 +99,9 @@ _UNDECIDED: Mapping[Reason, tuple[str, str]] = {
         "try again in some seconds; if it persists, see its conditions and the log of `gpu-admission controller`",
     ),
     Reason.OTHER_CATALOGUE: (
-        "must be counted again: spec.unpinned or the GPUClass documents changed, or this replica has others",
-        f"try again in some seconds, at most {HELD_SECONDS} while creations are in flight; if it persists, the replicas and "
-        "`gpu-admission controller` differ in their configuration",
-    ),
-    Reason.UNREADABLE: (
-        "cannot be decided: its status.reservations has lines that cannot be read",
-        f"try again; the controller drops them within {HELD_SECONDS} s; if it persists, see its condition Ready and the log of "
-        "`gpu-admission controller`",
+        "must be counted again: it was counted by GPUClasses or resource names that this replica cannot read",
+        f"try again in some seconds, at most {HELD_SECONDS} while creations are in flight; if it persists, see the quota's "
+        "conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
     ),
     Reason.FULL: (
         "cannot hold more reservations than it has now",

@@ -35,6 +35,7 @@ def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
         "Ready": "True",
         "Exceeded": "False",
         "Stale": "False",
+        "Uncharged": "False",
     }
 
 
@@ -59,11 +60,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
     uid = team.pod("trainer", 2)
     assert uses(team, 2)
 
-    team.reserve(
-        ReservationRequest.creation(
-            uid, {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row())
-        )
-    )
+    team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(2)}, running.basis(team)))
 
     assert eventually(lambda: not team.row().reservations)
     assert gpus(team) == 2
@@ -72,11 +69,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
 def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, running: Running) -> None:
     team.quota({"gpus": "8"})
     assert uses(team, 0)
-    team.reserve(
-        ReservationRequest.creation(
-            "never", {GPUS: Fraction(2)}, running.controller.counting.counted_by(team.row())
-        )
-    )
+    team.reserve(ReservationRequest.creation("never", {GPUS: Fraction(2)}, running.basis(team)))
 
     assert len(team.row().reservations) == 1
     assert eventually(lambda: not team.row().reservations, seconds=6)
@@ -85,7 +78,7 @@ def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, run
 
 def test_a_bound_pod_counts_for_the_class_of_its_node(team: Namespace, quotas: ControlPlane) -> None:
     create_gpu_node(quotas.client(), f"node-of-{team.name}", labels={"accelerator": "nvidia-a100-80gb"})
-    team.quota({"gpus": "8", "classes": {"nvidia-a100": "8", "nvidia-a100-80gb": "8"}})
+    team.quota({"gpus": "8", "classes": {"nvidia-a100": "8", "nvidia-a100-80gb": "8"}}, unpinned="TotalOnly")
     team.pod("trainer", 2)
     assert uses(team, 2)
     assert "classes/nvidia-a100" in team.row().hard

@@ -60,15 +60,15 @@ def test_a_dead_connection_is_replaced(plane: ControlPlane, tmp_path: Path, faul
             team.quota({"gpus": "8"})
             team.pod("before", 2)
             assert uses(team, 2)
-            lists = running.controller.counting.pods.relists
+            lists = running.controller.countings.own.pods.relists
 
             getattr(proxy, fault)()
             team.pod("after", 1)
 
             assert uses(team, 3, seconds=15)
-            assert running.controller.counting.pods.failures >= 1
+            assert running.controller.countings.own.pods.failures >= 1
             # The watch goes on where it was: what was missed is asked for, not everything.
-            assert running.controller.counting.pods.relists == lists
+            assert running.controller.countings.own.pods.relists == lists
 
 
 def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
         api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=1.0)
         deaf = WatchTimings(silence=120.0)
         with Running(plane, api=api, timings=deaf, expiry=4.0) as running:
-            team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}})
+            team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}}, unpinned="TotalOnly")
             uid = team.pod("gated", 2, schedulingGates=[gate])
             assert uses(team, 2)
             change = ReservationRequest.change(
@@ -115,14 +115,14 @@ def test_a_restarted_api_server_has_forgotten_and_is_listed_anew(plane: ControlP
             plane.client().post(
                 "/api/v1/namespaces/default/configmaps", {"metadata": {"name": f"{team.name}-{index}"}}
             )
-        lists = running.controller.counting.pods.relists
+        lists = running.controller.countings.own.pods.relists
 
         plane.restart("kube-apiserver")
         team.pod("after", 1)
 
         assert uses(team, 3, seconds=40)
         assert (
-            running.controller.counting.pods.relists > lists
+            running.controller.countings.own.pods.relists > lists
         )  # 410 Gone: its cache is younger than our revision
 
 

@@ -1,8 +1,11 @@
 """Controllers that come and go: what they wait for, what they find when they are back, who takes over."""
 
 import time
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
+
+import pytest
 
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
@@ -10,7 +13,16 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.cluster.controllers import Running, eventually, gpus, uses
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
+from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.loader import load_directory
+
+CARD = {GPUS: Fraction(1)}
+SHARED_T4 = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUClass
+metadata: {name: shared-t4}
+spec: {memoryGiB: 16, nodeLabels: [{key: pool, values: [shared]}], equivalents: {nvidia.com/gpu: "1/4"}}
+"""
 
 
 def test_no_quota_is_counted_before_replicas_can_know_of_it(quotas: ControlPlane) -> None:
@@ -38,14 +50,7 @@ def test_what_was_deleted_while_no_controller_ran_is_given_back(quotas: ControlP
 
 
 def test_another_catalogue_counts_everything_anew(quotas: ControlPlane, tmp_path: Path) -> None:
-    (tmp_path / "classes.yaml").write_text(
-        """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUClass
-metadata: {name: shared-t4}
-spec: {memoryGiB: 16, nodeLabels: [{key: pool, values: [shared]}], equivalents: {nvidia.com/gpu: "1/4"}}
-"""
-    )
+    (tmp_path / "classes.yaml").write_text(SHARED_T4)
     team = Namespace(quotas)
     with Running(quotas) as running:
         team.quota({"gpus": "8"})
@@ -59,34 +64,97 @@ spec: {memoryGiB: 16, nodeLabels: [{key: pool, values: [shared]}], equivalents: 
         assert team.row().class_catalogue != before
 
 
-def test_another_unpinned_counts_everything_anew_and_waits_for_what_is_in_flight(
+@pytest.fixture
+def published(quotas: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
+    """Have the ConfigMap of the chart, and return what is published in it."""
+    client, path = quotas.client(), "/api/v1/namespaces/default/configmaps"
+    assert client.post(path, {"metadata": {"name": CATALOGUES}})[0] == 201
+    yield lambda: client.get(f"{path}/{CATALOGUES}")[1].get("data", {})
+    assert client.delete(f"{path}/{CATALOGUES}")[0] == 200
+
+
+def moving(team: Namespace, running: Running) -> tuple[str, str]:
+    """Count a pod, reserve for another, and change `unpinned`; return both bases."""
+    team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}}, unpinned="TotalOnly")
+    team.pod("unpinned", 2)
+    assert uses(team, 2)
+    before = str(team.row().class_catalogue)
+    team.reserve(ReservationRequest.creation("in-flight", CARD, before))
+    team.change_quota({"unpinned": "MostExpensive"})
+    return before, running.basis(team)
+
+
+def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
+    quotas: ControlPlane, published: Callable[[], dict[str, str]]
+) -> None:
+    team = Namespace(quotas)
+    with Running(quotas, expiry=8.0) as running:
+        before, after = moving(team, running)
+        assert eventually(lambda: team.row().next_catalogue == after)
+
+        assert list(published()) == [before.partition("/")[0]]
+        assert (
+            _verdict(team.row(), ReservationRequest.creation("next", CARD, before)) is Reason.OTHER_CATALOGUE
+        )
+        team.reserve(ReservationRequest.creation("next", CARD, before, after))
+        row = team.row()
+        assert [each.catalogue for each in row.reservations] == ["", after]
+        assert "classes/nvidia-t4" not in {key for key, amount in (row.used or {}).items() if amount}
+        (ready,) = (condition for condition in row.conditions if condition.type == "Ready")
+        assert (ready.status, ready.reason) == ("True", "Moving")
+
+        assert eventually(lambda: team.row().class_catalogue == after)
+        row = team.row()
+        assert row.next_catalogue is None
+        assert (row.used or {})["classes/nvidia-t4"] == 2
+        assert "in-flight" not in row.reservations
+
+
+def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_flight(
     quotas: ControlPlane,
 ) -> None:
-    team, card = Namespace(quotas), {GPUS: Fraction(1)}
+    team = Namespace(quotas)
     with Running(quotas, expiry=3.0) as running:
-        team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}})
-        team.pod("unpinned", 2)
-        assert uses(team, 2)
-        before = str(team.row().class_catalogue)
-        team.reserve(ReservationRequest.creation("in-flight", card, before))
-
-        team.change_quota({"unpinned": "MostExpensive"})
-        after = running.controller.counting.counted_by(team.row())
-        ledger = team.row()
-        assert after != before
-        assert _verdict(ledger, ReservationRequest.creation("next", card, after)) is Reason.OTHER_CATALOGUE
-
+        before, after = moving(team, running)
         assert eventually(lambda: (team.used() or {}).get("classes/nvidia-t4") == 2)
-        assert "in-flight" in team.row().reservations
-        assert (
-            _verdict(team.row(), ReservationRequest.creation("next", card, before)) is Reason.OTHER_CATALOGUE
-        )
-        assert (
-            _verdict(team.row(), ReservationRequest.creation("next", card, after)) is Reason.OTHER_CATALOGUE
-        )
+
+        row = team.row()
+        assert "in-flight" in row.reservations
+        (ready,) = (condition for condition in row.conditions if condition.type == "Ready")
+        assert ready.status == "False"
+        assert f"not published in ConfigMap {CATALOGUES}" in ready.message
+        for catalogue in (before, after):
+            asked = ReservationRequest.creation("next", CARD, catalogue)
+            assert _verdict(row, asked) is Reason.OTHER_CATALOGUE
         assert eventually(lambda: team.row().class_catalogue == after)
         assert not team.row().reservations
-        assert _verdict(team.row(), ReservationRequest.creation("next", card, after)) is Reason.RESERVED
+        assert _verdict(team.row(), ReservationRequest.creation("next", CARD, after)) is Reason.RESERVED
+
+
+def test_catalogues_go_once_no_row_has_named_them_for_long(
+    quotas: ControlPlane,
+    published: Callable[[], dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("webhook.controller.controller.TIDY_SECONDS", 0.2)
+    monkeypatch.setattr("webhook.quota.catalogues.UNNAMED_SECONDS", 1.0)
+    (tmp_path / "classes.yaml").write_text(SHARED_T4)
+    team = Namespace(quotas)
+    with Running(quotas) as running:
+        team.quota({"gpus": "8"})
+        assert uses(team, 0)
+        old = str(team.row().class_catalogue).partition("/")[0]
+        assert eventually(lambda: list(published()) == [old])
+
+        running.controller.configure(load_directory(tmp_path))
+
+        new = running.controller.countings.own.digest
+        assert eventually(lambda: old in published() and new in published())
+        assert eventually(lambda: team.row().class_catalogue == f"{new}/TotalOnly")
+        # Other tests leave their quotas behind, and these move as well.
+        assert eventually(lambda: list(published()) == [new], seconds=30), published().keys()
+        assert running.controller.countings.of(old) is None
 
 
 def _verdict(ledger: QuotaLedger, asked: ReservationRequest) -> Reason:

@@ -1,6 +1,5 @@
 """What makes the controller count again, and what of it gives something back, which somebody may wait for."""
 
-import threading
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -19,12 +18,11 @@ Changes = list[tuple[str, bool]]
 def changes(quotas: ControlPlane) -> Iterator[Changes]:
     """Yield (namespace, gives something back) of every change, as it comes."""
     told: Changes = []
-    stopping = threading.Event()
     counting = Counting(api_client(quotas), load_directory(None), lambda *change: told.append(change))
-    counting.start(stopping)
+    counting.start()
     assert eventually(lambda: counting.synced)
     yield told
-    stopping.set()
+    counting.stop()
 
 
 def test_only_what_ends_gives_something_back(changes: Changes, quotas: ControlPlane) -> None:

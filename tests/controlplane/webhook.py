@@ -69,7 +69,7 @@ class Webhook:
     ) -> None:
         self._plane = plane
         self._source = source
-        self._config = config
+        self.config = config
         self._arguments = arguments
         self.name = f"webhook-{host}"
         self.address = plane.service_address(host)
@@ -99,7 +99,7 @@ class Webhook:
                 *("--self-signed", self.certificates),
                 *(part for name in self._names for part in ("--name", name)),
                 *("--audit-log", self.audit_log),
-                *(("--config", self._config.resolve()) if self._config else ()),
+                *(("--config", self.config.resolve()) if self.config else ()),
                 *self._arguments,
                 # Of the source before this one it is what an omitted --kubeconfig means.
                 *(

@@ -15,8 +15,8 @@ import msgspec
 from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
 from certs.secret import ANNOTATIONS, DATA_KEYS, SecretContent, holds_state
 from webhook.cluster import errors
-from webhook.cluster.api import JSON_PATCH, MERGE_PATCH, ApiClient
-from webhook.cluster.informer import Informer, Resource, WatchTimings
+from webhook.cluster.api import JSON_PATCH, MERGE_PATCH, ApiClient, api_path
+from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
 from webhook.cluster.objects import (
     AUTHORITY_SECRET,
     LABELS,
@@ -60,11 +60,11 @@ class SecretName(NamedTuple):
     @property
     def resource(self) -> Resource:
         selector = f"metadata.name={self.name}"
-        return Resource(f"/api/v1/namespaces/{self.namespace}", "secrets", field_selector=selector)
+        return Resource(api_path("/api/v1", "namespaces", self.namespace), "secrets", field_selector=selector)
 
     @property
     def path(self) -> str:
-        return f"{self.resource.path()}/{self.name}"
+        return self.resource.path(CLUSTER, self.name)
 
 
 class _Secret(PartialObject, frozen=True):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from time import monotonic
 from typing import Generic, NamedTuple, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 import urllib3
@@ -35,8 +35,21 @@ METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Accept header for metadata alone, without spec and status."""
 
+_NAMELESS = frozenset({"", ".", ".."})
+
 T = TypeVar("T")
 Query = Mapping[str, str] | None
+
+
+def api_path(prefix: str, *parts: str) -> str:
+    """Return the path of an object or collection below `/api/v1` or `/apis/GROUP/VERSION`, each part quoted.
+
+    Names come from reviews and from annotations, where one may be `../../secrets`. Raises errors.NotFound for those that no
+    object has: quoting leaves dots as they are, and clients resolve them.
+    """
+    if not _NAMELESS.isdisjoint(parts):
+        raise errors.NotFound(f"no object has a path of {parts}")
+    return "/".join([prefix, *(quote(part, safe=":") for part in parts)])
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
@@ -111,7 +124,7 @@ class ApiClient:
     def served_version(self, group: str, versions: Sequence[str]) -> str | None:
         """Return the first of `versions` in which the API group is served, None if it is in none of them."""
         try:
-            found = msgspec.json.decode(self.get(f"/apis/{group}"))
+            found = msgspec.json.decode(self.get(api_path("/apis", group)))
         except errors.NotFound:
             return None
         served = {each["version"] for each in found["versions"]}

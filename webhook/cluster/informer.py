@@ -20,7 +20,7 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, Listed
+from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, Listed, api_path
 from webhook.cluster.objects import ObjectMeta, PartialObject
 
 log = logging.getLogger("gpu_admission.cluster")
@@ -52,9 +52,10 @@ class Resource(msgspec.Struct, frozen=True):
     metadata_only: bool = False
     field_selector: str = ""
 
-    def path(self, namespace: str = CLUSTER) -> str:
-        scope = f"/namespaces/{namespace}" if namespace else ""
-        return f"{self.prefix}{scope}/{self.plural}"
+    def path(self, namespace: str = CLUSTER, *name: str) -> str:
+        """Return the path of the collection, or of the object `name` and its subresource."""
+        scope = ("namespaces", namespace) if namespace else ()
+        return api_path(self.prefix, *scope, self.plural, *name)
 
     def query(self) -> dict[str, str]:
         return {"fieldSelector": self.field_selector} if self.field_selector else {}

@@ -13,7 +13,7 @@ from time import monotonic
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import ObjectMeta, PartialObject, timestamp
 
 log = logging.getLogger("gpu_admission.cluster")
@@ -55,7 +55,7 @@ class LeaderElector:
         self.identity = identity
         self._api = api
         self._namespace, self._name = namespace, name
-        self._path = f"{API}/namespaces/{namespace}/leases/{name}"
+        self._path = api_path(API, "namespaces", namespace, "leases", name)
         self._timings = timings or LeaseTimings()
         self._lease: _Lease | None = None
         self._unchanged_since = 0.0
@@ -120,7 +120,9 @@ class LeaderElector:
         timeout = self._timings.renew / 2
         try:
             if before is None:
-                written = self._api.post(f"{API}/namespaces/{self._namespace}/leases", body, timeout=timeout)
+                written = self._api.post(
+                    api_path(API, "namespaces", self._namespace, "leases"), body, timeout=timeout
+                )
             else:
                 written = self._api.put(self._path, body, timeout=timeout)
         except (errors.Conflict, errors.AlreadyExists):

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 import msgspec
 
+from policies.gpus.resource_mapping import ResourceMappingSpec
 from policies.pods.label_selector import LabelSelector
 from policies.policy import (
     BUILT_IN,
@@ -20,11 +20,12 @@ from policies.policy import (
     Policy,
     still_paused,
 )
+from policies.quota.spec import unheld_classes
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import decode_metadata, timestamp
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
 from webhook.commands.output import Screen, print_json
@@ -32,7 +33,7 @@ from webhook.commands.parameters import now_option, output_option
 from webhook.commands.pause import pause, resume
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.documents import CLASS, POLICY, RESOURCE_MAPPING, LocatedProblem
+from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.check.offline import NAME_LABEL
 
@@ -87,7 +88,7 @@ def show(
             api = ApiClient(cluster.access())
             chosen = read_chosen(api)
             configuration, problems = chosen.configuration, chosen.problems
-            paths = {name: f"/api/v1/namespaces/{quote(name, safe='')}" for name in namespaces}
+            paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
             labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
     except ConfigurationError as error:
         end_with(error.problems, "; the configuration is not valid")
@@ -114,8 +115,8 @@ def document(
     """Return the content of `-o json`.
 
     `policies[]` in the order of precedence, the built-in one last where it governs anything; `namespaces[]` as requested, with
-    the mode of each rule at `now`; `classes[]` and `resourceMappings[]` that documents add or replace; `problems[]` that keep
-    newer documents of a cluster out of force.
+    the mode of each rule at `now`; `classes[]` and `resourceMappings[]` that documents add or replace; `warnings[]` about
+    valid documents; `problems[]` that keep newer documents of a cluster out of force.
     """
     built_in, places = load_directory(None).classes, configuration.places
     return {
@@ -128,11 +129,22 @@ def document(
             if kind == CLASS
         ],
         "resourceMappings": [
-            {"name": name, "from": places[RESOURCE_MAPPING, name], **msgspec.to_builtins(spec)}
+            {"name": name, "from": places[RESOURCE_MAPPING, name], **_every_field(spec)}
             for name, spec in configuration.resource_mappings.items()
+        ],
+        "warnings": [
+            f"{configuration.places[QUOTA, namespace]}: spec.unpinned: {warning}"
+            for namespace, spec in sorted(configuration.quotas.items())
+            if (warning := unheld_classes(spec))
         ],
         "problems": [str(problem) for problem in problems],
     }
+
+
+def _every_field(spec: ResourceMappingSpec) -> dict[str, Any]:
+    """Return the spec as plain data, with the defaults that the spec itself leaves out."""
+    fields = msgspec.structs.fields(spec)
+    return {field.encode_name: msgspec.to_builtins(getattr(spec, field.name)) for field in fields}
 
 
 def _policies(configuration: Configuration, now: datetime) -> Iterator[dict[str, Any]]:
@@ -234,8 +246,14 @@ def _print(screen: Screen, content: dict[str, Any]) -> None:
     for mapping in content["resourceMappings"]:
         names = [f"{r['pattern']} ({r['measure']})" for r in mapping["resources"]]
         names += [f"annotation {a['key']} ({a['measure']})" for a in mapping["fractionAnnotations"]]
-        names += [f"device class {d['pattern']}" for d in mapping["deviceClasses"]]
+        names += [
+            f"device class {d['pattern']} ({d.get('measure', 'devices')})" for d in mapping["deviceClasses"]
+        ]
+        if unknown := mapping["unknownDeviceClasses"]:
+            names.append(f"unknown device classes ({unknown})")
         screen.paragraph(f"resource mapping {mapping['name']} ({mapping['from']}) adds {', '.join(names)}")
+    for warning in content["warnings"]:
+        screen.paragraph(f"warning: {warning}", style="yellow")
     validity, style = ("in force:", "yellow") if content["problems"] else ("valid,", "green")
     screen.line(f"{validity} version {content['version']}", style)
 

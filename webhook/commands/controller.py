@@ -103,12 +103,15 @@ def controller(
     elector = LeaderElector(api, namespace, lease, f"{socket.gethostname()}_{uuid4()}")
     if (loop := certificates.loop(api, namespace, REGISTRY)) is not None:
         _start("certificates", loop.run, stopping)
+    source.wait()
     if isinstance(source, ClusterSource):
-        source.wait()
         _start("document status", write_statuses, api, source, lambda: elector.is_leader, stopping)
 
     def made() -> Controller:
-        return Controller(api, source.configuration, elector, metrics, recount_seconds=recount_seconds)
+        seconds = recount_seconds
+        return Controller(
+            api, source.configuration, elector, metrics, namespace=namespace, recount_seconds=seconds
+        )
 
     running = _reached(made, stopping)
     if running is None:

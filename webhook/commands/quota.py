@@ -7,28 +7,30 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.nodes import NODES, node_reader
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.device_class_watch import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.controller.conditions import TRUE
 from webhook.controller.records import (
-    NODES,
     PODS,
     QUOTAS,
+    ChargedPod,
     ClaimReader,
-    Labels,
+    ExtendedClaims,
     PodReader,
     QuotaRecord,
-    claims_resource,
-    node_reader,
     quota_record,
 )
 
@@ -72,7 +74,9 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
             # Kinds of documents that the caller may not list are left out.
             lacking = errors.NotFound, errors.Forbidden
             configuration = (
-                load_directory(config) if config else read_chosen(api, lacking=lacking).configuration
+                load_directory(config, device_classes=read_device_classes(api))
+                if config
+                else read_chosen(api, lacking=lacking).configuration
             )
             reports = list(_reports(api, configuration, namespace))
     except ConfigurationError as error:
@@ -103,31 +107,32 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
 def _holders(
     api: ApiClient, configuration: Configuration, namespace: str, unpinned: Unpinned
 ) -> Iterator[HolderOfQuota]:
-    labels = _node_labels(api, configuration)
+    nodes = _nodes(api, configuration)
     pods = PodReader(configuration.classes, configuration.resource_mapping)
     charged = {}
     for pod in api.list(PODS.path(namespace), pods.record).items:
         if pod.is_terminal:
             continue
-        demand = pods.charge(pod, unpinned, labels.get(pod.node_name)).vector
-        if demand:
-            charged[pod.uid] = pod
+        # Without nodes a pod is shown by what it pins, as before it was bound: that says more than every class.
+        placed = pod if nodes is not None else msgspec.structs.replace(pod, node_name="")
+        demand = pods.charge(placed, unpinned, nodes or NO_NODES).vector
+        charged[pod.uid] = ChargedPod(pod.extended_claim, demand)
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
-    resource = claims_resource(api)
+    resource = served_resource(api, "resourceclaims")
     if resource is not None:
-        claims = ClaimReader(configuration.classes, configuration.resource_mapping)
+        claims = ClaimReader(configuration.classes, configuration.resource_mapping, ExtendedClaims())
         for claim in api.list(resource.path(namespace), claims.record).items:
             demand = claims.charge(claim, unpinned, charged)
             yield HolderOfQuota("ResourceClaim", claim.name, "", demand)
 
 
-def _node_labels(api: ApiClient, configuration: Configuration) -> dict[str, Labels]:
-    """Return the labels of the nodes by name; none if the caller may not list nodes: then pods count as they are pinned."""
+def _nodes(api: ApiClient, configuration: Configuration) -> NodeIndex | None:
+    """Return the nodes; None if the caller may not list them."""
+    keys = configuration.classes.label_keys
     try:
-        nodes = api.list(NODES.path(), node_reader(configuration.classes.label_keys)).items
+        return NodeIndex(keys, api.list(NODES.path(), node_reader(keys)).items)
     except errors.Forbidden:
-        return {}
-    return {node.name: node.labels for node in nodes}
+        return None
 
 
 # ---- what is printed

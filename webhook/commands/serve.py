@@ -13,7 +13,7 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
-from policies.placement.nodes import NodeFacts
+from policies.placement.named_nodes import NO_NODES
 from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
@@ -25,6 +25,7 @@ from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
@@ -145,9 +146,13 @@ def build(
     else:
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
+    nodes = NodeWatch(api, lambda: source.configuration.classes.label_keys) if api else None
+    if nodes:
+        nodes.start()
     cluster_state = ClusterState(
         labels_of=namespaces.labels_of if namespaces else None,
-        nodes=_nodes(source, api),
+        nodes=nodes.facts if nodes else lambda: None,
+        named_nodes=nodes.index if nodes else lambda: NO_NODES,
         quota=_quota(source, api),
         documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
     )
@@ -184,15 +189,9 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
         memory = MemoryStore(lambda: source.configuration)
         REGISTRY.register(LedgerCollector(memory.ledgers))
         return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
-    return QuotaEnforcer(ReservationBatcher(ClusterStore(api), metrics), metrics)
-
-
-def _nodes(source: ConfigurationSource, api: ApiClient | None) -> Callable[[], NodeFacts | None]:
-    if api is None:
-        return lambda: None
-    watch = NodeWatch(api, lambda: source.configuration.classes.label_keys)
-    watch.start()
-    return watch.facts
+    catalogues = PublishedCatalogues(api, own_namespace(), lambda: source.configuration)
+    batcher = ReservationBatcher(ClusterStore(api), metrics, catalogues_of=catalogues.named_by)
+    return QuotaEnforcer(batcher, metrics)
 
 
 def _audit(target: str, metrics: Metrics) -> AuditLog | None:

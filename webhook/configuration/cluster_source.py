@@ -16,11 +16,13 @@ from typing import Any
 
 import msgspec
 
+from policies.gpus.device_classes import DeviceClass
 from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
 from webhook.cluster.objects import PartialObject
+from webhook.configuration.device_class_watch import DeviceClassWatch, read_device_classes
 from webhook.configuration.documents import (
     API_VERSION,
     CLASS,
@@ -103,9 +105,9 @@ def record_decoder(kind: str) -> Callable[[msgspec.Raw], Record]:
     return decode_record
 
 
-def path_of(document: Document) -> str:
-    """Return the path of the document in the API server."""
-    return f"{RESOURCES[document.kind].path()}/{document.name}"
+def path_of(document: Document, *subresource: str) -> str:
+    """Return the path of the document, or of a subresource of it, in the API server."""
+    return RESOURCES[document.kind].path(CLUSTER, document.name, *subresource)
 
 
 class EvaluatedDocuments(msgspec.Struct, frozen=True):
@@ -117,12 +119,16 @@ class EvaluatedDocuments(msgspec.Struct, frozen=True):
     problems: tuple[LocatedProblem, ...] = ()
 
 
-def choose(records: Sequence[Record], last_good: tuple[Document, ...] | None) -> EvaluatedDocuments:
+def choose(
+    records: Sequence[Record],
+    last_good: tuple[Document, ...] | None,
+    device_classes: Sequence[DeviceClass] = (),
+) -> EvaluatedDocuments:
     """Return what is in force when `records` are stored; `last_good` is None in a process that has just started."""
     records = tuple(records)
     stored = tuple(record.document for record in records)
     try:
-        return EvaluatedDocuments(records, stored, load_objects(stored))
+        return EvaluatedDocuments(records, stored, load_objects(stored, device_classes))
     except ConfigurationError as error:
         problems = tuple(error.problems)
     if last_good is None:
@@ -136,9 +142,9 @@ def choose(records: Sequence[Record], last_good: tuple[Document, ...] | None) ->
         for each in good
     )
     try:
-        return EvaluatedDocuments(records, paused, load_objects(paused), problems)
+        return EvaluatedDocuments(records, paused, load_objects(paused, device_classes), problems)
     except ConfigurationError:  # the pause is what is wrong
-        return EvaluatedDocuments(records, good, load_objects(good), problems)
+        return EvaluatedDocuments(records, good, load_objects(good, device_classes), problems)
 
 
 def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
@@ -161,7 +167,7 @@ def read_chosen(
     for kind, resource in RESOURCES.items():
         with contextlib.suppress(*lacking):
             records += api.list(resource.path(), record_decoder(kind)).items
-    return choose(records, None)
+    return choose(records, None, read_device_classes(api))
 
 
 def source_of(
@@ -175,11 +181,13 @@ def source_of(
     """
     if directory is None and api is not None:
         return ClusterSource(api, changed)
-    return DirectorySource(directory, changed, labels_known=api is not None)
+    return DirectorySource(directory, changed, api)
 
 
 class ClusterSource:
-    """Watches the three kinds once started. `changed` is called with every new state, in the thread that watches.
+    """Watches the three kinds, and DeviceClasses, once started.
+
+    `changed` is called with every new state, in the thread that watches.
 
     While the API server is away the last good documents stay in force, and `unconfirmed_seconds` grows. Until the documents
     have been read for the first time the built-in ones are in force.
@@ -201,6 +209,7 @@ class ClusterSource:
             Informer(api, resource, record_decoder(kind), lambda _before, _after: wake(), timings=pace)
             for kind, resource in RESOURCES.items()
         ]
+        self._device_classes = DeviceClassWatch(api, wake, pace=pace)
         self._stopping = threading.Event()
         self._read = threading.Event()
         self._made = monotonic()
@@ -213,6 +222,7 @@ class ClusterSource:
         for informer in self._informers:
             name = f"watch {informer.resource.plural}"
             threading.Thread(target=informer.run, args=(self._stopping,), name=name, daemon=True).start()
+        self._device_classes.start(self._stopping)
         threading.Thread(target=self._follow, name="configuration", daemon=True).start()
 
     def stop(self) -> None:
@@ -227,6 +237,10 @@ class ClusterSource:
     def documents(self) -> tuple[Document, ...]:
         """All stored documents, in force or not, as of the last watch event."""
         return tuple(record.document for record in self._records())
+
+    @property
+    def device_classes(self) -> tuple[DeviceClass, ...]:
+        return self._device_classes.all()
 
     def refresh(self) -> None:
         """List everything now: the watch may lag behind what was applied a moment ago."""
@@ -248,10 +262,14 @@ class ClusterSource:
             return False
         return not any(informer.is_missing for informer in self._informers)
 
+    @property
+    def _waits_for_classes(self) -> bool:
+        return not self._device_classes.is_read and self._device_classes.in_time
+
     def _follow(self) -> None:
         waits = True
         while not self._stopping.is_set():
-            if not all(informer.synced for informer in self._informers):
+            if not all(informer.synced for informer in self._informers) or self._waits_for_classes:
                 waited, waits = waits, self.waits
                 if waited and not waits:
                     log.warning("documents could not be read yet: the built-in ones are in force")
@@ -280,7 +298,8 @@ class ClusterSource:
         return tuple(sorted(found, key=lambda record: record.document.key))
 
     def _evaluate(self) -> None:
-        chosen = choose(self._records(), self.evaluated.documents if self.evaluated else None)
+        last_good = self.evaluated.documents if self.evaluated else None
+        chosen = choose(self._records(), last_good, self.device_classes)
         before, version = self.state, chosen.configuration.version
         refused = tuple(map(str, chosen.problems))
         if version != before.version:

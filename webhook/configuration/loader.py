@@ -1,11 +1,11 @@
 """Loading of documents into one `Configuration`; an error lists every problem of every document.
 
 The built-in GPUClass and GPUResourceMapping documents come first; a GPUClass of the same name replaces the built-in one, and a
-GPUResourceMapping's patterns come before the built-in ones. GPUQuota documents are for running without an API server, which
-would store them.
+GPUResourceMapping's patterns come before the built-in ones, and between the two stands what the DeviceClasses of the cluster say.
+GPUQuota documents are for running without an API server, which would store them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
+from policies.gpus.device_classes import DeviceClass, device_class_mapping, uncharged_device_classes
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.policy import PolicySet
 from policies.quota.spec import QuotaSpec
@@ -52,6 +53,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """Their (kind, name; of a GPUQuota its namespace) → `file:line`, or of an object of the cluster `Kind/name`."""
     resource_mappings: Mapping[str, ResourceMappingSpec] = {}
     """Those of the documents."""
+    uncharged_device_classes: tuple[str, ...] = ()
+    """DeviceClasses of the cluster whose devices are charged nothing, though no document or built-in pattern says so."""
 
 
 class ConfigurationError(Exception):
@@ -62,10 +65,13 @@ class ConfigurationError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-def load_directory(directory: Path | None, *, labels_known: bool = True) -> Configuration:
+def load_directory(
+    directory: Path | None, *, labels_known: bool = True, device_classes: Sequence[DeviceClass] = ()
+) -> Configuration:
     """Return the configuration of `directory` and the built-in documents, or of the built-in documents alone.
 
-    Unless `labels_known`, a namespaceSelector is a problem. Raises `ConfigurationError` with every problem of every file.
+    `device_classes` are those of the cluster. Unless `labels_known`, a namespaceSelector is a problem. Raises
+    `ConfigurationError` with every problem of every file.
     """
     own = DocumentSet()
     texts = []
@@ -74,11 +80,11 @@ def load_directory(directory: Path | None, *, labels_known: bool = True) -> Conf
         _read(name, text, own)
     if not labels_known:
         own.problems.extend(_selector_problems(own))
-    return _assembled(own, digest(*texts))
+    return _assembled(own, digest(*texts), device_classes)
 
 
-def load_objects(documents: Iterable[Document]) -> Configuration:
-    """Return the configuration of documents; the version does not depend on their order.
+def load_objects(documents: Iterable[Document], device_classes: Sequence[DeviceClass] = ()) -> Configuration:
+    """Return the configuration of documents and the cluster's DeviceClasses; the version does not depend on their order.
 
     Raises `ConfigurationError` with every problem of every document.
     """
@@ -87,23 +93,29 @@ def load_objects(documents: Iterable[Document]) -> Configuration:
     for document in ordered:
         read_document(DocumentLocation("", document.data), own)
     texts = (msgspec.json.encode(document.data, order="sorted").decode() for document in ordered)
-    return _assembled(own, digest(*texts))
+    return _assembled(own, digest(*texts), device_classes)
 
 
-def problems_of(documents: Iterable[Document]) -> tuple[LocatedProblem, ...]:
+def problems_of(
+    documents: Iterable[Document], device_classes: Sequence[DeviceClass] = ()
+) -> tuple[LocatedProblem, ...]:
     """Return all problems of the documents."""
     try:
-        load_objects(documents)
+        load_objects(documents, device_classes)
     except ConfigurationError as error:
         return tuple(error.problems)
     return ()
 
 
-def _assembled(own: DocumentSet, version: str) -> Configuration:
+def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceClass]) -> Configuration:
     built_in = _built_in()
     classes = ClassCatalogue({**built_in.classes, **own.classes}.values())
-    mappings = [*own.resource_mappings.values(), *built_in.resource_mappings.values()]
-    resource_mapping = ResourceMapping(mappings)
+    stated, shipped = tuple(own.resource_mappings.values()), tuple(built_in.resource_mappings.values())
+    known = resource_mapping = ResourceMapping((*stated, *shipped))
+    if device_classes:
+        derived = device_class_mapping(device_classes, ResourceMapping(stated), known)
+        resource_mapping = ResourceMapping((*stated, derived, *shipped))
+        version = digest(version, msgspec.json.encode(derived).decode())
     check_references(own, classes, resource_mapping)
     if own.problems:
         raise ConfigurationError(own.problems)
@@ -116,6 +128,7 @@ def _assembled(own: DocumentSet, version: str) -> Configuration:
         documents=tuple(own.documents),
         places={key: place.start for key, place in own.places.items()},
         resource_mappings=own.resource_mappings,
+        uncharged_device_classes=uncharged_device_classes(device_classes, known, resource_mapping),
     )
 
 

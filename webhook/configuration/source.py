@@ -16,12 +16,18 @@ import msgspec
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from policies.gpus.device_classes import DeviceClass
 from policies.policy import still_paused
+from webhook.cluster.api import ApiClient
+from webhook.configuration.device_class_watch import DeviceClassWatch
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 
 POLL_SECONDS = 2.0
 """How often the directory is polled. A stat of a few files takes some 20 µs; kubelet itself takes up to a minute."""
+
+FIRST_POLL_SECONDS = 0.05
+"""Likewise until the DeviceClasses are read."""
 
 log = logging.getLogger("gpu_admission.configuration")
 
@@ -49,12 +55,19 @@ class ConfigurationSource(Protocol):
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
+    def wait(self) -> None:
+        """Return once everything has been read, or need not be waited for."""
+
     def refresh(self) -> None:
         """Read `documents` again."""
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """All documents, in force or not; a new document must be valid together with them."""
+
+    @property
+    def device_classes(self) -> tuple[DeviceClass, ...]:
+        """The DeviceClasses of the cluster, as far as they are known."""
 
     @property
     def unconfirmed_seconds(self) -> float | None:
@@ -128,21 +141,21 @@ class ConfigurationCollector(Collector):
 class DirectorySource:
     """Loads `directory` (None: the built-in documents alone) and, once started, watches it in a thread of its own.
 
-    Without `labels_known` namespace selectors are rejected. The first load raises `ConfigurationError`. `changed` is
-    called with every new state, in the thread that watches.
+    Of a cluster, `api`, it follows the DeviceClasses; without one namespace selectors are rejected. The first load raises
+    `ConfigurationError`. `changed` is called with every new state, in the thread that watches.
     """
 
     unconfirmed_seconds = None
-    waits = False
 
     def __init__(
         self,
         directory: Path | None,
         changed: Callable[[ConfigurationState], object],
-        *,
-        labels_known: bool = True,
+        api: ApiClient | None = None,
     ) -> None:
-        self._labels_known = labels_known
+        self._wake = threading.Event()
+        self._read = False
+        self._device_classes = DeviceClassWatch(api, self._wake.set) if api else None
         self.origin = "directory" if directory is not None else "built-in"
         self._directory = directory
         self._changed = changed
@@ -152,23 +165,40 @@ class DirectorySource:
         self._load()
 
     def start(self) -> None:
+        if self._device_classes is not None:
+            self._device_classes.start(self._stopping)
         if self._directory is not None:
             threading.Thread(target=self._watch, name="configuration", daemon=True).start()
 
     def stop(self) -> None:
         self._stopping.set()
+        self._wake.set()
 
     @property
     def documents(self) -> tuple[Document, ...]:
         return self.configuration.documents
 
+    @property
+    def device_classes(self) -> tuple[DeviceClass, ...]:
+        return self._device_classes.all() if self._device_classes else ()
+
+    @property
+    def waits(self) -> bool:
+        return not self._read and self._device_classes is not None and self._device_classes.in_time
+
+    def wait(self) -> None:
+        while self.waits:
+            self._stopping.wait(FIRST_POLL_SECONDS)
+
     def refresh(self) -> None:
         """Do nothing: files are not reviewed as they are written."""
 
     def poll(self) -> None:
-        """Load the directory again if anything in it has changed since the last poll."""
+        """Load the directory again if anything in it, or a DeviceClass, has changed since the last poll."""
+        read = self._device_classes is None or self._device_classes.is_read
         signature = self._signature_now()
         if signature == self._signature:
+            self._read = read
             return
         self._signature = signature
         try:
@@ -178,26 +208,36 @@ class DirectorySource:
             self.state.log_refused()
         else:
             log.info("configuration version %s is in force", self.state.version)
+        self._read = read
         self._changed(self.state)
 
     def _load(self) -> None:
-        self.configuration = load_directory(self._directory, labels_known=self._labels_known)
+        self.configuration = load_directory(
+            self._directory,
+            labels_known=self._device_classes is not None,
+            device_classes=self.device_classes,
+        )
         self.state = ConfigurationState(self.configuration.version, time())
 
     def _watch(self) -> None:
-        while not self._stopping.wait(POLL_SECONDS):
+        while not self._stopping.is_set():
+            self._wake.wait(FIRST_POLL_SECONDS if self.waits else POLL_SECONDS)
+            self._wake.clear()
             try:
                 self.poll()
             except Exception:  # a defect while reloading must not end the watching; the old version stays
                 log.exception("failed to reload the configuration")
 
     def _signature_now(self) -> object:
-        """Return something that differs once any file has been written, added, removed or swapped behind a link."""
+        """Return something that differs once a file was written, added, removed or swapped behind a link.
+
+        DeviceClasses are part of it.
+        """
         if self._directory is None:
             return None
         try:
             paths = [path for path in self._directory.iterdir() if not path.name.startswith(".")]
-            return sorted((path.name, *_identity(path)) for path in paths)
+            return sorted((path.name, *_identity(path)) for path in paths), self.device_classes
         except OSError as error:
             return error.errno
 

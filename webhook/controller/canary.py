@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from policies.pods.annotations import CANARY, INJECTED
 from policies.pods.pod import decode_pod
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, Attempt
+from webhook.cluster.api import ApiClient, Attempt, api_path
 from webhook.serving.canary_trace import MUTATE, VALIDATE, CanaryTrace, read_canary_traces
 
 GPU = "nvidia.com/gpu"
@@ -158,7 +158,9 @@ class _Canary:
 
     def _send(self, amount: str) -> Attempt:
         body = msgspec.json.encode(canary_pod(self._nonce, amount))
-        return self._api.dry_run(f"/api/v1/namespaces/{self._namespace}/pods", body, timeout=SECONDS)
+        return self._api.dry_run(
+            api_path("/api/v1", "namespaces", self._namespace, "pods"), body, timeout=SECONDS
+        )
 
     def _traces(self, attempt: Attempt) -> list[CanaryTrace]:
         """Return the traces of the first pod: both webhooks admitted it, or the first rejected it."""

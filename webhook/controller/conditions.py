@@ -1,4 +1,7 @@
-"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag)."""
+"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag), Uncharged.
+
+Uncharged names what the cluster has that nothing charges.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,18 +10,30 @@ import msgspec
 
 from policies.quota.amounts import exceeds, format_amount
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Condition, QuotaLedger
-from webhook.cluster.objects import timestamp
+from webhook.cluster.objects import CATALOGUES, timestamp
 
 TRUE, FALSE = "True", "False"
+COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
 _LONGEST_QUOTED = 80
 
 
-def conditions(ledger: QuotaLedger, *, stale: str, now: datetime) -> tuple[Condition, ...]:
-    """Return the conditions of a ledger; `stale` says why its count may lag, empty if it does not."""
+def conditions(
+    ledger: QuotaLedger, *, stale: str, uncharged: Sequence[str] = (), now: datetime
+) -> tuple[Condition, ...]:
+    """Return the conditions of a ledger.
+
+    stale: why its count may lag, empty if it does not.
+    uncharged: DeviceClasses and resource names about which nothing says whether they are GPUs.
+    """
     before = {condition.type: condition for condition in ledger.conditions}
-    found = {"Ready": _ready(ledger), "Exceeded": _exceeded(ledger), "Stale": _stale(stale)}
+    found = {
+        "Ready": _ready(ledger),
+        "Exceeded": _exceeded(ledger),
+        "Stale": _stale(stale),
+        "Uncharged": _uncharged(uncharged),
+    }
     return tuple(
         with_transition_time(
             Condition(kind, status, reason, message, "", ledger.generation), before.get(kind), now
@@ -35,9 +50,18 @@ def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
         until = f"requests are denied until the controller has observed that for {EXPIRY_SECONDS:.0f} s and drops it"
         return FALSE, "Unreadable", f"{why}: {until}"
     if ledger.class_catalogue is None:
-        why = "reservations were charged under another class catalogue or spec.unpinned: requests are denied"
-        return FALSE, "InFlight", why
-    return TRUE, "Counted", "every stored pod and claim of the namespace is counted"
+        why = (
+            f"reservations were charged by a class catalogue that is not published in ConfigMap {CATALOGUES}"
+        )
+        return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
+    if ledger.next_catalogue is not None:
+        why = "GPUClasses, resource names or spec.unpinned changed"
+        return (
+            TRUE,
+            "Moving",
+            f"{COUNTED}; {why}: until what is in flight is counted, requests are charged by both",
+        )
+    return TRUE, "Counted", COUNTED
 
 
 def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:
@@ -55,6 +79,18 @@ def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:
 
 def _stale(why: str) -> tuple[str, str, str]:
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
+
+
+def _uncharged(names: Sequence[str]) -> tuple[str, str, str]:
+    if not names:
+        return (
+            FALSE,
+            "AllKnown",
+            "a GPUResourceMapping knows the DeviceClasses and resource names of the cluster",
+        )
+    more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
+    shown = ", ".join(names[:KEYS_SHOWN])
+    return TRUE, "Unknown", f"charged nothing, because no GPUResourceMapping names them: {shown}{more}"
 
 
 def quoted(lines: Sequence[str]) -> str:

@@ -16,12 +16,13 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
-from webhook.controller.counting import Counting, catalogue_of
+from webhook.controller.countings import Countings
 from webhook.controller.events import QuotaEvents
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.reservation_ages import ReservationAges
+from webhook.controller.uncharged import UnchargedWatch
 from webhook.quota.cluster_store import ClusterStore
 
 log = logging.getLogger("gpu_admission.controller")
@@ -36,6 +37,8 @@ POLL_SECONDS = 0.5
 RETRY_SECONDS = (1.0, 10.0)
 """First and longest pause of a namespace whose reconciliation failed. Reservations left by a killed API server are first observed
 after its return, and expire the whole bound later."""
+TIDY_SECONDS = 60.0
+"""Between looks for catalogues that no row names any more."""
 HANG_SECONDS = 120.0
 """A worker that is busy with one namespace for longer is unhealthy; its calls alone end within some tens of seconds."""
 
@@ -50,57 +53,54 @@ class Controller:
         elector: LeaderElector,
         metrics: ControllerMetrics,
         *,
+        namespace: str,
         recount_seconds: float,
         ages: ReservationAges | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
-        self._api = api
         self._elector = elector
         self._metrics = metrics
-        self._timings = timings
         self._ages = ages or ReservationAges()
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
-        self._counting_stop = threading.Event()
+        self._tidied_at = 0.0
         self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
-        self.counting = Counting(api, configuration, self._count_changed, timings=timings)
-        store = ClusterStore(api)
-        events = QuotaEvents(api)
-        self._reconciler = QuotaReconciler(store, self.counting, self._ages, metrics, events, recount_seconds)
+        self.countings = Countings(api, namespace, configuration, self._count_changed, timings=timings)
+        is_leader, changed = (lambda: elector.is_leader), self._queue_all
+        self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
+        store, events = ClusterStore(api), QuotaEvents(api)
+        self._reconciler = QuotaReconciler(
+            store, self.countings, self._ages, metrics, events, recount_seconds, self.uncharged
+        )
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`; release the Lease at the end."""
-        self.counting.start(self._counting_stop)
+        self.countings.start()
         self.quotas.start(stopping)
+        watch = self.uncharged.run
+        threading.Thread(target=watch, args=(stopping,), name="uncharged", daemon=True).start()
         for number in range(WORKERS):
             name = f"reconcile {number}"
             threading.Thread(target=self._work, args=(stopping,), name=name, daemon=True).start()
         election = threading.Thread(target=self._elector.run, args=(stopping,), name="election", daemon=True)
         election.start()
         stopping.wait()
-        self._counting_stop.set()
+        self.countings.stop()
         election.join(timeout=5.0)
 
     def configure(self, configuration: Configuration) -> None:
         """Count under another configuration from now on. Raises `errors.ApiError`; then the old one stays."""
-        if catalogue_of(configuration) == self.counting.catalogue:
-            return  # policies do not change charges
-        counting = Counting(self._api, configuration, self._count_changed, timings=self._timings)
-        stop = threading.Event()
-        counting.start(stop)
-        self._counting_stop.set()
-        self.counting, self._counting_stop = counting, stop
-        self._reconciler.counting = counting
-        for namespace in self.quotas.namespaces():
-            self._queue.add(namespace)
+        if self.countings.configure(configuration):
+            self._queue_all()
+        self.uncharged.configure(configuration)
 
     def ledgers(self) -> dict[str, QuotaLedger]:
         """Return the ledgers by namespace as the watch showed them last, without those that cannot be read."""
         return {record.namespace: record.ledger for record in self.quotas.all() if record.ledger is not None}
 
     def informers(self) -> dict[str, Informer[Any]]:
-        return {self.quotas.resource.plural: self.quotas, **self.counting.informers}
+        return {self.quotas.resource.plural: self.quotas, **self.countings.own.informers}
 
     def unready(self) -> str:
         """Return why the controller is not ready, empty if it is. A follower is ready too."""
@@ -112,6 +112,10 @@ class Controller:
         now = monotonic()
         hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANG_SECONDS]
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
+
+    def _queue_all(self) -> None:
+        for namespace in self.quotas.namespaces():
+            self._queue.add(namespace)
 
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is None:
@@ -138,12 +142,23 @@ class Controller:
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
             self._metrics.leader.set(float(self._elector.is_leader))
-            if not self._elector.is_leader or not self.counting.synced or not self.quotas.synced:
+            self._tidy()
+            if not self._elector.is_leader or not self.countings.own.synced or not self.quotas.synced:
                 stopping.wait(POLL_SECONDS)
                 continue
             namespace = self._queue.take(POLL_SECONDS)
             if namespace is not None:
                 self._reconcile(namespace)
+
+    def _tidy(self) -> None:
+        now = monotonic()
+        if now - self._tidied_at < TIDY_SECONDS or not self.quotas.synced:
+            return
+        self._tidied_at = now
+        try:
+            self.countings.tidy(self.ledgers().values(), leads=self._elector.is_leader)
+        except errors.ApiError as error:
+            log.warning("the published catalogues: %s", error)
 
     def _reconcile(self, namespace: str) -> None:
         self._busy_since[namespace] = monotonic()

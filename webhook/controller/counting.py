@@ -1,7 +1,7 @@
 """The count of a namespace: its stored pods and claims, and what they cost, from informers of pods, claims and nodes.
 
 A count is of the informers' snapshots; `refresh` lists again where the protocol needs a list that began after some moment. Bound
-pods are charged by the labels of their node.
+pods are charged by the labels of their node, others by those of the nodes that they select.
 """
 
 import heapq
@@ -13,25 +13,25 @@ from typing import Any
 
 import msgspec
 
+from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING
-from policies.quota.charge import Unpinned, catalogue_digest, counted_by
+from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.charge import Catalogues, Unpinned
 from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
-from webhook.configuration.loader import Configuration
+from webhook.cluster.nodes import NODES, node_reader
+from webhook.configuration.device_class_watch import served_resource
 from webhook.controller.records import (
-    NODES,
     PODS,
+    ChargedPod,
     ClaimReader,
     ClaimRecord,
     CountedRecord,
-    Labels,
-    NodeRecord,
+    ExtendedClaims,
     PodReader,
     PodRecord,
-    claims_resource,
-    node_reader,
 )
 
 DELETED = StoredObject({}, terminal=True)
@@ -46,7 +46,7 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Counting:
-    """Informers of all that is counted under one configuration.
+    """Informers of all that is counted by one catalogue.
 
     `changed` is called with every namespace whose count may differ, and whether the change frees quota.
     """
@@ -54,18 +54,25 @@ class Counting:
     def __init__(
         self,
         api: ApiClient,
-        configuration: Configuration,
+        catalogues: Catalogues,
         changed: Callable[[str, bool], object],
         *,
+        given: ExtendedClaims | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
-        self.catalogue = catalogue_of(configuration)
+        self.catalogues = catalogues
+        self.digest = catalogue_digest(catalogues)
         self._changed = changed
-        self._pods = PodReader(configuration.classes, configuration.resource_mapping)
-        self._claims = ClaimReader(configuration.classes, configuration.resource_mapping)
-        nodes, claims = node_reader(configuration.classes.label_keys), claims_resource(api)
+        self._given = given or ExtendedClaims()
+        self._stopping = threading.Event()
+        self._pods = PodReader(catalogues.classes, catalogues.resource_mapping)
+        self._claims = ClaimReader(catalogues.classes, catalogues.resource_mapping, self._given)
+        self._label_keys, claims = catalogues.classes.label_keys, served_resource(api, "resourceclaims")
+        self._gone: dict[str, NamedNode] = {}
+        """Deleted nodes that pods are still on: until those are deleted, too, they cost what they did."""
+        self._index: tuple[int, dict[str, NamedNode], NodeIndex] = (-1, {}, NO_NODES)
         self.pods = Informer(api, PODS, self._pods.record, self._object_changed, timings=timings)
-        self.nodes = Informer(api, NODES, nodes, self._node_changed, timings=timings)
+        self.nodes = Informer(api, NODES, node_reader(self._label_keys), self._node_changed, timings=timings)
         self.claims = (
             Informer(api, claims, self._claims.record, self._object_changed, timings=timings)
             if claims
@@ -77,13 +84,12 @@ class Counting:
         """The informers by the plural of their resource."""
         return {each.resource.plural: each for each in (self.pods, self.nodes, self.claims) if each}
 
-    def start(self, stopping: threading.Event) -> None:
+    def start(self) -> None:
         for informer in self.informers.values():
-            informer.start(stopping)
+            informer.start(self._stopping)
 
-    def counted_by(self, ledger: QuotaLedger) -> str:
-        """Return the `class_catalogue` of a ledger that is counted under this configuration."""
-        return counted_by(self.catalogue, ledger.unpinned)
+    def stop(self) -> None:
+        self._stopping.set()
 
     @property
     def synced(self) -> bool:
@@ -98,21 +104,31 @@ class Counting:
         if self.nodes.snapshot().list_started < nodes_since:
             self.nodes.refresh()
 
-    def count(self, namespace: str, ledger: QuotaLedger) -> Counted:
-        """Count what is stored. `ledger` was read before the lists began."""
+    def deleted(self, namespace: str) -> frozenset[str]:
+        """Return the uids of what the watches showed deleted lately."""
+        claims = self.claims.snapshot(namespace).deleted if self.claims else frozenset()
+        return self.pods.snapshot(namespace).deleted | claims
+
+    def count(
+        self, namespace: str, ledger: QuotaLedger, unpinned: Unpinned, deleted: frozenset[str]
+    ) -> Counted:
+        """Count what is stored, by this catalogue and `unpinned`.
+
+        `ledger` was read before the lists began. `deleted` is what any watch showed deleted: this one may have begun later.
+        """
         pods, nodes = self.pods.snapshot(namespace), self.nodes.snapshot()
         # Where claims are not served there are none, at the revision of the pods too.
         claims: Snapshot[ClaimRecord] = (
             self.claims.snapshot(namespace) if self.claims else Snapshot((), pods.revision, pods.list_started)
         )
-        labels = {node.name: node.labels for node in nodes.items}
-        objects, holders = self._objects(pods, claims, labels, ledger.unpinned)
+        objects, holders = self._objects(pods, claims, self._known(nodes), unpinned)
+        objects = {**dict.fromkeys(deleted, DELETED), **objects}
         listing = Listing(
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
-            catalogue=self.counted_by(ledger),
+            catalogue=str(Basis(self.digest, unpinned)),
             holders=largest_holders(objects, holders, ledger),
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
@@ -121,45 +137,69 @@ class Counting:
         self,
         pods: Snapshot[PodRecord],
         claims: Snapshot[ClaimRecord],
-        labels: Mapping[str, Labels],
+        nodes: NodeIndex,
         unpinned: Unpinned,
     ) -> tuple[dict[str, StoredObject], dict[str, str]]:
         objects: dict[str, StoredObject] = {}
         holders: dict[str, str] = {}
         for pod in pods.items:
-            charge = self._pods.charge(pod, unpinned, labels.get(pod.node_name))
+            charge = self._pods.charge(pod, unpinned, nodes)
             objects[pod.uid] = StoredObject(charge.vector, pod.is_terminal, pod.version, f"pods/{pod.name}")
             holders[pod.uid] = pod.holder
-        charged = {pod.uid: pod for pod in pods.items if not pod.is_terminal and objects[pod.uid].demand}
+        charged = {
+            pod.uid: ChargedPod(pod.extended_claim, objects[pod.uid].demand)
+            for pod in pods.items
+            if not pod.is_terminal
+        }
         for claim in claims.items:
             cost = self._claims.charge(claim, unpinned, charged)
             objects[claim.uid] = StoredObject(
                 cost, version=claim.version, name=f"resourceclaims/{claim.name}"
             )
             holders[claim.uid] = claim.holder
-        for uid in pods.deleted | claims.deleted:
-            objects.setdefault(uid, DELETED)
         return objects, holders
 
     def _object_changed(self, before: CountedRecord | None, after: CountedRecord | None) -> None:
         record = after or before
+        if record is not None and after is None:
+            self._forget(record)
         if record is not None:
             self._changed(record.namespace, _is_charged(before) and not _is_charged(after))
 
-    def _node_changed(self, before: NodeRecord | None, after: NodeRecord | None) -> None:
-        node = after or before
-        if node is not None:
-            for namespace in {pod.namespace for pod in self.pods.all() if pod.node_name == node.name}:
-                self._changed(namespace, False)
+    def _forget(self, gone: CountedRecord) -> None:
+        """Forget which claim a pod was given that is gone, and whose claims may still change until they are gone, too."""
+        if isinstance(gone, PodRecord):
+            self._given.forget(gone.uid)
+        elif isinstance(gone, ClaimRecord) and gone.made_for:
+            stored = {pod.uid for pod in self.pods.snapshot(gone.namespace).items}
+            if gone.made_for not in stored:
+                self._given.forget(gone.made_for)
+
+    def _known(self, nodes: Snapshot[NamedNode]) -> NodeIndex:
+        """Return the nodes of this snapshot, by its revision: the index of a large cluster takes milliseconds."""
+        revision, gone, index = self._index
+        if (revision, gone) != (nodes.revision, self._gone):
+            revision, gone = nodes.revision, self._gone
+            index = NodeIndex(self._label_keys, (*gone.values(), *nodes.items))
+            self._index = revision, gone, index
+        return index
+
+    def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
+        pods = self.pods.all()
+        changed = frozenset(reference for node in (before, after) if node for reference in node.references)
+        if after is None and before is not None:
+            left = {pod.node_name for pod in pods}
+            self._gone = {
+                name: each for name, each in {**self._gone, before.name: before}.items() if name in left
+            }
+        elif after is not None and after.name in self._gone:
+            self._gone = {name: each for name, each in self._gone.items() if name != after.name}
+        for namespace in {pod.namespace for pod in pods if not changed.isdisjoint(pod.nodes)}:
+            self._changed(namespace, False)
 
 
 def _is_charged(record: CountedRecord | None) -> bool:
     return record is not None and not (isinstance(record, PodRecord) and record.is_terminal)
-
-
-def catalogue_of(configuration: Configuration) -> str:
-    """Return the digest of everything that charges depend on."""
-    return catalogue_digest(configuration.classes, configuration.resource_mapping)
 
 
 def largest_holders(

@@ -56,7 +56,7 @@ def _write(api: ApiClient, evaluated: EvaluatedDocuments) -> None:
             continue
         body = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
         try:
-            api.patch(f"{path_of(record.document)}/status", body, content_type=JSON_PATCH)
+            api.patch(path_of(record.document, "status"), body, content_type=JSON_PATCH)
         except errors.NotFound:
             log.info("%s was deleted", record.document.title)
 

@@ -10,13 +10,23 @@ from time import monotonic, sleep
 
 import msgspec
 
+from policies.quota.catalogue import Basis
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reconcile import Reconciled, Refused, initialise, reconcile
+from policies.quota.ledger.reconcile import (
+    Reconciled,
+    Refused,
+    basis_to_count_by,
+    begin_transition,
+    initialise,
+    reconcile,
+)
 from webhook.controller.conditions import conditions, quoted
 from webhook.controller.counting import Counted, Counting
+from webhook.controller.countings import Countings
 from webhook.controller.events import QuotaEvents
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reservation_ages import ReservationAges
+from webhook.controller.uncharged import UnchargedWatch
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -28,8 +38,28 @@ CONTEND_SECONDS = 8.0
 CONTEND_AGAIN = 0.5
 STALE_SECONDS = 150.0
 """Silence of a watch after which counts are stale: two and a half intervals of bookmarks."""
+POLL_AGAIN = 0.3
+"""Seconds until lists of another catalogue are looked for again."""
 SOON = 0.05
 """Added to waits, so that they do not end too early."""
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """How to count a ledger now: which one, on its way to another basis or not, by which Counting, and by what basis.
+
+    `anew`: it was never counted in full, or not by a basis that can be had.
+    """
+
+    ledger: QuotaLedger
+    counting: Counting
+    by: Basis
+    anew: bool
+
+    def made(self, counted: Counted) -> bool:
+        """Whether a count was made by this."""
+        listing, ledger = counted.listing, self.ledger
+        of = (listing.quota_uid, listing.generation, listing.catalogue)
+        return of == (ledger.quota_uid, ledger.generation, str(self.by))
 
 
 class QuotaReconciler:
@@ -38,18 +68,20 @@ class QuotaReconciler:
     def __init__(
         self,
         store: Store,
-        counting: Counting,
+        countings: Countings,
         ages: ReservationAges,
         metrics: ControllerMetrics,
         events: QuotaEvents,
         recount_seconds: float,
+        uncharged: UnchargedWatch,
     ) -> None:
-        self.counting = counting
+        self._countings = countings
         self._store = store
         self._ages = ages
         self._metrics = metrics
         self._events = events
         self._recount_seconds = recount_seconds
+        self._uncharged = uncharged
         self._recounts: dict[str, tuple[str, float]] = {}
 
     def reconcile(self, namespace: str) -> float | None:
@@ -66,55 +98,75 @@ class QuotaReconciler:
                 self._forget(namespace)
                 return None
             self._ages.observe(namespace, versioned.ledger)
+            plan = self._plan(versioned.ledger)
+            if not plan.counting.synced:
+                return POLL_AGAIN
             wait = self._ages.initialization_wait(namespace)
-            if wait > 0 and not self._is_counted(versioned.ledger):
+            if wait > 0 and plan.anew:
                 return wait + SOON
-            if counted is None or not _is_for(counted, versioned.ledger):
-                counted = self._count(namespace, versioned.ledger, started)
+            if counted is None or not plan.made(counted):
+                counted = self._count(namespace, plan, started)
                 # Counting takes time: the ledger is read again, the count stays.
                 continue
-            result = self._reconciled(namespace, versioned.ledger, counted)
+            result = self._reconciled(namespace, plan, counted)
             if isinstance(result, Refused):
                 log.info("%s: %s; listing again", namespace, result.value)
                 self._metrics.refused.labels(result.name.lower()).inc()
-                self.counting.refresh(namespace, since=started, nodes_since=started)
-                counted = self.counting.count(namespace, versioned.ledger)
+                plan.counting.refresh(namespace, since=started, nodes_since=started)
+                counted = self._counted(namespace, plan)
                 continue
             try:
-                self._write(namespace, versioned, result)
+                self._write(namespace, versioned, plan, result)
             except LedgerConflict:
                 self._metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
             except QuotaGone:
                 return SOON
             else:
-                return self._next(namespace, versioned.ledger)
+                return self._next(namespace, result.ledger)
         return CONTEND_AGAIN
+
+    def _plan(self, ledger: QuotaLedger) -> _Plan:
+        """Return how to count the ledger. Raises `errors.ApiError`.
+
+        What was counted by another basis moves to ours without a pause, if everybody can have both catalogues; otherwise it is
+        counted anew, and denies until all is gone that was charged by the other one.
+        """
+        own = self._countings.own
+        target = Basis(own.digest, ledger.unpinned)
+        if self._countings.publish() or ledger.class_catalogue == str(target):
+            moving = begin_transition(ledger, str(target))
+            by = Basis.parse(basis_to_count_by(moving) or "")
+            counting = self._countings.of(by.digest) if by else None
+            if by and counting:
+                return _Plan(moving, counting, by, anew=ledger.used is None or bool(ledger.uncounted))
+        return _Plan(ledger, own, target, anew=True)
 
     def _forget(self, namespace: str) -> None:
         self._ages.forget(namespace)
         if self._recounts.pop(namespace, None) is not None:
             self._metrics.recount_time.remove(namespace)
 
-    def _is_counted(self, ledger: QuotaLedger) -> bool:
-        is_full = ledger.used is not None and not ledger.uncounted
-        return is_full and ledger.class_catalogue == self.counting.counted_by(ledger)
-
-    def _count(self, namespace: str, ledger: QuotaLedger, now: float) -> Counted:
+    def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
         """Count from lists as new as this ledger requires."""
-        if not self._is_counted(ledger):
+        ledger, counting = plan.ledger, plan.counting
+        if plan.anew:
             since = self._ages.generation_since(namespace)
-            self.counting.refresh(namespace, since=since, nodes_since=since)
+            counting.refresh(namespace, since=since, nodes_since=since)
         elif self._recount_in(namespace, ledger) <= 0:
             # The very first list was of all namespaces. Nodes are many, and few change: one list of them serves all
             # namespaces for half a period.
             since = now if namespace in self._recounts else 0.0
-            self.counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
-        counted = self.counting.count(namespace, ledger)
+            counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
+        counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
-            self.counting.refresh(namespace, since=now, nodes_since=0.0)
-            counted = self.counting.count(namespace, ledger)
+            counting.refresh(namespace, since=now, nodes_since=0.0)
+            counted = self._counted(namespace, plan)
         return counted
+
+    def _counted(self, namespace: str, plan: _Plan) -> Counted:
+        deleted = self._countings.deleted(namespace)
+        return plan.counting.count(namespace, plan.ledger, plan.by.unpinned, deleted)
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list started now might expire a reservation that the present lists cannot."""
@@ -123,27 +175,32 @@ class QuotaReconciler:
         shown = (each.id for each in ledger.reservations if not each.is_change and each.object_uid in objects)
         return bool(overdue.intersection(ledger.reservations.ids).difference(shown))
 
-    def _reconciled(self, namespace: str, ledger: QuotaLedger, counted: Counted) -> Reconciled | Refused:
+    def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
         expired = self._ages.expired(namespace, counted.list_started)
-        if self._is_counted(ledger):
-            return reconcile(ledger, counted.listing, expired)
+        if not plan.anew:
+            return reconcile(plan.ledger, counted.listing, expired)
         waited = self._ages.initialization_wait(namespace) <= 0
-        return initialise(ledger, counted.listing, expired, waited=waited)
+        return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
-    def _write(self, namespace: str, versioned: VersionedLedger, reconciled: Reconciled) -> None:
+    def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
         now = datetime.now(UTC)
-        found = conditions(reconciled.ledger, stale=self._staleness(), now=now)
+        found = conditions(
+            reconciled.ledger,
+            stale=_staleness(plan.counting),
+            uncharged=self._uncharged.names,
+            now=now,
+        )
         ledger = msgspec.structs.replace(reconciled.ledger, conditions=found)
         # Newer revisions alone are not written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
             written = self._store.compare_and_swap(namespace, versioned, ledger, CALL_SECONDS)
             self._ages.observe(namespace, written.ledger)
-        first = self._is_counted(ledger) and not self._is_counted(versioned.ledger)
+        first = ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}
         if first or self._recount_in(namespace, ledger) <= 0:
             self._recounts[namespace] = (ledger.quota_uid, monotonic())
             self._metrics.recount_time.labels(namespace).set(now.timestamp())
         if first:
-            log.info("%s: counted; quota %s is in force", namespace, ledger.quota_uid)
+            log.info("%s: counted by %s; quota %s is in force", namespace, plan.by, ledger.quota_uid)
         self._metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
         if reconciled.expired:
             self._metrics.expired.labels(namespace).inc(len(reconciled.expired))
@@ -156,23 +213,22 @@ class QuotaReconciler:
             log.error("%s: %s", namespace, dropped)
             self._events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
 
-    def _staleness(self) -> str:
-        silent = [
-            f"no message about {name} for {informer.age:.0f} s"
-            for name, informer in self.counting.informers.items()
-            if informer.age > STALE_SECONDS
-        ]
-        return "; ".join(silent)
-
     def _recount_in(self, namespace: str, ledger: QuotaLedger) -> float:
         uid, at = self._recounts.get(namespace, ("", 0.0))
         return at + self._recount_seconds - monotonic() if uid == ledger.quota_uid else 0.0
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float:
+        if basis_to_count_by(ledger) != ledger.class_catalogue:
+            return SOON  # all that is reserved was charged by the next basis, too
         recount = self._recount_in(namespace, ledger)
         expiry = self._ages.next_expiry(namespace)
         return max(SOON, recount if expiry is None else min(recount, expiry)) + SOON
 
 
-def _is_for(counted: Counted, ledger: QuotaLedger) -> bool:
-    return (counted.listing.quota_uid, counted.listing.generation) == (ledger.quota_uid, ledger.generation)
+def _staleness(counting: Counting) -> str:
+    silent = [
+        f"no message about {name} for {informer.age:.0f} s"
+        for name, informer in counting.informers.items()
+        if informer.age > STALE_SECONDS
+    ]
+    return "; ".join(silent)

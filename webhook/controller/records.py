@@ -1,52 +1,43 @@
-"""Records of pods, ResourceClaims, nodes and GPUQuotas in the controller's informers: identity, and the input of the charge.
+"""Records of pods, ResourceClaims and GPUQuotas in the controller's informers: identity, and the input of the charge.
 
 Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
 ten thousand short records. Pods that ask for no GPU are not kept. A claim costs the same whoever shares it, until it is deleted.
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
+from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
-from policies.quota.amounts import Vector
+from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.charge import Charge, Unpinned, charge_pod
-from policies.quota.claims import (
-    EXTENDED_RESOURCE_CLAIM,
-    ResourceClaim,
-    charge_claim,
-    decode_claim,
-    is_charged_with_its_pod,
-)
+from policies.quota.claims import ResourceClaim, beyond_pod, charge_claim, decode_claim, marked_for
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import NAME
-from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import CLUSTER, Resource
+from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError, decode_quota
 
 PODS = Resource("/api/v1", "pods")
-NODES = Resource("/api/v1", "nodes")
 QUOTAS = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
-CLAIM_GROUP = "resource.k8s.io"
-CLAIM_VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""Those that `policies.quota.claims` reads, the best first."""
-
-
-Labels = tuple[tuple[str, str], ...]
-"""Labels of a node, sorted; only those by which classes select nodes."""
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):
-    """The input of the charge of a pod or a claim, as compact JSON, and the charges computed from it."""
+    """The input of the charge of a pod or a claim, as compact JSON, and the charges computed from it.
+
+    `nodes` are those that a pod selects, as long as it is on none.
+    """
 
     document: bytes
-    charges: dict[tuple[Unpinned, Labels | None], Charge]
+    charges: dict[tuple[Unpinned, Hashable], Charge]
+    nodes: tuple[NodeReference, ...] = ()
 
 
 class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,11 +61,44 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     is_terminal: bool
     extended_claim: str
 
+    @property
+    def nodes(self) -> tuple[NodeReference, ...]:
+        """The nodes by whose labels it is charged: its own, or else those that it selects."""
+        return ((NODE_NAME, self.node_name),) if self.node_name else self.blueprint.nodes
+
 
 class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
-    """`made_by_scheduler` identifies the pod of a claim whose annotation says that the scheduler made it."""
+    """`made_for` is the uid of the pod for which the scheduler made the claim, "" if it made it for none."""
 
-    made_by_scheduler: ResourceClaim | None
+    made_for: str
+
+
+class ChargedPod(NamedTuple):
+    """A live pod: the claim that its status names, and what it is charged."""
+
+    extended_claim: str
+    demand: Vector
+
+
+class ExtendedClaims:
+    """Which claim each pod was given for its extended resources: the first of its name that was seen, for the life of the pod.
+
+    A claim that somebody made again under that name is not the pod's. Admission refuses it, so a process that has only just
+    started, and remembers nothing, sees none. One memory serves every configuration that is counted by.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, dict[str, str]] = {}
+        self._lock = threading.Lock()
+
+    def is_first(self, pod: str, name: str, uid: str) -> bool:
+        """Whether the claim `uid` is the first of that name that was made for the pod."""
+        with self._lock:
+            return self._first.setdefault(pod, {}).setdefault(name, uid) == uid
+
+    def forget(self, pod: str) -> None:
+        with self._lock:
+            self._first.pop(pod, None)
 
 
 class _Reader:
@@ -86,13 +110,15 @@ class _Reader:
         self._blueprints: WeakValueDictionary[bytes, Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
 
-    def _common(self, metadata: Metadata, kind: str, reduced: Pod | ResourceClaim) -> dict[str, Any]:
+    def _common(
+        self, metadata: Metadata, kind: str, reduced: Pod | ResourceClaim, nodes: Iterable[NodeReference] = ()
+    ) -> dict[str, Any]:
         """Return the fields of a CountedRecord; `reduced` is the input of its charge."""
         document = msgspec.json.encode(reduced, order="sorted")
         with self._lock:  # a refresh reads in another thread than the watch does
             blueprint = self._blueprints.get(document)
             if blueprint is None:
-                blueprint = self._blueprints[document] = Blueprint(document, {})
+                blueprint = self._blueprints[document] = Blueprint(document, {}, tuple(nodes))
         owner = next((each for each in metadata.owner_references or () if each.controller), None)
         return {
             "uid": metadata.uid or "",
@@ -113,26 +139,30 @@ class PodReader(_Reader):
         if not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
             return None
         extended = pod.status and pod.status.extended_resource_claim_status
+        reduced = self._reduced(pod)
         record = PodRecord(
-            **self._common(pod.metadata or Metadata(), "Pod", self._reduced(pod)),
+            **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
             node_name=pod.body.node_name or "",
             is_terminal=pod.is_terminal,
             extended_claim=extended.resource_claim_name if extended else "",
         )
-        return record if self.charge(record, Unpinned.TOTAL_ONLY, None).vector else None
+        return record if self.charge(record, Unpinned.TOTAL_ONLY, NO_NODES).vector else None
 
-    def charge(self, record: PodRecord, unpinned: Unpinned, labels: Labels | None) -> Charge:
-        """Return what the pod costs; `labels` are those of its node, None if it has none or an unknown one."""
+    def charge(self, record: PodRecord, unpinned: Unpinned, nodes: NodeIndex) -> Charge:
+        """Return what the pod costs."""
+        places = bool(record.node_name), tuple(map(nodes.find, record.nodes))
         charges = record.blueprint.charges
-        if (unpinned, labels) not in charges:
-            charges[unpinned, labels] = charge_pod(
-                decode_pod(record.blueprint.document),
+        if (unpinned, places) not in charges:
+            pod = decode_pod(record.blueprint.document)
+            body = msgspec.structs.replace(pod.body, node_name=record.node_name or None)
+            charges[unpinned, places] = charge_pod(
+                msgspec.structs.replace(pod, spec=body),
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unpinned=unpinned,
-                node_labels=None if labels is None else dict(labels),
+                nodes=nodes,
             )
-        return charges[unpinned, labels]
+        return charges[unpinned, places]
 
     def _reduced(self, pod: Pod) -> Pod:
         body = pod.body
@@ -165,64 +195,36 @@ def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Conta
 class ClaimReader(_Reader):
     """Makes records of claims, and computes what they cost."""
 
-    def record(self, raw: msgspec.Raw) -> ClaimRecord:
+    def __init__(
+        self, classes: ClassCatalogue, resource_mapping: ResourceMapping, given: ExtendedClaims
+    ) -> None:
+        super().__init__(classes, resource_mapping)
+        self._given = given
 
+    def record(self, raw: msgspec.Raw) -> ClaimRecord:
         claim = decode_claim(raw)
         metadata = claim.metadata or Metadata()
         common = self._common(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec))
-        return ClaimRecord(**common, made_by_scheduler=_identity(metadata))
+        pod = marked_for(metadata)
+        is_given = bool(pod) and self._given.is_first(pod, common["name"], common["uid"])
+        return ClaimRecord(**common, made_for=pod if is_given else "")
 
-    def charge(self, record: ClaimRecord, unpinned: Unpinned, charged: Mapping[str, PodRecord]) -> Vector:
-        """Return what the claim costs; `charged` are the live pods, by uid, that are charged for what they request."""
-        special = record.made_by_scheduler
-        if special is not None:
-            # Only the scheduler and the API server write a pod's status, which names the claim.
-            pods = frozenset(uid for uid, pod in charged.items() if pod.extended_claim == record.name)
-            if is_charged_with_its_pod(special, by_scheduler=True, charged_pods=pods):
-                return {}
-        charges = record.blueprint.charges
-        if (unpinned, None) not in charges:
-            charges[unpinned, None] = charge_claim(
-                decode_claim(record.blueprint.document),
+    def charge(self, record: ClaimRecord, unpinned: Unpinned, pods: Mapping[str, ChargedPod]) -> Vector:
+        """Return what the claim costs, if the scheduler made it for one of the live `pods` beyond what that one is charged."""
+        pod = pods.get(record.made_for)
+        # Only the scheduler and the API server write a pod's status, which names its claim.
+        own = pod.demand if pod is not None and pod.extended_claim == record.name else {}
+        names = {key.removeprefix(RESOURCES): own[key] for key in sorted(own) if key.startswith(RESOURCES)}
+        charges, key = record.blueprint.charges, (unpinned, tuple(names.items()))
+        if key not in charges:
+            claim = decode_claim(record.blueprint.document)
+            charges[key] = charge_claim(
+                beyond_pod(claim, names, self._resource_mapping) if names else claim,
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unpinned=unpinned,
             )
-        return charges[unpinned, None].vector
-
-
-def claims_resource(api: ApiClient) -> Resource | None:
-    """Return where claims are served, None if this API server has none. Raises `errors.ApiError`."""
-    version = api.served_version(CLAIM_GROUP, CLAIM_VERSIONS)
-    return Resource(f"/apis/{CLAIM_GROUP}/{version}", "resourceclaims") if version else None
-
-
-def _identity(metadata: Metadata) -> ResourceClaim | None:
-    mark = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM)
-    if mark is None:
-        return None
-    kept = Metadata(annotations={EXTENDED_RESOURCE_CLAIM: mark}, owner_references=metadata.owner_references)
-    return ResourceClaim(metadata=kept)
-
-
-class NodeRecord(msgspec.Struct, frozen=True):
-    """A node, with the labels by which classes select it."""
-
-    uid: str
-    name: str
-    labels: Labels
-    namespace: str = CLUSTER
-
-
-def node_reader(label_keys: frozenset[str]) -> Callable[[msgspec.Raw], NodeRecord]:
-    """Return a function that makes the record of a node in JSON, with the labels under these keys."""
-
-    def record(raw: msgspec.Raw) -> NodeRecord:
-        metadata = decode_metadata(raw)
-        labels = tuple((key, value) for key, value in metadata.sorted_labels if key in label_keys)
-        return NodeRecord(metadata.uid, metadata.name, labels)
-
-    return record
+        return charges[key].vector
 
 
 class QuotaRecord(msgspec.Struct, frozen=True):

@@ -9,11 +9,12 @@ deadline: what a write in flight then still reserves for it, the controller give
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 
-from policies.quota.charge_request import LedgerError, ReservationOutcome
-from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.charge import Catalogues
+from policies.quota.charge_request import ChargedRequest, LedgerError, ReservationOutcome
+from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
@@ -30,8 +31,11 @@ VANISHED_SECONDS = 60.0
 
 NAMESPACES_REMEMBERED = 4096
 
-RequestOf = Callable[[QuotaLedger], ReservationRequest | None]
-"""What a review asks of a ledger, which says what unpinned pods are charged. None: nothing, it is denied anyway."""
+RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ChargedRequest]
+"""What a review asks of a ledger, which says by which catalogues, some of them published by others, it is charged."""
+
+CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogues]]
+"""Those of the catalogues that a ledger names, by digest, that can be had within so many seconds. Raises LedgerError."""
 
 NO_QUOTA = ReservationOutcome()
 
@@ -59,8 +63,16 @@ class _Waiting:
 class ReservationBatcher:
     """Decides on requests by the ledgers of a store. Any number of threads may call it."""
 
-    def __init__(self, store: Store, metrics: QuotaMetrics, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        metrics: QuotaMetrics,
+        clock: Callable[[], float] = monotonic,
+        *,
+        catalogues_of: CataloguesOf = lambda _ledger, _seconds: {},
+    ) -> None:
         self._store = store
+        self._catalogues_of = catalogues_of
         self._metrics = metrics
         self._clock = clock
         self._lock = threading.Lock()
@@ -93,14 +105,19 @@ class ReservationBatcher:
 
     def try_out(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide as `reserve` does, and reserve nothing: for dry runs."""
-        before = self._store.read(namespace, self._seconds_until(deadline))
-        if before is None:
+        ledger = self.ledger(namespace, deadline)
+        if ledger is None:
             return NO_QUOTA
-        request = request_of(before.ledger)
-        if request is None:
-            return ReservationOutcome(before.ledger)
-        (verdict,) = decide(before.ledger, [request], limit=self._store.reservations_limit).verdicts
-        return ReservationOutcome(before.ledger, verdict)
+        charged = request_of(ledger, self._catalogues_of(ledger, self._seconds_until(deadline)))
+        if charged.request is None:
+            return ReservationOutcome(ledger, charged.charge)
+        (verdict,) = decide(ledger, [charged.request], limit=self._store.reservations_limit).verdicts
+        return ReservationOutcome(ledger, charged.charge, verdict)
+
+    def ledger(self, namespace: str, deadline: float) -> QuotaLedger | None:
+        """Return the ledger, read by `deadline`; None where there is no quota. Raises LedgerError."""
+        found = self._store.read(namespace, self._seconds_until(deadline))
+        return None if found is None else found.ledger
 
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
@@ -207,9 +224,11 @@ class ReservationBatcher:
         must_write: bool,
     ) -> bool:
         """Decide on the batch by this ledger; with `must_write` only if all of it is reserved. Return whether it was."""
-        found = [(waiting, _request_of(waiting, before.ledger)) for waiting in batch]
-        asking = [(waiting, request) for waiting, request in found if request is not None]
-        requests, limit = [request for _, request in asking], self._store.reservations_limit
+        published = self._catalogues_of(before.ledger, self._seconds_until(deadline))
+        found = [(waiting, _charged(waiting, before.ledger, published)) for waiting in batch]
+        charged = [(waiting, each) for waiting, each in found if each is not None]
+        asking = [(waiting, each.charge, each.request) for waiting, each in charged if each.request]
+        requests, limit = [request for _, _, request in asking], self._store.reservations_limit
         decided = decide(before.ledger, requests, limit=limit)
         reserved = [verdict for verdict in decided.verdicts if verdict.reason is Reason.RESERVED]
         if must_write and len(reserved) < len(batch):
@@ -221,11 +240,11 @@ class ReservationBatcher:
                 after = self._store.compare_and_swap(namespace, before, decided.ledger, left)
             self._remember(namespace, after)
         self._metrics.batch_size.observe(len(batch))
-        for (waiting, _), verdict in zip(asking, decided.verdicts, strict=True):
-            waiting.finish(ReservationOutcome(before.ledger, verdict))
-        for waiting, request in found:
-            if request is None and waiting.outcome is None:
-                waiting.finish(ReservationOutcome(before.ledger))
+        for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
+            waiting.finish(ReservationOutcome(before.ledger, charge, verdict))
+        for waiting, each in charged:
+            if each.request is None:
+                waiting.finish(ReservationOutcome(before.ledger, each.charge))
         return True
 
     def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
@@ -249,10 +268,12 @@ class ReservationBatcher:
         return left
 
 
-def _request_of(waiting: _Waiting, ledger: QuotaLedger) -> ReservationRequest | None:
+def _charged(
+    waiting: _Waiting, ledger: QuotaLedger, published: Mapping[str, Catalogues]
+) -> ChargedRequest | None:
     """Return what the review asks; a defect met on the way is its own outcome, and nobody else's."""
     try:
-        return waiting.request_of(ledger)
+        return waiting.request_of(ledger, published)
     except Exception as error:  # noqa: BLE001 - raised again in the thread of the request
         waiting.finish(error)
         return None

@@ -54,7 +54,7 @@ class ClusterStore:
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
         """Write all of the status. The spec that is stored then is that of `before`: any other one has another version."""
-        path = f"{documents.quota_path(namespace)}/status"
+        path = documents.quota_path(namespace, "status")
         body = documents.encode_status(namespace, before, ledger)
         try:
             with _as_ledger_errors("written", errors.Conflict, errors.NotFound):

@@ -11,6 +11,7 @@ from policies.quota.amounts import parse_vector, texts
 from policies.quota.ledger.quota_ledger import Condition, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import NAME, QuotaSpec
+from webhook.cluster.api import api_path
 from webhook.quota.store import VersionedLedger
 
 GROUP = "gpu-admission.dev"
@@ -23,9 +24,9 @@ class DocumentError(ValueError):
     """The object is not a GPUQuota that could be used; the message says where."""
 
 
-def quota_path(namespace: str, name: str = NAME) -> str:
-    """Return where the API server has the quota of a namespace."""
-    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
+def quota_path(namespace: str, *rest: str) -> str:
+    """Return where the API server has the quota of a namespace, or the subresource of it."""
+    return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", namespace, PLURAL, NAME, *rest)
 
 
 class QuotaObject(msgspec.Struct, frozen=True):

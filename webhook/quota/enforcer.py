@@ -43,14 +43,14 @@ class _ReviewQuota(msgspec.Struct, frozen=True):
     dry_run: bool
 
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        if self.batcher.has_no_quota(self.namespace):  # of most namespaces known, which saves charging
+        if self.batcher.has_no_quota(self.namespace):  # of most namespaces known
             self.metrics.decided("no quota")
             return ReservationOutcome()
         if charge_request.is_free:
             return ReservationOutcome()
         ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
-            outcome = ask(self.namespace, charge_request.reservation, self.deadline)
+            outcome = ask(self.namespace, charge_request.charged, self.deadline)
         except LedgerError:
             self.metrics.decided("ledger error")
             raise
@@ -62,7 +62,7 @@ class _ReviewQuota(msgspec.Struct, frozen=True):
         if self.batcher.has_no_quota(self.namespace):
             return None
         try:
-            ledger = self.batcher.try_out(self.namespace, lambda _: None, self.deadline).ledger
+            ledger = self.batcher.ledger(self.namespace, self.deadline)
         except LedgerError:
             return None
         return None if ledger is None else QuotaGrant(ledger.hard, ledger.unpinned)

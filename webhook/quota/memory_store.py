@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from policies.quota.amounts import NOTHING
-from policies.quota.charge import catalogue_digest, counted_by
+from policies.quota.catalogue import Basis, catalogue_digest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.configuration.loader import Configuration
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
@@ -70,8 +70,7 @@ class MemoryStore:
         if spec is None:
             return None
         held = self._ledgers.get(namespace)
-        digest = catalogue_digest(configuration.classes, configuration.resource_mapping)
-        hard, catalogue = spec.amounts, counted_by(digest, spec.unpinned)
+        hard, catalogue = spec.amounts, str(Basis(catalogue_digest(configuration), spec.unpinned))
         if held is None:
             uid = f"memory/{namespace}"
             ledger = QuotaLedger(quota_uid=uid, generation=0, hard={}, unpinned=spec.unpinned)

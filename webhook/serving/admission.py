@@ -1,17 +1,22 @@
 """Answer an admission request: dispatch by kind, decide, respond, record."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from time import perf_counter
 
 import msgspec
 
+from policies.finding import truncate
+from policies.gpus.cards import too_many_resources
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
+from policies.pods.limits import check_size, excesses
+from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
-from policies.quota.claims import decode_claim
+from policies.quota.claims import ResourceClaim, decode_claim, forged_mark
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.quota.enforcer import QuotaEnforcer
@@ -26,13 +31,14 @@ from webhook.serving.engine import (
     Decision,
     Engine,
     Outcome,
+    OutOfTime,
     Subject,
     advise,
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
 from webhook.workloads.kinds import WORKLOADS
-from webhook.workloads.places import workload_pods
+from webhook.workloads.places import PodPlace, workload_pods
 
 POD = ("", "Pod")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
@@ -49,6 +55,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     labels_of: Callable[[str, float], Labels] | None = None
     """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
+    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     quota: QuotaEnforcer | None = None
     documents: DocumentReviews | None = None
 
@@ -63,6 +70,11 @@ class Review(msgspec.Struct, frozen=True):
     now: datetime
     deadline: float
     """A moment of `monotonic`."""
+
+    def document(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """Return the JSON of an object to be decoded. Raises OutOfTime, msgspec.ValidationError where it is too long."""
+        OutOfTime.check(self.deadline)
+        return check_size(raw)
 
     def policy(self) -> EffectivePolicy:
         """Return the policy of the namespace, by its labels only if anything depends on them. Raises NamespaceUnknown."""
@@ -115,6 +127,8 @@ class Admission:
             answered = Answered(review.labels_unknown(request.uid, request.namespace, str(unknown)))
         except UnreadableObject as error:
             answered = Answered(review.unreadable_object(request.uid, str(error)))
+        except OutOfTime:
+            answered = Answered(review.out_of_time(request.uid))
         self._recorder.record(
             request,
             answered.response,
@@ -140,6 +154,18 @@ def reading() -> Iterator[None]:
         raise UnreadableObject(str(error)) from None
 
 
+def check_identity(request: AdmissionRequest, metadata: Metadata | None) -> None:
+    """Refuse a uid or name that no stored object has: both become part of the ledger. Raises UnreadableObject.
+
+    At /validate the API server has set the one and checked the other; a dry run without it has no uid.
+    """
+    uid, name = (metadata.uid, metadata.name) if metadata else (None, None)
+    if uid and not is_uid(uid):
+        raise UnreadableObject("metadata.uid must be a UUID (RFC 4122)")
+    if not all(is_dns_subdomain(each) for each in (request.name, name) if each):
+        raise UnreadableObject("metadata.name must be a DNS subdomain of at most 253 characters")
+
+
 def allow(asked: Review) -> Answered:
     """Allow what no rule looks at."""
     return Answered(review.allowed(asked.request.uid))
@@ -149,24 +175,34 @@ def review_pod(asked: Review) -> Answered:
     """Mutate or validate a pod; an update is validated with the pod as it is stored."""
     request, engine = asked.request, asked.engine
     with reading():
-        pod = decode_pod(request.object)
-        before = decode_pod(request.old_object) if request.operation == "UPDATE" else None
+        pod = decode_pod(asked.document(request.object))
+        before = decode_pod(asked.document(request.old_object)) if request.operation == "UPDATE" else None
     name = _name(request, pod.metadata)
     if is_mirror_pod(pod, request):
         return Answered(review.allowed(request.uid), name=name)
     policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
     mutates = asked.phase is Phase.MUTATE
-    if mutates:
-        decision = engine.mutate(Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset), asked.now)
+    too_long = excesses(pod) or (before and excesses(before))
+    if before is None and not too_long:
+        too_long = too_many_resources(pod, engine.configuration.resource_mapping)
+    if too_long:
+        decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
+    elif mutates:
+        subject = Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset, deadline=asked.deadline)
+        decision = engine.mutate(subject, asked.now)
     else:
+        check_identity(request, pod.metadata)
         subject = Subject(
             policy=policy,
             pod=pod,
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
             nodes=asked.cluster.nodes(),
-            charge_request=charge_request_for_pod(request.uid, pod, before, engine.configuration),
+            charge_request=charge_request_for_pod(
+                request.uid, pod, before, engine.configuration, asked.cluster.named_nodes()
+            ),
             quota=asked.quota(),
+            deadline=asked.deadline,
         )
         decision = engine.validate(subject, asked.now)
     trace = canary_trace(pod, decision, asked.now, phase=asked.phase, dry_run=request.dry_run is True)
@@ -179,11 +215,38 @@ def review_claim(asked: Review) -> Answered:
     """Charge a new ResourceClaim to the quota."""
     request, configuration = asked.request, asked.engine.configuration
     with reading():
-        claim = decode_claim(request.object)
+        claim = decode_claim(asked.document(request.object))
+    check_identity(request, claim.metadata)
     name = _name(request, claim.metadata)
+    if (forged := _forged_mark(asked, name, None, claim)) is not None:
+        return forged
     charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
-    subject = Subject(policy=asked.policy(), charge_request=charged, quota=asked.quota())
+    subject = Subject(
+        policy=asked.policy(), charge_request=charged, quota=asked.quota(), deadline=asked.deadline
+    )
     decision = asked.engine.validate_claim(subject, asked.now)
+    title = f"resourceclaim {request.namespace}/{name}"
+    return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
+
+
+def review_changed_claim(asked: Review) -> Answered:
+    """Refuse that anybody but the scheduler marks a stored ResourceClaim as its own; its spec never changes."""
+    request = asked.request
+    with reading():
+        claim, before = decode_claim(request.object), decode_claim(request.old_object)
+    name = _name(request, claim.metadata)
+    return _forged_mark(asked, name, before, claim) or Answered(review.allowed(request.uid), name=name)
+
+
+def _forged_mark(
+    asked: Review, name: str, before: ResourceClaim | None, claim: ResourceClaim
+) -> Answered | None:
+    """Return the refusal of a forged mark, None if it is not one. No mode or exemption lifts it: it is not a rule's."""
+    request = asked.request
+    finding = forged_mark(before.metadata if before else None, claim.metadata, request.user_info.username)
+    if finding is None:
+        return None
+    decision = Decision.on(asked.policy(), [finding], Mode.ENFORCE)
     title = f"resourceclaim {request.namespace}/{name}"
     return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
 
@@ -200,29 +263,60 @@ def review_templates(asked: Review) -> Answered:
     """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
     request, kind = asked.request, asked.request.kind
     try:
-        pods = workload_pods(kind.group, kind.kind, request.object)
+        pods = workload_pods(kind.group, kind.kind, asked.document(request.object))
+        policy = asked.policy()
+        decisions = _template_decisions(asked, policy, pods)
     except msgspec.ValidationError as error:
         # A template that cannot be read is the API server's or the operator's to reject, never ours.
-        warnings = review.warning_texts([f"gpu-admission could not read the pod template: {error}"])
-        return Answered(review.allowed(request.uid, warnings=warnings))
-    policy, nodes = asked.policy(), asked.cluster.nodes()
-    decisions: list[Decision] = []
-    for place, pod in pods:
-        subject = Subject(policy=policy, pod=pod, made_by_daemonset=kind.kind == "DaemonSet", nodes=nodes)
-        decisions.append(asked.engine.check_template(subject, asked.now).located(place.located))
-        if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
-            break
+        return _unchecked(request, f"could not read the pod template: {error}")
+    except OutOfTime:
+        # As if it had not answered at all: these webhooks have failurePolicy Ignore, and the pods are checked themselves.
+        return _unchecked(request, review.OUT_OF_TIME)
     if policy.templates is TemplateMode.ENFORCE:
         title = f"{kind.kind} {request.namespace}/{request.name}"
         return Answered(review.decided(request.uid, decisions, subject=title, patch=False), decisions)
     return Answered(review.advised(request.uid, decisions), decisions)
 
 
+def _template_decisions(
+    asked: Review, policy: EffectivePolicy, pods: Iterable[tuple[PodPlace, Pod]]
+) -> list[Decision]:
+    """Decide on each template, until there are more findings than anybody reads. Raises OutOfTime."""
+    decisions: list[Decision] = []
+    nodes, by_daemonset = asked.cluster.nodes(), asked.request.kind.kind == "DaemonSet"
+    mapping = asked.engine.configuration.resource_mapping
+    for place, pod in pods:
+        if too_long := excesses(pod) or too_many_resources(pod, mapping):
+            decision = Decision.on(policy, too_long, Mode.ENFORCE)
+        else:
+            subject = Subject(
+                policy=policy,
+                pod=pod,
+                made_by_daemonset=by_daemonset,
+                nodes=nodes,
+                deadline=asked.deadline,
+            )
+            decision = asked.engine.check_template(subject, asked.now)
+        decisions.append(decision.located(place.located))
+        if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
+            break
+    return decisions
+
+
+def _unchecked(request: AdmissionRequest, why: str) -> Answered:
+    warnings = review.warning_texts([f"gpu-admission {why}"])
+    return Answered(review.allowed(request.uid, warnings=warnings))
+
+
 def review_advised(asked: Review) -> Answered:
     """Advise on what is always admitted."""
     request, kind = asked.request, asked.request.kind
+    try:
+        document = asked.document(request.object)
+    except (msgspec.ValidationError, OutOfTime):
+        return allow(asked)
     subject = Subject(policy=asked.policy(), quota=asked.quota())
-    decision = advise((kind.group, kind.kind), request.object, subject, asked.engine, asked.now)
+    decision = advise((kind.group, kind.kind), document, subject, asked.engine, asked.now)
     return Answered(review.advised(request.uid, [decision]), [decision])
 
 
@@ -232,6 +326,7 @@ def review_document(asked: Review) -> Answered:
     if asked.cluster.documents is None:
         return allow(asked)
     with reading():
+        asked.document(request.object)
         found = asked.cluster.documents.findings(request, asked.now)
     policy = asked.engine.configuration.policies.for_namespace(request.namespace)
     decision = Decision.on(policy, found, Mode.ENFORCE)
@@ -249,6 +344,7 @@ _HANDLERS: Mapping[tuple[str, str, str], Handler] = {
     (*POD, "UPDATE"): review_pod,
     (*POD, "DELETE"): release,
     (*CLAIM, "CREATE"): review_claim,
+    (*CLAIM, "UPDATE"): review_changed_claim,
     (*CLAIM, "DELETE"): release,
     (*CLAIM_TEMPLATE, "CREATE"): review_advised,
     (*RESOURCE_QUOTA, "CREATE"): review_advised,
@@ -298,4 +394,5 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
 
 def _name(request: AdmissionRequest, metadata: Metadata | None) -> str:
     """Return the object's name, or its generateName while it has no final one."""
-    return request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
+    name = request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
+    return truncate(name, review.LONGEST_NAME)

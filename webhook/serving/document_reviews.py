@@ -11,6 +11,7 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.policy import Labels
+from policies.quota.spec import QuotaSpec, unheld_classes
 from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
@@ -70,7 +71,9 @@ class DocumentReviews:
     def _problems(self, document: Document) -> list[Finding]:
         known = self._known()
         others = [each for each in known if each.key != document.key]
-        problems, already = problems_of([*others, document]), frozenset(problems_of(known))
+        classes = self._source.device_classes
+        problems = problems_of([*others, document], classes)
+        already = frozenset(problems_of(known, classes))
         return [*_own(problems, document), *_caused(problems, document, already)]
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
@@ -81,6 +84,9 @@ class DocumentReviews:
         if document.kind != documents.QUOTA and broken:
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
             yield _warning(f"is not in force until these are corrected: {titles}")
+        if document.kind == documents.QUOTA:
+            spec = msgspec.convert(document.spec, QuotaSpec)
+            yield from (_warning(each, "spec.unpinned") for each in [unheld_classes(spec)] if each)
         if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in others if each.title not in bad), document])

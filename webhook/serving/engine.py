@@ -1,12 +1,16 @@
 """Run the rules over a pod or a claim, and decide.
 
-Deterministic; the time is an argument, and the only I/O is behind the quota that a subject brings. Every rule runs even after
-one has denied the pod, so that its author sees everything at once; only the quota is asked last, for what nothing else denies.
+Deterministic but for the deadline; the time is an argument, and the only I/O is behind the quota that a subject brings. Every
+rule runs even after one has denied the pod, so that its author sees everything at once; only the quota is asked last, for what
+nothing else denies.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
+from itertools import islice
+from math import inf
+from time import monotonic
 from typing import Any, Self
 
 import msgspec
@@ -26,6 +30,9 @@ from webhook.configuration.loader import Configuration
 MOST_FINDINGS = 100
 """Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""
 
+
+MOST_KEYS = 1_000
+"""Keys of a ResourceQuota that are read."""
 
 RESOURCE_QUOTA = ("", "ResourceQuota")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
@@ -53,6 +60,16 @@ class RuleChange(msgspec.Struct, frozen=True):
     change: Change
 
 
+class OutOfTime(Exception):  # noqa: N818 - no bug
+    """The deadline passed before the decision: the API server is about to stop waiting."""
+
+    @classmethod
+    def check(cls, deadline: float) -> None:
+        """Raise it if the deadline, a moment of `monotonic`, has passed."""
+        if monotonic() >= deadline:
+            raise cls
+
+
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """What is reviewed: a pod or pod template, or a claim, of which there is no pod; and what is known besides it."""
 
@@ -64,6 +81,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     charge_request: ChargeRequest | None = None
     """What it costs; None where nothing is charged."""
     quota: NamespaceQuota | None = None
+    deadline: float = inf
+    """A moment of `monotonic`, looked at before each rule and before the quota. Raises OutOfTime."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +194,7 @@ class _Run:
         self.patch = PodPatch(subject.pod)
         self.judged: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
-        self._charge_request = subject.charge_request
+        self._charge_request, self._deadline = subject.charge_request, subject.deadline
         self.context = Context(
             phase=phase,
             namespace=self.policy.namespace,
@@ -194,6 +213,7 @@ class _Run:
         """Charge the quota, last, and only if nothing denies: what is denied must hold nothing."""
         if self._charge_request is None or self.judged[Outcome.DENIED]:
             return
+        OutOfTime.check(self._deadline)
         for binding, mode in self.rules:
             rule = binding.rule
             if rule.reserve is not None and (rule.on_update or not self.context.is_update):
@@ -218,6 +238,7 @@ class _Run:
 
     def check(self, binding: Binding, mode: Mode) -> None:
         if binding.rule.check is not None:
+            OutOfTime.check(self._deadline)
             for finding in binding.rule.check(self.patch.pod, binding.options, self.context):
                 self.judge(finding, mode)
                 if len(self.judged[outcome_of(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
@@ -242,6 +263,7 @@ class _Run:
     def _run_mutation(self, binding: Binding, mode: Mode, *, on_scratch: bool) -> list[Change]:
         if binding.rule.mutate is None:
             return []
+        OutOfTime.check(self._deadline)
         patch = self.patch.fork() if on_scratch else self.patch
         before = len(patch.changes)
         for finding in binding.rule.mutate(patch, binding.options, self.context):
@@ -289,7 +311,8 @@ def advise(
                 for finding in binding.rule.check_claim_template(template, run.context):
                     run.judge(finding, Mode.WARN)
         return run.decision()
-    findings = resource_quota_findings((spec and spec.hard) or (), engine.configuration.resource_mapping)
+    keys = islice((spec and spec.hard) or (), MOST_KEYS)
+    findings = resource_quota_findings(keys, engine.configuration.resource_mapping)
     return Decision.on(subject.policy, findings, Mode.WARN)
 
 

@@ -60,7 +60,7 @@ class Namespaces:
         if seconds <= 0:
             raise NamespaceUnknown("no time was left to ask the API server")
         try:
-            found = self._api.get(f"{RESOURCE.path()}/{name}", timeout=seconds, accept=METADATA)
+            found = self._api.get(RESOURCE.path(CLUSTER, name), timeout=seconds, accept=METADATA)
             return namespace_record(found).labels
         except (errors.ApiError, msgspec.MsgspecError) as error:
             raise NamespaceUnknown(str(error)) from None

@@ -1,8 +1,8 @@
-"""The nodes of the cluster, for `policies.placement.nodes`.
+"""The nodes of the cluster, for `policies.placement`.
 
 The watch is of metadata only and keeps the labels by which classes select nodes, equal sets once. Karpenter's NodePools, where
 that API is served, are listed once a minute: they are few, and people change them. Where anything is uncertain, `facts` is None,
-so that no warning is wrong.
+so that no warning is wrong, and `index` knows no node, so that nothing is charged too little.
 """
 
 import logging
@@ -12,13 +12,14 @@ from time import monotonic
 
 import msgspec
 
-from policies.placement.nodes import Labels, NodeFacts, NodePool
+from policies.placement.named_nodes import NO_NODES, Labels, NamedNode, NodeIndex
+from policies.placement.nodes import NodeFacts, NodePool
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
-from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
+from webhook.cluster.informer import Informer, Resource, WatchTimings
+from webhook.cluster.nodes import NODES, node_reader
+from webhook.cluster.objects import ObjectMeta, PartialObject
 
-NODES = Resource("/api/v1", "nodes", metadata_only=True)
 KARPENTER = "karpenter.sh"
 VERSIONS = ("v1", "v1beta1")
 
@@ -30,15 +31,9 @@ Any other label is only on nodes of a pool that names it (Karpenter, concepts/sc
 LOOK_SECONDS = 2.0
 POOL_SECONDS = 60.0
 STALE_SECONDS = 150.0
-"""Silence of the watch after which `facts` is None: two and a half intervals of bookmarks."""
+"""Silence of the watch after which nothing is known: two and a half intervals of bookmarks."""
 
 log = logging.getLogger("gpu_admission.nodes")
-
-
-class _Node(msgspec.Struct, frozen=True):
-    uid: str
-    labels: Labels
-    namespace: str = CLUSTER
 
 
 class _Requirement(msgspec.Struct, frozen=True):
@@ -99,6 +94,11 @@ class NodeWatch:
             known = self._facts = NodeFacts(keys=nodes.keys, label_sets=label_sets, pools=pools[1])
         return known
 
+    def index(self) -> NodeIndex:
+        """Return the nodes that are known now; none before the first list, and while the watch is silent."""
+        nodes = self._nodes
+        return nodes.index if nodes is not None and nodes.is_current else NO_NODES
+
     def start(self) -> None:
         """Follow the cluster for as long as the process lives."""
         threading.Thread(target=self.run, args=(threading.Event(),), name="nodes", daemon=True).start()
@@ -131,14 +131,14 @@ class NodeWatch:
 
 
 class _Nodes:
-    """The label sets of the nodes, restricted to `keys`."""
+    """The nodes, with those of their labels that are under `keys`."""
 
     def __init__(self, api: ApiClient, keys: frozenset[str], timings: WatchTimings | None) -> None:
         self.keys = keys
+        self.index = NodeIndex(keys)
         self._changes = 0
         self._seen: tuple[int, frozenset[Labels]] = (-1, frozenset())
-        self._interned: dict[Labels, Labels] = {}
-        self._informer: Informer[_Node] = Informer(api, NODES, self._read, self._changed, timings=timings)
+        self._informer = Informer(api, NODES, node_reader(keys), self._changed, timings=timings)
         self.stopping = threading.Event()
         self._informer.start(self.stopping)
 
@@ -153,15 +153,10 @@ class _Nodes:
         seen = self._seen
         if seen[0] != changes:
             seen = self._seen = changes, frozenset(node.labels for node in self._informer.all())
-            self._interned = {labels: labels for labels in seen[1]}
         return seen[1]
 
-    def _read(self, raw: msgspec.Raw) -> _Node:
-        metadata = decode_metadata(raw)
-        labels = tuple((key, value) for key, value in metadata.sorted_labels if key in self.keys)
-        return _Node(metadata.uid, self._interned.setdefault(labels, labels))
-
-    def _changed(self, _before: _Node | None, _after: _Node | None) -> None:
+    def _changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
+        self.index.replace(before, after)
         self._changes += 1
 
 

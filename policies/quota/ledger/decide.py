@@ -18,7 +18,7 @@ from policies.quota.ledger.reservations import LIMIT, Reservation
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a request asks of the ledger: the reservation it would leave.
 
-    `catalogues` are the bases (`charge.counted_by`) under which it was charged, key by key by the one that charges most.
+    `catalogues` are the bases (`catalogue.Basis`) under which it was charged, key by key by the one that charges most.
     """
 
     reservation: Reservation

@@ -66,7 +66,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     with zero: a key of `hard` that it lacks was never counted. `stored_names` is what it holds of objects that are stored under
     the name of a reservation.
 
-    `class_catalogue` is its basis, by which it was counted (`charge.counted_by`); None while reservations are left that were
+    `class_catalogue` is its basis, by which it was counted (`catalogue.Basis`); None while reservations are left that were
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
     """

@@ -38,7 +38,7 @@ class Listing(msgspec.Struct, frozen=True):
     """What consistent lists showed of one namespace, and what was known when they began.
 
     `quota_uid` and `generation` are of the quota object as read before any of the lists began; `catalogue` is by
-    what everything was counted (`charge.counted_by`).
+    what everything was counted (`catalogue.Basis`).
     """
 
     objects: Mapping[str, StoredObject]

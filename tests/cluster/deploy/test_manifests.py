@@ -11,6 +11,7 @@ from tests.cluster.deploy.install import apply_strictly, documents, remove
 from tests.controlplane import ControlPlane, helm
 from tests.controlplane.webhook import CONFIGURATIONS
 from tests.deploy.manifests import CHART, NAMESPACE, RELEASE, STATIC, template
+from webhook.cluster.objects import CATALOGUES
 
 CREATE = ("--set", "namespace.create=true")
 RENDERED: dict[str, Callable[[], str]] = {
@@ -66,14 +67,18 @@ def test_a_kustomize_base(plane: ControlPlane) -> None:
 @pytest.mark.parametrize(
     "how", [pytest.param((), id="client-side"), pytest.param(("--server-side",), id="server-side")]
 )
-def test_applying_again_keeps_the_ca_bundle(plane: ControlPlane, how: tuple[str, ...]) -> None:
+def test_applying_again_keeps_the_ca_bundle_and_what_is_published(
+    plane: ControlPlane, how: tuple[str, ...]
+) -> None:
     force = ("--force-conflicts",) if how else ()
     plane.kubectl("apply", *how, *force, "-f", STATIC)
     inject(plane)
+    publish(plane, NAMESPACE)
 
     plane.kubectl("apply", *how, *force, "-f", STATIC)
 
     assert bundles(plane) == {"Q0E="}
+    assert published(plane, NAMESPACE)["digest"] == "catalogue"
 
 
 BY_HELM = "gpu-admission-by-helm"
@@ -102,6 +107,7 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     assert f"is installed in namespace {namespace}" in notes
     assert "yours to change: default" in notes
     inject(plane)
+    publish(plane, namespace)
     plane.kubectl("patch", "gpupolicy", "default", "--type=merge", "-p", '{"spec": {"priority": 7}}')
     quota = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "default"}}
     plane.kubectl(
@@ -110,6 +116,7 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
 
     helm.run("upgrade", RELEASE, CHART, *server, *preset, "--set", "webhooks.failurePolicy=Fail")
     assert bundles(plane) == {"Q0E="}
+    assert published(plane, namespace)["digest"] == "catalogue"
     assert '"Fail"' in plane.kubectl("get", CONFIGURATIONS[0], "zz-gpu-admission", "-o", "json").stdout
     assert excluded(plane) == {"kube-system", "kube-node-lease", namespace}
     policy = json.loads(plane.kubectl("get", "gpupolicy", "default", "-o", "json").stdout)
@@ -158,3 +165,15 @@ def inject(plane: ControlPlane) -> None:
             for number in range(len(shown["webhooks"]))
         ]
         plane.kubectl("patch", kind, "zz-gpu-admission", "--type=json", "-p", json.dumps(patch))
+
+
+def publish(plane: ControlPlane, namespace: str) -> None:
+    """Add a catalogue, as our controller does."""
+    data = json.dumps({"data": {"digest": "catalogue"}})
+    plane.kubectl("patch", "configmap", CATALOGUES, "-n", namespace, "--type=merge", "-p", data)
+
+
+def published(plane: ControlPlane, namespace: str) -> Any:
+    return json.loads(plane.kubectl("get", "configmap", CATALOGUES, "-n", namespace, "-o", "json").stdout)[
+        "data"
+    ]

@@ -156,6 +156,7 @@ def asked(audit_log: Path) -> list[Request]:
 
 BOTH = (WEBHOOK, CONTROLLER)
 OURS = {"namespace": NAMESPACE, "name": "gpu-admission-certificates"}
+PUBLISHED = {"namespace": NAMESPACE, "name": "gpu-admission-catalogues"}
 ADMISSION = "admissionregistration.k8s.io"
 
 
@@ -199,6 +200,12 @@ FORBIDDEN = [
     (BOTH, attributes("create", "gpuquotas", "gpu-admission.dev", namespace="default"), "making-quotas"),
     (BOTH, attributes("update", "gpupolicies", "gpu-admission.dev"), "changing-policies"),
     (BOTH, attributes("get", "configmaps", namespace="kube-system"), "configmaps"),
+    (
+        BOTH,
+        attributes("get", "configmaps", namespace=NAMESPACE, name="other"),
+        "another-configmap-beside-ours",
+    ),
+    ((WEBHOOK,), attributes("patch", "configmaps", **PUBLISHED), "publishing-catalogues"),
     (BOTH, attributes("create", "serviceaccounts/token", namespace=NAMESPACE), "tokens"),
     (BOTH, attributes("impersonate", "users"), "being-somebody-else"),
     (BOTH, attributes("escalate", "clusterroles", "rbac.authorization.k8s.io"), "more-rights"),
@@ -242,6 +249,8 @@ def test_they_may_not(running: Installed, account: str, what: dict[str, str]) ->
     [
         pytest.param(CONTROLLER, attributes("patch", "secrets", **OURS), id="certificate"),
         pytest.param(WEBHOOK, attributes("watch", "secrets", **OURS), id="certificate-watched"),
+        pytest.param(CONTROLLER, attributes("patch", "configmaps", **PUBLISHED), id="publishing-catalogues"),
+        pytest.param(WEBHOOK, attributes("get", "configmaps", **PUBLISHED), id="reading-catalogues"),
         pytest.param(CONTROLLER, attributes("create", "pods", namespace="gpu-admission-canary"), id="canary"),
         pytest.param(
             WEBHOOK, attributes("update", "gpuquotas/status", "gpu-admission.dev"), id="reservations"

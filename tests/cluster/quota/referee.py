@@ -1,13 +1,15 @@
 """An independent count of one namespace from etcd's history: its own arithmetic, and none of the code that it watches.
 
-It knows the three classes and the one MIG profile of `burst`, and nothing else. What is *promised* at a revision is what live
+It knows the three classes and the one MIG profile of `burst`, what `Weights` says of these, and nothing else.
+
+What is *promised* at a revision is what live
 pods and claims cost, and what those cost that are in the quota's row and are stored later. The rule: where more is promised
 than the quota grants, no event made it more. So nothing is let in while a quota is exceeded, by whatever it came to be.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -20,13 +22,25 @@ FAMILIES = {
     "nvidia-t4": "nvidia-t4",
 }
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
-SEVENTH = Fraction(1, 7)
+T4, SPOT = "nvidia-t4", "example.com/spot"
 
 Cost = Mapping[str, Fraction]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a slice, a GPU of a T4 node and a unit of SPOT come to in whole cards."""
+
+    slices: Fraction = Fraction(1, 7)
+    t4: Fraction = Fraction(1)
+    spot: Fraction = Fraction(0)
+
+
+BUILT_IN = Weights()
 _IDS = re.compile(r" \| (.*)$", re.MULTILINE)
 
 
-def cost(kind: Mapping[str, Any]) -> Cost:
+def cost(kind: Mapping[str, Any], weights: Weights = BUILT_IN) -> Cost:
     """Return what a pod or a claim costs, by the dimensions of a quota; nothing once a pod has ended."""
     spec = kind["spec"]
     if "devices" in spec:
@@ -38,9 +52,10 @@ def cost(kind: Mapping[str, Any]) -> Cost:
     for container in spec["containers"]:
         for name, amount in container["resources"]["limits"].items():
             asked[name] += int(amount)
-    gpus = asked[GPU] + asked[SLICE] * SEVENTH
-    names = {"gpus"}
     pinned = spec.get("nodeSelector", {}).get("accelerator")
+    whole = asked[GPU] * (weights.t4 if pinned == T4 else 1)
+    gpus = whole + asked[SLICE] * weights.slices + asked[SPOT] * weights.spot
+    names = {"gpus"}
     if pinned:
         names |= {f"classes/{pinned}", f"classes/{FAMILIES[pinned]}"}
     return {**dict.fromkeys(names, gpus), f"resources/{SLICE}": Fraction(asked[SLICE])}
@@ -93,11 +108,15 @@ class Replay:
         return len(self.decided - self.stored)
 
 
-def replay(namespace: str, history: Iterable[Event]) -> Replay:
-    """Count `namespace` anew at every revision."""
+WeightsOf = Callable[[Mapping[str, Any]], Weights]
+"""The weights by which a row is counted, by its status."""
+
+
+def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN) -> Replay:
+    """Count `namespace` anew at every revision. What other weights make more was admitted under the earlier ones."""
     ours = re.compile(rf"^/registry/(pods|resourceclaims|gpu-admission\.dev/gpuquotas)/{namespace}/")
     events = [(event, found[1]) for event in history if (found := ours.match(event.key))]
-    referee = _Referee([event for event, plural in events if not plural.endswith("gpuquotas")])
+    referee = _Referee([event for event, plural in events if not plural.endswith("gpuquotas")], weights_of)
     for event, plural in events:
         if plural.endswith("gpuquotas"):
             referee.quota_event(event)
@@ -107,10 +126,13 @@ def replay(namespace: str, history: Iterable[Event]) -> Replay:
 
 
 class _Referee:
-    def __init__(self, objects: list[Event]) -> None:
-        created = {event.value["metadata"]["uid"]: event.value for event in reversed(objects) if event.value}
-        self._costs = {uid: cost({"spec": value["spec"]}) for uid, value in created.items()}
-        self._live: dict[str, tuple[str, Cost]] = {}  # key → uid and cost
+    def __init__(self, objects: list[Event], weights_of: WeightsOf) -> None:
+        self._created = {
+            event.value["metadata"]["uid"]: event.value for event in reversed(objects) if event.value
+        }
+        self._weights_of = weights_of
+        self._weigh(BUILT_IN)
+        self._live: dict[str, Mapping[str, Any]] = {}
         self._hard: Cost | None = None  # None: no quota is in force
         self._entries: frozenset[str] = frozenset()
         self._promised: Cost = {}
@@ -120,12 +142,15 @@ class _Referee:
         quota = event.value
         status = (quota or {}).get("status", {})
         self.seen.quota_writes += 1
-        self._entries = frozenset(" ".join(_IDS.findall(status.get("reservations", ""))).split())
+        entries = " ".join(_IDS.findall(status.get("reservations", ""))).split()
+        self._entries = frozenset(each.partition(":")[0] for each in entries)
         self.seen.decided |= self._entries
         in_force = quota is not None and "used" in status
+        weights = self._weights_of(status) if in_force else self._weights
         before, self._hard = self._hard, granted(quota) if in_force else None
-        if before is None:
-            self._promised = self._count()  # a quota's promise begins here
+        if before is None or weights != self._weights:
+            self._weigh(weights)
+            self._promised = self._count()  # a quota's promise begins here, or its measure changes
         self._judge(event)
 
     def object_event(self, event: Event) -> None:
@@ -136,24 +161,31 @@ class _Referee:
             if uid not in self.seen.stored:
                 self.seen.stored.add(uid)
                 self.seen.free += self._hard is None
-                if self._hard is not None and uid not in self._entries:
+                if self._hard is not None and uid not in self._entries and any(self._costs[uid].values()):
                     self.seen.uncharged.append(event.value["metadata"]["name"])
                     self._promised = total(
                         [self._promised, self._costs[uid]]
                     )  # told apart, and no breach here
-            self._live[event.key] = uid, cost(event.value)
+            self._live[event.key] = event.value
         self._judge(event)
+
+    def _weigh(self, weights: Weights) -> None:
+        self._weights = weights
+        self._costs = {uid: cost({"spec": each["spec"]}, weights) for uid, each in self._created.items()}
+
+    def _held(self) -> Iterator[Cost]:
+        for each in self._live.values():
+            ended = each.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+            yield {} if ended else self._costs[each["metadata"]["uid"]]
 
     def _count(self) -> Cost:
         coming = self._entries - self.seen.stored
-        return total(
-            [*(each for _, each in self._live.values()), *(self._costs.get(uid, {}) for uid in coming)]
-        )
+        return total([*self._held(), *(self._costs.get(uid, {}) for uid in coming)])
 
     def _judge(self, event: Event) -> None:
         self.seen.events += 1
         before, self._promised = self._promised, self._count()
-        live = total(each for _, each in self._live.values())
+        live = total(self._held())
         for key, amount in (self._hard or {}).items():
             self.seen.peak[key] = max(self.seen.peak.get(key, Fraction(0)), live.get(key, Fraction(0)))
             promised = self._promised.get(key, Fraction(0))

@@ -137,8 +137,10 @@ def test_a_claim_template_that_never_fits_is_warned_about(team_of: ControlPlane,
     assert "Warning" not in told(2)
 
 
-def test_nobody_comes_in_while_something_is_in_flight_that_another_unpinned_charged(team: Namespace) -> None:
-    in_force(team, {"gpus": "4", "classes": {T4: "1"}})
+def test_another_unpinned_denies_nobody_while_something_is_in_flight(team: Namespace) -> None:
+    catalogues = {"metadata": {"name": "gpu-admission-catalogues"}}
+    assert team.client.post("/api/v1/namespaces/default/configmaps", catalogues)[0] == 201
+    in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unpinned="TotalOnly")
     assert gpu_pods(team, "before") == [201]
     assert uses(team, 1)
     assert used(team, f"classes/{T4}") == 0
@@ -147,18 +149,19 @@ def test_nobody_comes_in_while_something_is_in_flight_that_another_unpinned_char
     )
 
     team.change_quota({"unpinned": "MostExpensive"})
-    at_once = create(team, gpu_pod("after", GPU, 1))
-    assert eventually(lambda: used(team, f"classes/{T4}") == 1)
-    counted = create(team, gpu_pod("after", GPU, 1))
+    at_once = create(team, gpu_pod("at-once", GPU, 1))
+    assert eventually(lambda: team.row().next_catalogue is not None)
+    on_the_way = create(team, gpu_pod("on-the-way", GPU, 1))
+    too_much = create(team, gpu_pod("too-much", GPU, 3, nodeSelector={"accelerator": T4}))
 
-    for status, answer in (at_once, counted):
-        assert status == 403
-        assert "must be counted again: spec.unpinned or the GPUClass documents changed" in answer["message"]
-    assert [condition.status for condition in team.row().conditions if condition.type == "Ready"] == ["False"]
+    assert [at_once[0], on_the_way[0]] == [201, 201]
+    assert too_much[0] == 403
+    assert "exceeded quota: " in too_much[1]["message"]
+    assert [condition.status for condition in team.row().conditions if condition.type == "Ready"] == ["True"]
 
 
 def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "2", T4: "4"}})
+    in_force(team, {"gpus": "8", "classes": {FAMILY: "2", T4: "4"}}, unpinned="TotalOnly")
     gates = [{"name": "kueue.x-k8s.io/admission"}]
     assert gpu_pods(team, "fits", "does-not", gpus=3, schedulingGates=gates) == [201, 201]
     assert uses(team, 6)
@@ -197,7 +200,7 @@ def test_a_label_of_a_family_is_charged_to_the_family_and_to_the_class_once_boun
     node = f"a100-of-{team.name}"
     labels = {"accelerator": FAMILY, "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
     create_gpu_node(plane.client(), node, labels=labels)
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "4", A100: "4"}})
+    in_force(team, {"gpus": "8", "classes": {FAMILY: "4", A100: "4"}}, unpinned="TotalOnly")
     assert gpu_pods(team, "trainer", gpus=3, nodeSelector={"accelerator": FAMILY}) == [201]
     assert eventually(lambda: used(team, f"classes/{FAMILY}") == 3)
     assert used(team, f"classes/{A100}") == 0

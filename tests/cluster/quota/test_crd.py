@@ -79,7 +79,8 @@ def test_what_the_api_server_takes_can_be_read(quotas: ControlPlane, hard: JSON)
     row = decode_quota(msgspec.json.encode(answer)).versioned.ledger
     assert sorted(row.hard) == sorted(_flat(hard))
     assert row.used is None
-    assert row.unpinned.value == "TotalOnly"
+    assert "unpinned" not in answer["spec"], "the API server has no default for it"
+    assert row.unpinned.value == ("MostExpensive" if "classes" in hard else "TotalOnly")
 
 
 def _flat(hard: dict[str, Any]) -> list[str]:

@@ -57,7 +57,7 @@ class Scene:
         )
 
     def create_quota(self) -> None:
-        self.team.quota(HARD)
+        self.team.quota(HARD, unpinned="TotalOnly")
         self.await_force()
 
     def await_force(self) -> None:
@@ -105,7 +105,7 @@ def create_the_quota(scene: Scene) -> None:
 
 def replace_the_quota(scene: Scene) -> None:
     scene.admitted(60)
-    document = yaml.safe_dump(gpu_quota(scene.team.name, hard=HARD))
+    document = yaml.safe_dump(gpu_quota(scene.team.name, hard=HARD, unpinned="TotalOnly"))
     scene.plane.kubectl("replace", "--force", "-f", "-", stdin=document)
     scene.await_force()
 

@@ -76,7 +76,9 @@ def test_weight(name: str, resource: GPUResource, want: Fraction) -> None:
     ("name", "asked", "is_certain", "want"),
     [
         pytest.param("nvidia-t4", [GPU], True, UNKNOWN_CARD, id="all-weigh-one"),
-        pytest.param("t4-shared", [GPU], False, Card(((GPU, QUARTER),)), id="weights-are-those-of-the-class"),
+        pytest.param(
+            "t4-shared", [GPU], False, Card(((GPU.name, QUARTER),)), id="weights-are-those-of-the-class"
+        ),
         pytest.param("nvidia-t4", [GPU, MEMORY], True, Card((), 16), id="asked-by-memory"),
         pytest.param(
             "nvidia-t4", [GPU, MEMORY], False, UNKNOWN_CARD, id="memory-of-a-card-that-may-be-another"
@@ -94,14 +96,14 @@ def test_what_matters_of_a_card(name: str, asked: list[GPUResource], is_certain:
     ("asked", "card", "want"),
     [
         pytest.param({GPU: Fraction(2)}, UNKNOWN_CARD, {GPU: Fraction(2)}, id="cards"),
-        pytest.param({GPU: Fraction(2)}, Card(((GPU, QUARTER),)), {GPU: Fraction(1, 2)}, id="weighed"),
+        pytest.param({GPU: Fraction(2)}, Card(((GPU.name, QUARTER),)), {GPU: Fraction(1, 2)}, id="weighed"),
         pytest.param(
             {GPU: Fraction(2), MEMORY: Fraction(4096)}, Card((), 16), {GPU: Fraction(1, 2)}, id="limited-each"
         ),
         pytest.param({MEMORY: Fraction(4096)}, Card((), 16), {MEMORY: QUARTER}, id="limit-alone"),
         pytest.param(
             {SLICE: Fraction(1), MEMORY: Fraction(4096)},
-            Card(((SLICE, QUARTER),), 16),
+            Card(((SLICE.name, QUARTER),), 16),
             {SLICE: QUARTER, MEMORY: QUARTER},
             id="a-slice-is-not-limited-by-memory",
         ),

@@ -6,14 +6,18 @@ import pytest
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     DeviceClassPattern,
+    GPUResource,
     Measure,
     ResourceMapping,
     ResourceMappingSpec,
+    ResourcePattern,
+    UnknownDeviceClasses,
     gpu_requests,
     whole_gpus,
 )
 from tests.builders import JSON, container, pod, view
 from tests.builders import RESOURCE_MAPPING as BUILT_IN
+from webhook.configuration.loader import load_directory
 
 PATTERNS = (
     DeviceClassPattern(pattern="gpu.nvidia.com", resource="nvidia.com/gpu"),
@@ -31,11 +35,96 @@ RESOURCE_MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=PATTERNS)
         pytest.param("a100-shared", PATTERNS[2], id="star-behind"),
         pytest.param("a100-", None, id="star-is-one-character-at-least"),
         pytest.param("xgpu.nvidia.com", None, id="longer"),
-        pytest.param("rdma.example.com", None, id="no-gpu"),
+        pytest.param("rdma.example.com", None, id="unknown"),
     ],
 )
 def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
-    assert RESOURCE_MAPPING.device_class(name) == want
+    assert RESOURCE_MAPPING.stated_device_class(name) == want
+
+
+NIC = DeviceClassPattern(pattern="nic.example.com", measure=Measure.NOTHING)
+SILENT = DeviceClassPattern(pattern="silent", measure=None, extended_resource_name="example.com/silent")
+FAST = DeviceClassPattern(pattern="fast", extended_resource_name="example.com/fast")
+PREFIX = "deviceclass.resource.kubernetes.io/"
+
+
+def mapping(*unknown: UnknownDeviceClasses | None) -> ResourceMapping:
+    classes = ResourceMappingSpec(device_classes=(*PATTERNS, NIC, SILENT, FAST))
+    return ResourceMapping((*(ResourceMappingSpec(unknown_device_classes=each) for each in unknown), classes))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "counted", "refused"),
+    [
+        pytest.param((), True, False, id="counted-by-default"),
+        pytest.param((UnknownDeviceClasses.COUNT,), True, False, id="counted"),
+        pytest.param((UnknownDeviceClasses.IGNORE, None), False, False, id="ignored"),
+        pytest.param((UnknownDeviceClasses.DENY,), True, True, id="denied-and-counted-if-it-is-stored"),
+        pytest.param(
+            (UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.COUNT), True, False, id="the-strictest-holds"
+        ),
+        pytest.param(
+            (UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.DENY), True, True, id="in-any-document"
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["nobody-knows", "silent"])
+def test_unknown_device_classes(
+    name: str, unknown: tuple[UnknownDeviceClasses | None, ...], counted: bool, refused: bool
+) -> None:
+    found = mapping(*unknown)
+
+    assert (found.device_class(name) is not None) is counted
+    assert (found.resource(PREFIX + name) is not None) is counted
+    assert found.refused_device_class(PREFIX + name) == (name if refused else None)
+    assert (found.resource("example.com/silent") is not None) is counted
+    assert found.refused_device_class("example.com/silent") == ("silent" if refused else None)
+    assert found.resource("example.com/fast") == GPUResource("example.com/fast", Measure.DEVICES)
+    assert found.refused_device_class("example.com/fast") is None
+    assert found.device_class("nic.example.com") is None
+    assert found.resource(PREFIX + "nic.example.com") is None
+
+
+def test_a_resource_pattern_comes_before_the_extended_name_of_a_device_class() -> None:
+    shares = ResourcePattern(pattern="example.com/*", measure=Measure.SHARES)
+    found = ResourceMapping((ResourceMappingSpec(resources=(shares,), device_classes=(FAST,)),))
+
+    assert found.resource("example.com/fast") == GPUResource("example.com/fast", Measure.SHARES)
+
+
+@pytest.mark.parametrize(
+    ("name", "measure"),
+    [
+        pytest.param("nvidia.com/a100", Measure.DEVICES, id="renamed-by-the-device-plugin"),
+        pytest.param("nvidia.com/a100.shared", Measure.SHARES, id="renamed-and-time-sliced"),
+        pytest.param("nvidia.com/GA102GL_A10", Measure.DEVICES, id="a-whole-card-of-kubevirt"),
+        pytest.param("nvidia.com/GRID_T4-1Q", Measure.DEVICES, id="a-vgpu-of-kubevirt"),
+        pytest.param("nvidia.com/mig-1g.5gb", Measure.SLICES, id="what-stands-before-holds"),
+        pytest.param("nvidia.com/hostdev", None, id="network-operator-host-device"),
+        pytest.param("nvidia.com/mlnxnics", None, id="network-operator-nics"),
+        pytest.param("nvidia.com/sriov_resource_rail_0", None, id="network-operator-sriov"),
+        pytest.param("nvidia.com/bf2_sf", None, id="network-operator-scalable-functions"),
+        pytest.param("nvidia.com/priority", None, id="priority-of-hami"),
+        pytest.param("amd.com/cpx_nps4", Measure.DEVICES, id="partition-of-amd"),
+        pytest.param("amd.com/xilinx_u200_gen3x16_xdma_base_2-0", None, id="fpga-of-amd"),
+        pytest.param("aliyun.com/gpu-mem", Measure.MEMORY_GIB, id="gpushare"),
+        pytest.param("aliyun.com/gpu-count", Measure.DEVICES, id="gpushare-count"),
+        pytest.param("aliyun.com/eni", None, id="network-interface-of-alibaba"),
+        pytest.param("tencent.com/vcuda-core", Measure.CORE_PERCENT, id="gpu-manager-of-tencent"),
+        pytest.param("koordinator.sh/gpu-memory-ratio", Measure.MEMORY_PERCENT, id="koordinator"),
+        pytest.param("huawei.com/ascend-1980", Measure.DEVICES, id="ascend-of-huawei-cloud"),
+        pytest.param("cambricon.com/mlu370", Measure.DEVICES, id="cambricon"),
+        pytest.param("iluvatar.ai/BI-V100.vMem", Measure.MEMORY_GIB, id="iluvatar"),
+        pytest.param("rebellions.ai/ATOM", Measure.DEVICES, id="rebellions"),
+        pytest.param("rdma/hca_shared_devices_a", None, id="rdma"),
+        pytest.param("vpc.amazonaws.com/efa", None, id="efa"),
+        pytest.param("example.com/npu", None, id="of-a-domain-that-nobody-knows"),
+    ],
+)
+def test_built_in_names(name: str, measure: Measure | None) -> None:
+    found = load_directory(None).resource_mapping.resource(name)
+
+    assert (found and found.measure) == measure
 
 
 @pytest.mark.parametrize(
@@ -76,6 +165,11 @@ def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
             {"deviceClasses": [{"pattern": "a", "resource": "gpu"}]},
             [("deviceClasses[0].resource", "must be a resource name such as example.com/gpu")],
             id="resource-without-domain",
+        ),
+        pytest.param(
+            {"deviceClasses": [{"pattern": "a", "measure": "shares"}]},
+            [("deviceClasses[0].measure", "must be devices or nothing")],
+            id="device-class-of-shares",
         ),
         pytest.param(
             {"fractionAnnotations": [{"key": "k", "measure": "slices"}]},

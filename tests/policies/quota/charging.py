@@ -13,6 +13,7 @@ from policies.gpus.resource_mapping import (
     ResourceMappingSpec,
     ResourcePattern,
 )
+from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.quota.charge import Charge, Unpinned, charge_pod
 from policies.quota.claims import charge_claim, decode_claim
 from tests import builders
@@ -70,10 +71,20 @@ RESOURCE_MAPPING = ResourceMapping(
             device_classes=(
                 DeviceClassPattern(pattern="gpu.nvidia.com", resource="nvidia.com/gpu"),
                 DeviceClassPattern(pattern="*.example.com"),
+                DeviceClassPattern(pattern="nic.vendor.com", measure=Measure.NOTHING),
             ),
         ),
     )
 )
+
+
+def index(nodes: Mapping[str, Mapping[str, str]], classes: ClassCatalogue = CLASSES) -> NodeIndex:
+    """Return nodes with these labels, by name."""
+    kept = {name: tuple(sorted(labels.items())) for name, labels in nodes.items()}
+    return NodeIndex(
+        classes.label_keys,
+        (NamedNode(name, name, nodes[name].get(HOSTNAME, name), labels) for name, labels in kept.items()),
+    )
 
 
 def charged(
@@ -81,14 +92,18 @@ def charged(
     unpinned: Unpinned = Unpinned.TOTAL_ONLY,
     node_labels: Mapping[str, str] | None = None,
     classes: ClassCatalogue = CLASSES,
+    nodes: NodeIndex = NO_NODES,
 ) -> Charge:
-    """Return what the Pod costs."""
+    """Return what the Pod costs: bound to a node with these labels, or as it is beside `nodes`."""
+    if node_labels is not None:
+        document = {**document, "spec": {**document["spec"], "nodeName": "node"}}
+        nodes = index({"node": node_labels}, classes)
     return charge_pod(
         view(document),
         classes=classes,
         resource_mapping=RESOURCE_MAPPING,
         unpinned=unpinned,
-        node_labels=node_labels,
+        nodes=nodes,
     )
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.named_nodes import HOSTNAME
 from policies.quota.amounts import texts
-from policies.quota.charge import Unpinned, catalogue_digest
+from policies.quota.charge import Unpinned
 from tests.builders import JSON, container, gpu_container, pod
-from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged
+from tests.policies.quota.charging import charged, index
 
 A100, T4, H100 = "nvidia-a100-80gb", "nvidia-t4", "nvidia-h100"
 
@@ -249,7 +249,7 @@ def test_total(document: JSON, want: dict[str, str]) -> None:
             id="implicit-names-are-rounded-up-as-the-scheduler-does",
         ),
         pytest.param(
-            pod(gpu_container("2", resource="deviceclass.resource.kubernetes.io/nic")),
+            pod(gpu_container("2", resource="deviceclass.resource.kubernetes.io/nic.vendor.com")),
             {},
             id="devices-of-a-class-that-is-no-gpu",
         ),
@@ -277,22 +277,10 @@ def test_whole_cards(document: JSON, want: dict[str, str]) -> None:
             id="one-name-once",
         ),
         pytest.param(
-            on("nvidia-a100", gpu_container("2")),
-            {"nvidia-a100": "2"},
-            "nodeSelector accelerator=nvidia-a100",
-            id="the-label-of-a-family",
-        ),
-        pytest.param(
             on("nvidia-a100", gpu_container("4", resource="nvidia.com/mig-1g.20gb")),
             {"nvidia-a100": "1", "nvidia-a100-80gb": "1"},
             "nodeSelector accelerator=nvidia-a100",
             id="the-one-class-of-the-family-that-has-these-slices",
-        ),
-        pytest.param(
-            pod(gpu_container("2"), affinity=affinity(T4, "t4-shared")),
-            {"nvidia-t4": "2"},
-            "node affinity accelerator in (nvidia-t4, t4-shared)",
-            id="several-of-a-family-at-the-dearest",
         ),
         pytest.param(
             pod(gpu_container("1"), affinity=affinity(A100, "t4-shared")),
@@ -334,6 +322,44 @@ def test_by_class(document: JSON, want: dict[str, str], because: str, unpinned: 
     assert charge.classes == tuple(sorted(want))
     assert charge.because == because
     assert charge.denials == ()
+
+
+A100S = {"nvidia-a100": "2", "nvidia-a100-40gb": "2", A100: "2"}
+
+
+@pytest.mark.parametrize(
+    ("document", "node", "family", "each"),
+    [
+        pytest.param(
+            on("nvidia-a100", gpu_container("2")),
+            None,
+            {"nvidia-a100": "2"},
+            A100S,
+            id="the-label-of-a-family",
+        ),
+        pytest.param(
+            pod(gpu_container("2"), affinity=affinity(T4, "t4-shared")),
+            None,
+            {T4: "2"},
+            {T4: "2", "t4-shared": "1/2"},
+            id="two-of-them-at-the-dearest",
+        ),
+        pytest.param(
+            pod(gpu_container("2")),
+            {"accelerator": "nvidia-a100"},
+            {"nvidia-a100": "2"},
+            A100S,
+            id="a-node-that-says-only-its-family",
+        ),
+    ],
+)
+def test_several_classes_of_one_family(
+    document: JSON, node: dict[str, str] | None, family: dict[str, str], each: dict[str, str]
+) -> None:
+    """It may come to any of them: whoever holds limits by class charges each one."""
+    found = {unpinned: by_class(charged(document, unpinned, node).vector) for unpinned in Unpinned}
+
+    assert found == {Unpinned.TOTAL_ONLY: family, Unpinned.DENY: each, Unpinned.MOST_EXPENSIVE: each}
 
 
 def by_class(vector: Any) -> dict[str, str]:
@@ -439,12 +465,6 @@ def test_unpinned(document: JSON, unpinned: Unpinned, want: dict[str, str], deni
             id="a-label-of-the-vendor",
         ),
         pytest.param(
-            pod(gpu_container("2")),
-            {"accelerator": "nvidia-a100"},
-            {"nvidia-a100": "2"},
-            id="the-node-tells-its-family",
-        ),
-        pytest.param(
             on(T4, gpu_container("2")),
             {"accelerator": A100},
             {"nvidia-a100": "2", A100: "2"},
@@ -453,7 +473,6 @@ def test_unpinned(document: JSON, unpinned: Unpinned, want: dict[str, str], deni
         pytest.param(
             on(T4, gpu_container("2")), {"zone": "a"}, {T4: "2"}, id="a-node-of-no-class-leaves-the-pin"
         ),
-        pytest.param(pod(gpu_container("2")), {}, {}, id="nothing-is-known-of-the-node"),
         pytest.param(
             pod(gpu_container("1")),
             {"accelerator": T4, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
@@ -471,6 +490,62 @@ def test_bound(document: JSON, labels: dict[str, str], want: dict[str, str], unp
 
     assert by_class(charge.vector) == want
     assert charge.denials == ()
+
+
+ANY = {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"}
+SELECTS = {"nodeSelector": {HOSTNAME: "node"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "labels", "unpinned", "want", "denial"),
+    [
+        pytest.param({"nodeName": "node"}, {}, Unpinned.TOTAL_ONLY, {}, "", id="of-no-class-total-only"),
+        pytest.param({"nodeName": "node"}, {}, Unpinned.MOST_EXPENSIVE, ANY, "", id="of-no-class-dearest"),
+        pytest.param(
+            {"nodeName": "node"},
+            {},
+            Unpinned.DENY,
+            {},
+            "its node node has no label of a GPU class",
+            id="of-no-class-refuse",
+        ),
+        pytest.param(SELECTS, {}, Unpinned.TOTAL_ONLY, {}, "", id="hostname-of-no-class-total-only"),
+        pytest.param(SELECTS, {}, Unpinned.MOST_EXPENSIVE, ANY, "", id="hostname-of-no-class-dearest"),
+        pytest.param(
+            SELECTS, {"accelerator": T4}, Unpinned.TOTAL_ONLY, {T4: "1"}, "", id="hostname-of-a-class"
+        ),
+        pytest.param(
+            SELECTS, {"accelerator": T4}, Unpinned.DENY, {T4: "1"}, "", id="hostname-of-a-class-pins"
+        ),
+        pytest.param({"nodeName": "other"}, {}, Unpinned.TOTAL_ONLY, ANY, "", id="unknown-costs-every-class"),
+        pytest.param({"nodeName": "other"}, {}, Unpinned.MOST_EXPENSIVE, ANY, "", id="unknown-dearest"),
+        pytest.param(
+            {"nodeName": "other"},
+            {},
+            Unpinned.DENY,
+            ANY,
+            "must name a GPU class",
+            id="unknown-refuse-and-charge-if-stored",
+        ),
+        pytest.param(
+            {"nodeSelector": {HOSTNAME: "other"}},
+            {},
+            Unpinned.DENY,
+            ANY,
+            "node other is not known",
+            id="unknown-hostname",
+        ),
+    ],
+)
+def test_what_a_node_says_of_the_class(
+    spec: JSON, labels: dict[str, str], unpinned: Unpinned, want: dict[str, str], denial: str
+) -> None:
+    charge = charged(pod(gpu_container("1"), **spec), unpinned, nodes=index({"node": labels}))
+
+    assert by_class(charge.vector) == want
+    assert charge.vector["gpus"] == 1
+    assert bool(charge.denials) == bool(denial)
+    assert denial in " ".join(each.sentence() for each in charge.denials)
 
 
 @pytest.mark.parametrize(
@@ -538,11 +613,3 @@ def test_a_cluster_without_classes_counts_in_total() -> None:
 
     assert texts(charged(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
     assert by_class(charged(pod(gpu_container("2")), Unpinned.MOST_EXPENSIVE, classes=nothing).vector) == {}
-
-
-def test_the_digest_covers_classes_and_vocabulary() -> None:
-    digest = catalogue_digest(CLASSES, RESOURCE_MAPPING)
-
-    assert digest == catalogue_digest(ClassCatalogue(reversed(list(CLASSES))), RESOURCE_MAPPING)
-    assert digest != catalogue_digest(ClassCatalogue(()), RESOURCE_MAPPING)
-    assert digest != catalogue_digest(CLASSES, ResourceMapping(()))

@@ -3,10 +3,10 @@
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, gpu_requests
+from policies.gpus.resource_mapping import gpu_requests
 from policies.pods.quantity import NANO, QuantityError
 from policies.quota import amounts as vector
 from policies.quota.amounts import CLASSES as BY_CLASS
@@ -102,10 +102,7 @@ def test_the_vector_is_full(document: JSON, unpinned: Unpinned, labels: dict[str
 
     counts = {key: amount for key, amount in charge.vector.items() if key.startswith(RESOURCES)}
     asked = {
-        RESOURCES + resource.name: Fraction(quantity.nano, NANO)
-        for resource, quantity in requests.items()
-        # "big" is no GPU in this resource mapping.
-        if not resource.name.startswith(IMPLICIT_DEVICE_CLASS)
+        RESOURCES + resource.name: Fraction(quantity.nano, NANO) for resource, quantity in requests.items()
     }
     if not charge.denials:
         assert counts == asked
@@ -172,6 +169,23 @@ def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> No
     bound: Charge = charged(of(amounts), Unpinned.MOST_EXPENSIVE, {"accelerator": name})
 
     assert is_within(bound.vector, charged(of(amounts), Unpinned.MOST_EXPENSIVE).vector)
+
+
+@given(
+    amounts=LIMITED,
+    name=NVIDIA,
+    pinned=st.sampled_from(["nvidia-a100", "nvidia-t4", *NAMES]) | st.none(),
+    unpinned=st.sampled_from([Unpinned.DENY, Unpinned.MOST_EXPENSIVE]),
+)
+@generated
+def test_binding_charges_no_class_anew_where_limits_by_class_hold(
+    amounts: dict[str, str], name: str, pinned: str | None, unpinned: Unpinned
+) -> None:
+    before = charged(on(pinned, amounts) if pinned else of(amounts), unpinned)
+    node = {"accelerator": name, "zone": "a"}
+    assume(not before.denials and pinned in {None, name, FAMILIES[name]})
+
+    assert is_within(charged(of(amounts), unpinned, node).vector, before.vector)
 
 
 @given(amounts=LIMITED, name=NVIDIA)

@@ -1,21 +1,35 @@
 """What a ResourceClaim costs, in every version of its API, and which claims cost nothing because their pod does already."""
 
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
 
 from policies.finding import Severity
+from policies.gpus.resource_mapping import (
+    DeviceClassPattern,
+    ResourceMapping,
+    ResourceMappingSpec,
+    UnknownDeviceClasses,
+)
+from policies.pods.pod import Metadata
 from policies.quota.amounts import parse_vector, texts
-from policies.quota.charge import Unpinned
+from policies.quota.charge import Unpinned, charge_pod
+from policies.quota.charge_request import charge_request_for_claim
 from policies.quota.claims import (
     EXTENDED_RESOURCE_CLAIM,
+    SCHEDULER,
+    ResourceClaim,
+    beyond_pod,
+    charge_claim,
     decode_claim,
     decode_claim_template,
-    is_charged_with_its_pod,
+    forged_mark,
+    marked_for,
     template_findings,
 )
-from tests.builders import JSON, context
+from tests.builders import JSON, container, context, pod, view
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged_claim
 
 PREFIX = "resources/deviceclass.resource.kubernetes.io/"
@@ -212,28 +226,183 @@ def test_a_field_of_the_wrong_type_is_told_with_its_path() -> None:
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": "pod-1", "controller": True}
 
 
+def decoded(document: JSON, annotation: str | None = "true", owner: JSON | None = OWNER) -> ResourceClaim:
+    annotations = {} if annotation is None else {EXTENDED_RESOURCE_CLAIM: annotation}
+    metadata = {"uid": "c", "annotations": annotations, "ownerReferences": [owner] if owner else None}
+    return decode_claim(msgspec.json.encode({**document, "metadata": metadata}))
+
+
 @pytest.mark.parametrize(
-    ("annotation", "owner", "by_scheduler", "want"),
+    ("annotation", "owner", "want"),
     [
-        pytest.param("true", OWNER, True, True, id="the-schedulers-own"),
-        pytest.param("true", OWNER, False, False, id="anybodys-with-the-same-words"),
-        pytest.param("false", OWNER, True, False, id="annotated-otherwise"),
-        pytest.param(None, OWNER, True, False, id="not-annotated"),
-        pytest.param("true", None, True, False, id="nobodys"),
-        pytest.param("true", {**OWNER, "uid": "pod-2"}, True, False, id="of-a-pod-that-is-not-charged"),
-        pytest.param("true", {**OWNER, "controller": False}, True, False, id="owned-but-not-controlled"),
-        pytest.param("true", {**OWNER, "kind": "Job"}, True, False, id="of-another-kind"),
-        pytest.param("true", {**OWNER, "apiVersion": "x/v1"}, True, False, id="of-another-api"),
+        pytest.param("true", OWNER, "pod-1", id="the-schedulers-own"),
+        pytest.param("false", OWNER, "", id="annotated-otherwise"),
+        pytest.param(None, OWNER, "", id="not-annotated"),
+        pytest.param("true", None, "", id="nobodys"),
+        pytest.param("true", {**OWNER, "controller": False}, "", id="owned-but-not-controlled"),
+        pytest.param("true", {**OWNER, "kind": "Job"}, "", id="of-another-kind"),
+        pytest.param("true", {**OWNER, "apiVersion": "x/v1"}, "", id="of-another-api"),
     ],
 )
-def test_claims_that_are_charged_with_their_pod(
-    annotation: str | None, owner: JSON | None, by_scheduler: bool, want: bool
-) -> None:
-    annotations = {} if annotation is None else {EXTENDED_RESOURCE_CLAIM: annotation}
-    metadata = {"annotations": annotations, "ownerReferences": [owner] if owner else None}
-    decoded = decode_claim(msgspec.json.encode({**claim(exactly(GPU)), "metadata": metadata}))
+def test_which_pod_a_claim_was_made_for(annotation: str | None, owner: JSON | None, want: str) -> None:
+    assert marked_for(decoded(claim(exactly(GPU)), annotation, owner).metadata or Metadata()) == want
 
-    assert is_charged_with_its_pod(decoded, by_scheduler=by_scheduler, charged_pods={"pod-1"}) is want
+
+@pytest.mark.parametrize(
+    ("before", "after", "username", "is_refused"),
+    [
+        pytest.param(None, "true", SCHEDULER, False, id="created-by-the-scheduler"),
+        pytest.param(None, "true", "tenant", True, id="created-by-anybody-else"),
+        pytest.param(None, "false", "tenant", True, id="created-with-another-value"),
+        pytest.param(None, None, "tenant", False, id="created-without"),
+        pytest.param("", "true", "tenant", True, id="changed"),
+        pytest.param("true", "true", "tenant", False, id="kept"),
+        pytest.param("true", None, "tenant", False, id="removed-so-it-is-charged-in-full"),
+    ],
+)
+def test_who_may_mark_a_claim(before: str | None, after: str | None, username: str, is_refused: bool) -> None:
+    old, new = (
+        Metadata(annotations={EXTENDED_RESOURCE_CLAIM: mark} if mark else {}) for mark in (before, after)
+    )
+    found = forged_mark(old if before is not None else None, new, username)
+
+    assert (found is not None) is is_refused
+    if found is not None:
+        assert found.sentence() == (
+            f'metadata.annotations[{EXTENDED_RESOURCE_CLAIM}] = "{after}": must be omitted: only {SCHEDULER} marks the '
+            "claims that it makes for pods; remove the annotation [gpu-quota]"
+        )
+
+
+FAST = "fast.example.com"
+LISTED = ResourceMapping(
+    (
+        *RESOURCE_MAPPING.specs,
+        ResourceMappingSpec(
+            device_classes=(
+                DeviceClassPattern(pattern=GPU, extended_resource_name=""),
+                DeviceClassPattern(pattern=FAST, extended_resource_name="example.com/fastgpu"),
+            )
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "own", "want"),
+    [
+        pytest.param(claim(exactly(GPU, count=3)), {}, "3", id="its-pod-is-charged-nothing"),
+        pytest.param(claim(exactly(GPU, count=3)), {PREFIX + GPU: 3}, "0", id="by-the-implicit-name"),
+        pytest.param(claim(devices(GPU, count=3)), {PREFIX + GPU: 3}, "0", id="flat-as-in-v1beta1"),
+        pytest.param(
+            claim(exactly(FAST, count=3)),
+            {"resources/example.com/fastgpu": 3},
+            "0",
+            id="by-the-extended-name",
+        ),
+        pytest.param(
+            claim(exactly(FAST, count=3)),
+            {"resources/example.com/fastgpu": 1},
+            "2",
+            id="made-again-with-more",
+        ),
+        pytest.param(
+            claim(exactly(FAST, count=3)),
+            {"resources/example.com/fastgpu": 1, PREFIX + FAST: 1},
+            "1",
+            id="by-both-names",
+        ),
+        pytest.param(
+            claim(exactly(FAST, count=2), exactly(FAST, count=2)),
+            {"resources/example.com/fastgpu": 3},
+            "1",
+            id="each-unit-is-taken-off-once",
+        ),
+        pytest.param(
+            claim(exactly(FAST, count=3)), {"resources/nvidia.com/gpu": 3}, "3", id="charged-for-other-names"
+        ),
+        pytest.param(
+            claim(exactly(FAST, allocationMode="All")),
+            {"resources/example.com/fastgpu": 8},
+            "32",
+            id="no-exact-count-is-none-of-the-schedulers",
+        ),
+        pytest.param(
+            claim({"firstAvailable": [devices(FAST)]}),
+            {"resources/example.com/fastgpu": 8},
+            "1",
+            id="alternatives-are-none-of-the-schedulers",
+        ),
+    ],
+)
+def test_what_a_claim_costs_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
+    names = {key.removeprefix("resources/"): Fraction(amount) for key, amount in own.items()}
+    rest = beyond_pod(decoded(document), names, LISTED)
+    charge = charge_claim(rest, classes=CLASSES, resource_mapping=LISTED, unpinned=Unpinned.TOTAL_ONLY)
+
+    assert charge.vector.get("gpus", Fraction(0)) == Fraction(want)
+
+
+def test_classes_are_charged_once_for_a_pod_and_the_claim_that_the_scheduler_made_for_it() -> None:
+    """A claim could be of every class; its pod is bound, and charged for one."""
+    document = pod(container(resources={"limits": {"example.com/fastgpu": 2}}))
+    own = charge_pod(
+        view(document), classes=CLASSES, resource_mapping=LISTED, unpinned=Unpinned.MOST_EXPENSIVE
+    )
+    names = {key.removeprefix("resources/"): amount for key, amount in own.vector.items()}
+    rest = beyond_pod(decoded(claim(exactly(FAST, count=2))), names, LISTED)
+
+    assert (
+        charge_claim(rest, classes=CLASSES, resource_mapping=LISTED, unpinned=Unpinned.MOST_EXPENSIVE).vector
+        == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("device_class", "username", "mapping", "asks"),
+    [
+        pytest.param(FAST, SCHEDULER, LISTED, False, id="its-pod-was-charged-by-the-extended-name"),
+        pytest.param(GPU, SCHEDULER, LISTED, False, id="its-pod-was-charged-by-the-implicit-name"),
+        pytest.param(FAST, SCHEDULER, RESOURCE_MAPPING, True, id="a-device-class-that-was-not-seen-yet"),
+        pytest.param(FAST, "tenant", LISTED, True, id="somebody-elses"),
+    ],
+)
+def test_the_schedulers_claim_is_free_where_its_pod_was_charged(
+    device_class: str, username: str, mapping: ResourceMapping, asks: bool
+) -> None:
+    catalogues = context(classes=CLASSES, resource_mapping=mapping)
+    request = charge_request_for_claim("r", decoded(claim(exactly(device_class))), username, catalogues)
+
+    assert request.asks_for_gpus is asks
+
+
+@pytest.mark.parametrize(
+    ("unknown", "want", "denials"),
+    [
+        pytest.param(None, "2", [], id="counted-by-default"),
+        pytest.param(UnknownDeviceClasses.IGNORE, "0", [], id="ignored"),
+        pytest.param(
+            UnknownDeviceClasses.DENY,
+            "2",
+            [
+                'spec.devices.requests[0].exactly.deviceClassName = "nobody-knows": must not ask for devices of DeviceClass '
+                "nobody-knows: nothing says whether they are GPUs, and unknownDeviceClasses is deny; use another "
+                "DeviceClass, or ask the administrators to name this one in deviceClasses of a GPUResourceMapping "
+                "[gpu-quota]"
+            ],
+            id="denied",
+        ),
+    ],
+)
+def test_device_classes_that_nothing_knows(
+    unknown: UnknownDeviceClasses | None, want: str, denials: list[str]
+) -> None:
+    mapping = ResourceMapping((*LISTED.specs, ResourceMappingSpec(unknown_device_classes=unknown)))
+    document = decoded(claim(exactly("nobody-knows", count=2)), None)
+    charge = charge_claim(document, classes=CLASSES, resource_mapping=mapping, unpinned=Unpinned.TOTAL_ONLY)
+
+    assert charge.vector.get("gpus", Fraction(0)) == Fraction(want)
+    assert [each.sentence() for each in charge.denials] == denials
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import pytest
 
-from policies.quota.spec import resource_quota_findings
+from policies.quota.charge import Unpinned
+from policies.quota.spec import Hard, QuotaSpec, resource_quota_findings, unheld_classes
 from webhook.configuration.loader import load_directory
 
 RESOURCE_MAPPING = load_directory(None).resource_mapping
@@ -38,3 +39,30 @@ WHY = "has no effect: a ResourceQuota counts only requests of extended resources
 )
 def test_keys_that_limit_nothing(hard: list[str], want: list[str]) -> None:
     assert [finding.sentence() for finding in resource_quota_findings(hard, RESOURCE_MAPPING)] == want
+
+
+@pytest.mark.parametrize(
+    ("classes", "stated", "want", "is_warned_about"),
+    [
+        pytest.param(
+            {"nvidia-t4": "1"},
+            None,
+            Unpinned.MOST_EXPENSIVE,
+            False,
+            id="classes-are-held-unless-it-says-otherwise",
+        ),
+        pytest.param({}, None, Unpinned.TOTAL_ONLY, False, id="without-classes-nothing-is-charged-by-class"),
+        pytest.param(
+            {"nvidia-t4": "1"}, Unpinned.TOTAL_ONLY, Unpinned.TOTAL_ONLY, True, id="it-says-otherwise"
+        ),
+        pytest.param({"nvidia-t4": "1"}, Unpinned.DENY, Unpinned.DENY, False, id="deny"),
+        pytest.param({}, Unpinned.TOTAL_ONLY, Unpinned.TOTAL_ONLY, False, id="total-only-of-a-total"),
+    ],
+)
+def test_unpinned(
+    classes: dict[str, str], stated: Unpinned | None, want: Unpinned, is_warned_about: bool
+) -> None:
+    spec = QuotaSpec(hard=Hard(gpus="8", classes=classes), stated_unpinned=stated)
+
+    assert spec.unpinned is want
+    assert bool(unheld_classes(spec)) is is_warned_about

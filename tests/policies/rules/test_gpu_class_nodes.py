@@ -3,7 +3,8 @@
 import pytest
 
 from policies.gpus.classes import ClassCatalogue, NodeLabel
-from policies.placement.nodes import Labels, NodeFacts, NodePool
+from policies.placement.named_nodes import Labels
+from policies.placement.nodes import NodeFacts, NodePool
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check
 from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view

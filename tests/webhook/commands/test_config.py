@@ -195,6 +195,7 @@ def test_json(directory: str) -> None:
             "fractionAnnotations": [{"key": "example.com/part", "measure": "fraction"}],
             "fractionSchedulers": [],
             "deviceClasses": [],
+            "unknownDeviceClasses": None,
         }
     ]
 
@@ -216,6 +217,23 @@ def test_a_policy_behind_one_for_every_namespace_is_never_reached(tmp_path: Path
 
     assert "  never reached: default comes first and matches every namespace" in shown
     assert "built-in defaults" not in shown
+
+
+def test_limits_by_class_that_are_not_held_are_warned_about(tmp_path: Path) -> None:
+    quota = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUQuota
+metadata: {name: default, namespace: team}
+spec: {hard: {classes: {nvidia-t4: "1"}}, unpinned: TotalOnly}
+"""
+    (tmp_path / "quota.yaml").write_text(quota)
+
+    shown = config("show", str(tmp_path), "-o", "json")
+
+    assert shown.exit_code == 0, shown.output
+    warning = "quota.yaml:2: spec.unpinned: TotalOnly lets pods that pin no class exceed hard.classes"
+    assert [each[: len(warning)] for each in json.loads(shown.stdout)["warnings"]] == [warning]
+    assert f"\nwarning: {warning}" in config("show", str(tmp_path)).stdout.replace("\n  ", " ")
 
 
 def test_problems_are_reported_all_at_once(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ class Cluster:
 
     def _answer(self, request: Request) -> Answer:
         plural = request.path.rpartition("/")[2]
+        if plural == "resource.k8s.io" and self.answer is None:
+            versions = [{"version": "v1"}] if self.items.get("deviceclasses", []) is not None else []
+            return Answer(json.dumps({"versions": versions}).encode()) if versions else GONE
         found = self.items.get(plural, [])
         if self.answer is not None or found is None:
             return self.answer or GONE
@@ -76,6 +79,41 @@ def test_documents_are_in_force_once_all_kinds_were_listed(
     assert not source.waits
     assert states == [source.state]
     assert readiness_details(source)["read"] is True
+
+
+FAST = {
+    "metadata": {"name": "fast", "uid": "2", "resourceVersion": "4"},
+    "spec": {
+        "selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}],
+        "extendedResourceName": "example.com/fastgpu",
+    },
+}
+
+
+def test_device_classes_are_part_of_what_is_in_force(cluster: Cluster, source: ClusterSource) -> None:
+    cluster.items["deviceclasses"] = [FAST]
+    without = source.configuration
+
+    source.start()
+    source.wait()
+
+    mapping = source.configuration.resource_mapping
+    assert mapping.resource("example.com/fastgpu") is not None
+    assert mapping.digest != without.resource_mapping.digest
+    assert source.configuration.version != without.version
+
+
+def test_a_cluster_without_device_classes_has_the_digest_of_the_documents(
+    cluster: Cluster, source: ClusterSource
+) -> None:
+    cluster.items["deviceclasses"] = None
+    without = source.configuration.resource_mapping.digest
+
+    source.start()
+    source.wait()
+
+    assert source.state.read
+    assert source.configuration.resource_mapping.digest == without
 
 
 def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Cluster, source: ClusterSource) -> None:

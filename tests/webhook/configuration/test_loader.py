@@ -323,13 +323,13 @@ def gpu_quota(spec: str, metadata: str = "{name: default, namespace: team}") -> 
 
 
 def test_quotas_are_by_namespace(tmp_path: Path) -> None:
-    spec = '{hard: {gpus: "16", classes: {nvidia-a100: "8"}}, unpinned: MostExpensive}'
+    spec = '{hard: {gpus: "16", classes: {nvidia-a100: "8"}}, unpinned: Deny}'
     other = gpu_quota('{hard: {gpus: "0"}}', "{name: default, namespace: other}")
     configuration = load_directory(write(tmp_path, quota=gpu_quota(spec) + "---\n" + other))
 
     assert sorted(configuration.quotas) == ["other", "team"]
     assert configuration.quotas["team"].amounts == {"gpus": 16, "classes/nvidia-a100": 8}
-    assert configuration.quotas["team"].unpinned.value == "MostExpensive"
+    assert configuration.quotas["team"].unpinned.value == "Deny"
     assert configuration.quotas["other"].unpinned.value == "TotalOnly"
 
 

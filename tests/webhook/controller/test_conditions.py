@@ -22,12 +22,23 @@ def counted(**used: Fraction) -> QuotaLedger:
 @pytest.mark.parametrize(
     ("ledger", "stale", "want"),
     [
-        pytest.param(ROW, "", {"Ready": "False", "Exceeded": "False", "Stale": "False"}, id="not-counted"),
+        pytest.param(
+            ROW,
+            "",
+            {"Ready": "False", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
+            id="not-counted",
+        ),
         pytest.param(
             msgspec.structs.replace(counted(), class_catalogue=None),
             "",
-            {"Ready": "False", "Exceeded": "False", "Stale": "False"},
+            {"Ready": "False", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
             id="others-in-flight",
+        ),
+        pytest.param(
+            msgspec.structs.replace(counted(), next_catalogue="other"),
+            "",
+            {"Ready": "True", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
+            id="moving",
         ),
         pytest.param(
             msgspec.structs.replace(counted(), reservations=Reservations.parse("gpus=1 | x x")),
@@ -38,19 +49,19 @@ def counted(**used: Fraction) -> QuotaLedger:
         pytest.param(
             counted(gpus=Fraction(8)),
             "",
-            {"Ready": "True", "Exceeded": "False", "Stale": "False"},
+            {"Ready": "True", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
             id="exactly-full",
         ),
         pytest.param(
             counted(gpus=Fraction(9)),
             "",
-            {"Ready": "True", "Exceeded": "True", "Stale": "False"},
+            {"Ready": "True", "Exceeded": "True", "Stale": "False", "Uncharged": "False"},
             id="exceeded",
         ),
         pytest.param(
             counted(),
             "no message about pods for 200 s",
-            {"Ready": "True", "Exceeded": "False", "Stale": "True"},
+            {"Ready": "True", "Exceeded": "False", "Stale": "True", "Uncharged": "False"},
             id="stale",
         ),
     ],
@@ -98,3 +109,27 @@ def test_the_time_is_that_of_the_last_change_of_status() -> None:
     assert second["Exceeded"].last_transition_time == "2027-01-01T12:00:00Z"
     assert "10 used" in second["Exceeded"].message
     assert second["Stale"].last_transition_time == "2027-01-01T13:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("names", "want"),
+    [
+        pytest.param(
+            ["DeviceClass mine", "example.com/npu"],
+            "charged nothing, because no GPUResourceMapping names them: DeviceClass mine, example.com/npu",
+            id="few",
+        ),
+        pytest.param(
+            [f"example.com/n{index}" for index in range(10)],
+            "charged nothing, because no GPUResourceMapping names them: "
+            + ", ".join(f"example.com/n{index}" for index in range(8))
+            + " and 2 more",
+            id="many",
+        ),
+    ],
+)
+def test_what_nothing_charges_is_named(names: list[str], want: str) -> None:
+    found = {each.type: each for each in conditions(counted(), stale="", uncharged=names, now=NOON)}
+
+    assert (found["Uncharged"].status, found["Uncharged"].reason) == ("True", "Unknown")
+    assert found["Uncharged"].message == want

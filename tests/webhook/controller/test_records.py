@@ -1,22 +1,27 @@
 """What the controller keeps of pods and claims costs what they cost themselves."""
 
+import itertools
 import json
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.pods.pod import decode_pod
 from policies.quota.charge import Unpinned, charge_pod
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimReader, PodReader, PodRecord
+from webhook.controller.records import ChargedPod, ClaimReader, ExtendedClaims, PodReader, PodRecord
 
 CONFIGURATION = load_directory(None)
 READER = PodReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
-CLAIMS = ClaimReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
+IMPLICIT = "resources/deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+KEYS = CONFIGURATION.classes.label_keys
 T4 = (("accelerator", "nvidia-t4"),)
+ONE_T4 = NodeIndex(KEYS, [NamedNode("n", "node", "node", T4)])
 GPU = {
     "name": "main",
     "image": "i",
@@ -41,21 +46,19 @@ def pod(name: str = "p", *, metadata: Any = None, status: Any = None, **spec: An
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PODS)
 def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
-    document = {
-        **document,
-        "metadata": {**(document.get("metadata") or {}), "name": "p", "namespace": "n", "uid": "u"},
-    }
-    whole, found = decode_pod(raw(document)), READER.record(raw(document))
-    for unpinned in Unpinned:
-        for labels in (None, T4):
+    named = {**(document.get("metadata") or {}), "name": "p", "namespace": "n", "uid": "u"}
+    for placed in ({}, {"nodeName": "node"}, {"nodeSelector": {"kubernetes.io/hostname": "node"}}):
+        stored = {**document, "metadata": named, "spec": {**document["spec"], **placed}}
+        whole, found = decode_pod(raw(stored)), READER.record(raw(stored))
+        for unpinned, nodes in itertools.product(Unpinned, (NO_NODES, ONE_T4)):
             want = charge_pod(
                 whole,
                 classes=CONFIGURATION.classes,
                 resource_mapping=CONFIGURATION.resource_mapping,
                 unpinned=unpinned,
-                node_labels=None if labels is None else dict(labels),
+                nodes=nodes,
             ).vector
-            assert (READER.charge(found, unpinned, labels).vector if found else {}) == want
+            assert (READER.charge(found, unpinned, nodes).vector if found else {}) == want
 
 
 def test_pods_of_one_job_share_their_blueprint() -> None:
@@ -63,6 +66,22 @@ def test_pods_of_one_job_share_their_blueprint() -> None:
 
     assert one.blueprint is other.blueprint
     assert (one.node_name, other.node_name) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param(
+            {"nodeName": "a", "nodeSelector": {HOSTNAME: "b"}}, {("metadata.name", "a")}, id="it-is-on-one"
+        ),
+        pytest.param({"nodeSelector": {HOSTNAME: "b"}}, {(HOSTNAME, "b")}, id="it-selects-one"),
+        pytest.param({}, set(), id="anywhere"),
+    ],
+)
+def test_a_pod_is_counted_again_when_the_nodes_change_that_it_names(
+    spec: Any, want: set[tuple[str, str]]
+) -> None:
+    assert set(pod(**spec).nodes) == want
 
 
 @pytest.mark.parametrize(
@@ -75,7 +94,7 @@ def test_pods_of_one_job_share_their_blueprint() -> None:
 )
 def test_records_have_the_version(stored: dict[str, str], want: int) -> None:
     assert pod(metadata=stored).version == want
-    assert CLAIMS.record(claim(False, "owner", **stored)).version == want
+    assert claims().record(claim(False, "owner", **stored)).version == want
 
 
 def test_a_pod_without_gpus_is_not_kept() -> None:
@@ -112,6 +131,10 @@ def test_the_holder_is_the_controller_or_the_pod_itself() -> None:
     assert pod("p", metadata={"ownerReferences": OWNERS[:1]}).holder == "Pod/p"
 
 
+def claims() -> ClaimReader:
+    return ClaimReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping, ExtendedClaims())
+
+
 def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": True}]
     annotations = {"resource.kubernetes.io/extended-resource-claim": "true"} if mark else {}
@@ -130,14 +153,55 @@ def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
 @pytest.mark.parametrize(
     ("mark", "owner", "named", "want"),
     [
-        pytest.param(True, "uid-of-p", "c", 0, id="made-by-the-scheduler-for-a-pod-that-is-charged"),
+        pytest.param(True, "uid-of-p", "c", 1, id="made-by-the-scheduler-for-a-pod-that-is-charged-for-one"),
         pytest.param(True, "uid-of-p", "", 2, id="its-status-does-not-name-the-claim"),
         pytest.param(True, "uid-of-gone", "c", 2, id="owned-by-nobody-who-lives"),
         pytest.param(False, "uid-of-p", "c", 2, id="an-ordinary-claim-of-a-pod"),
     ],
 )
-def test_a_claim_is_free_only_if_its_pod_is_charged(mark: bool, owner: str, named: str, want: int) -> None:
-    found = CLAIMS.record(claim(mark, owner))
-    charged = {"uid-of-p": pod("p", status={"extendedResourceClaimStatus": {"resourceClaimName": named}})}
+def test_a_claim_costs_what_its_pod_is_not_charged(mark: bool, owner: str, named: str, want: int) -> None:
+    found = claims().record(claim(mark, owner))
+    pods = {"uid-of-p": ChargedPod(named, {IMPLICIT: Fraction(1)})}
 
-    assert CLAIMS.charge(found, Unpinned.TOTAL_ONLY, charged).get("gpus", 0) == want
+    assert claims().charge(found, Unpinned.TOTAL_ONLY, pods)["gpus"] == want
+
+
+def test_a_claim_made_again_under_its_name_is_no_pods() -> None:
+    reader = claims()
+    pods = {"uid-of-p": ChargedPod("c", {IMPLICIT: Fraction(2)})}
+
+    first, again = (reader.record(claim(True, "uid-of-p", uid=uid)) for uid in ("first", "again"))
+
+    assert [reader.charge(each, Unpinned.TOTAL_ONLY, pods).get("gpus", 0) for each in (first, again)] == [
+        0,
+        2,
+    ]
+    assert reader.record(claim(True, "uid-of-p", uid="first")) == first
+
+
+def test_the_memory_of_claims_ends_with_the_pod() -> None:
+    given = ExtendedClaims()
+
+    assert given.is_first("pod", "c", "one")
+    assert not given.is_first("pod", "c", "two")
+    assert given.is_first("pod", "the-scheduler-tried-again", "two")
+    given.forget("pod")
+    assert given.is_first("pod", "c", "two")
+
+
+PLAIN = [{"name": f"c{number}"} for number in range(600)]
+AMOUNTS = {"limits": {f"cpu{number}": "1" for number in range(70)}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"containers": PLAIN}, id="of-600-containers"),
+        pytest.param({"containers": [{"name": "c", "resources": AMOUNTS}]}, id="of-70-amounts"),
+        pytest.param({"containers": [GPU, *PLAIN]}, id="of-a-gpu-and-600-containers"),
+    ],
+)
+def test_a_stored_pod_is_read_however_long_it_is(spec: Any) -> None:
+    # The webhook never sees pods without GPUs, and one that could not be read would stop the count of the whole cluster.
+    found = READER.record(raw({"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}))
+    assert (found is not None) == (GPU in spec["containers"])

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policies.quota.charge_request import LedgerError, ReservationOutcome
+from policies.quota.charge import Charge
+from policies.quota.charge_request import ChargedRequest, LedgerError, ReservationOutcome
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from tests.webhook.quota.ledgers import MemoryLedger, configuration
@@ -80,7 +81,9 @@ class Bench:
         self.clock = clock
 
     def ask(self, uid: str, gpus: int = 1) -> RequestOf:
-        return lambda _row: ReservationRequest.creation(uid, vector(gpus=gpus), self.ledger.catalogue)
+        demand = vector(gpus=gpus)
+        asked = ReservationRequest.creation(uid, demand, self.ledger.catalogue)
+        return lambda _row, _published: ChargedRequest(Charge(demand), asked)
 
     def reserve(self, uid: str, gpus: int = 1, seconds: float = 5.0) -> ReservationOutcome:
         return self.batches.reserve(NAMESPACE, self.ask(uid, gpus), self.clock() + seconds)
@@ -270,7 +273,7 @@ def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
 def test_a_defect_in_one_request_is_its_own() -> None:
     bench = Bench(gpus=8, seconds=0.05)
 
-    def defect(_row: QuotaLedger) -> ReservationRequest | None:
+    def defect(_row: QuotaLedger, _published: object) -> ChargedRequest:
         raise ZeroDivisionError("a defect")
 
     with ThreadPoolExecutor(4) as pool:

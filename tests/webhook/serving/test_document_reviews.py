@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.builders import uid
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
@@ -39,7 +40,7 @@ Spec = dict[str, Any]
 def request(document: Document, before: Spec | None = None, **metadata: Any) -> AdmissionRequest:
     body = {**document.data, "metadata": {**document.data["metadata"], **metadata}}
     fields = {
-        "uid": "u",
+        "uid": uid("review"),
         "kind": {"group": "gpu-admission.dev", "version": "v1alpha1", "kind": document.kind},
         "operation": "CREATE" if before is None else "UPDATE",
         "name": document.name,
@@ -55,6 +56,12 @@ def request(document: Document, before: Spec | None = None, **metadata: Any) -> 
 def source(tmp_path: Path) -> DirectorySource:
     (tmp_path / "all.yaml").write_text(FILE)
     return DirectorySource(tmp_path, lambda _state: None)
+
+
+NOT_HELD = (
+    "TotalOnly lets pods that pin no class exceed hard.classes: they are charged by class only once they are bound; "
+    "set MostExpensive, or Deny"
+)
 
 
 def reported(
@@ -105,6 +112,16 @@ def reported(
             [],
             id="good-quota",
         ),
+        pytest.param(
+            Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}}, "unpinned": "TotalOnly"}, "team"),
+            [f"warning spec.unpinned: {NOT_HELD}"],
+            id="limits-by-class-that-are-not-held",
+        ),
+        pytest.param(
+            Document("GPUQuota", "default", {"hard": {"gpus": "1"}, "unpinned": "TotalOnly"}, "team"),
+            [],
+            id="total-only-of-a-total",
+        ),
     ],
 )  # fmt: skip
 def test_creation(source: DirectorySource, document: Document, want: list[str]) -> None:
@@ -117,6 +134,7 @@ class Fixed:
     origin = "cluster"
     unconfirmed_seconds = None
     waits = False
+    device_classes = ()
 
     def __init__(self, *documents: Document, later: tuple[Document, ...] = (), read: bool = True) -> None:
         self.documents = documents
@@ -126,6 +144,7 @@ class Fixed:
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
+    def wait(self) -> None: ...
 
     def refresh(self) -> None:
         self.documents += self._later

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from policies.placement.named_nodes import HOSTNAME, NO_NODES
 from policies.placement.nodes import NodeFacts, NodePool
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
@@ -94,9 +95,49 @@ def test_a_change_is_known_at_once(tmp_path: Path) -> None:
         assert eventually(lambda: (found := watch.facts()) and found.values_of("accelerator") == {"h100"})
 
 
+def test_nodes_are_found_by_name_and_by_hostname(tmp_path: Path) -> None:
+    t4, h100 = (("accelerator", "t4"),), (("accelerator", "h100"),)
+    cluster = Cluster(
+        node("a", accelerator="t4", **{HOSTNAME: "a"}),
+        node("b.example.com", accelerator="h100", **{HOSTNAME: "b"}),
+    )
+    with watching(tmp_path, cluster) as (watch, _):
+        index = eventually(lambda: watch.index() is not NO_NODES and watch.index())
+
+    assert index
+    references = [
+        ("metadata.name", "a"),
+        (HOSTNAME, "a"),
+        ("metadata.name", "b.example.com"),
+        (HOSTNAME, "b"),
+    ]
+    assert [index.find(each) for each in references] == [{t4}, {t4}, {h100}, {h100}]
+    assert index.find((HOSTNAME, "b.example.com")) == frozenset(), "that is no hostname"
+    assert index.keys == KEYS
+
+
+def test_a_node_that_is_labelled_anew_and_one_that_is_deleted(tmp_path: Path) -> None:
+    cluster = Cluster(node("a", accelerator="t4", **{HOSTNAME: "a"}), node("b", accelerator="t4"))
+    changed = node("a", accelerator="h100", **{HOSTNAME: "renamed"})
+    events = {"MODIFIED": changed, "DELETED": node("b")}
+    for revision, (kind, document) in enumerate(events.items(), 6):
+        document["metadata"]["resourceVersion"] = str(revision)
+        cluster.events.append(json.dumps({"type": kind, "object": document}).encode() + b"\n")
+    with watching(tmp_path, cluster) as (watch, _):
+        assert eventually(lambda: watch.index().find((HOSTNAME, "renamed")) == {(("accelerator", "h100"),)})
+        index = watch.index()
+        assert eventually(lambda: not index.find(("metadata.name", "b")))
+
+    assert index.find(("metadata.name", "a")) == {(("accelerator", "h100"),)}
+    assert index.find((HOSTNAME, "a")) == frozenset()
+
+
 def test_nothing_is_known_before_the_first_list(tmp_path: Path) -> None:
     with ApiServer(tmp_path, Cluster()) as server:
-        assert NodeWatch(server.client(), lambda: KEYS).facts() is None
+        watch = NodeWatch(server.client(), lambda: KEYS)
+
+        assert watch.facts() is None
+        assert watch.index() is NO_NODES
 
 
 def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Path) -> None:

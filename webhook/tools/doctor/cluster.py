@@ -15,7 +15,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import (
     CANARY_NAMESPACE,
     CERTIFICATE_SECRET,
@@ -26,6 +26,7 @@ from webhook.cluster.objects import (
     PartialObject,
 )
 from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.device_class_watch import read_device_classes
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 
@@ -130,14 +131,15 @@ class InstalledCluster:
             self._found[key] = msgspec.json.decode(answer)["status"]["allowed"]
         return bool(self._found[key])
 
-    def get(self, path: str) -> Any:
-        """Return an object; None if it, or its API, does not exist."""
-        if path not in self._found:
+    def get(self, *path: str) -> Any:
+        """Return an object by the parts of its path (`api_path`); None if it, or its API, does not exist."""
+        key = "/".join(path)
+        if key not in self._found:
             try:
-                self._found[path] = msgspec.json.decode(self.api.get(path))
+                self._found[key] = msgspec.json.decode(self.api.get(api_path(*path)))
             except errors.NotFound:
-                self._found[path] = None
-        return self._found[path]
+                self._found[key] = None
+        return self._found[key]
 
     def items(self, path: str) -> list[dict[str, Any]]:
         """Return a collection of small objects; empty if its API does not exist."""
@@ -194,7 +196,8 @@ class InstalledCluster:
             chosen = read_chosen(self.api)
             return Documents("the cluster", chosen.configuration, chosen.problems)
         try:
-            return Documents(str(self._config), load_directory(self._config))
+            classes = read_device_classes(self.api)
+            return Documents(str(self._config), load_directory(self._config, device_classes=classes))
         except ConfigurationError as error:
             return Documents(str(self._config), None, error.problems)
 

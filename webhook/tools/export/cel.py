@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from policies.finding import VALUE_LENGTH
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, ResourcePattern
+from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourcePattern
 from webhook.serving.admission import MIRROR_ANNOTATION
 
 Named = tuple[str, str]
@@ -18,6 +18,8 @@ Named = tuple[str, str]
 
 POD = "dyn(object)"
 LIST_WIDTH = 110
+REGEXES = 20
+"""Alternatives in one expression."""
 _META = re.compile(r"[*?\[]")
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -97,8 +99,9 @@ def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iter
     """
     if plain:
         yield f"{subject} in {texts(plain)}"
-    if regexes:
-        yield f"{subject}.matches(r'^({'|'.join(regexes)})$')"
+    # A literal cannot be folded: a long one becomes several.
+    for at in range(0, len(regexes), REGEXES):
+        yield f"{subject}.matches(r'^({'|'.join(regexes[at : at + REGEXES])})$')"
 
 
 # ---- which pods and containers request GPUs
@@ -118,7 +121,7 @@ def names_gpu(
             unwanted.append(candidate)
         else:
             groups[tuple(each for each in unwanted if _may_overlap(each, candidate))].append(candidate)
-    ways = [f"{name}.startsWith({text(IMPLICIT_DEVICE_CLASS)})"] if wanted(Measure.DEVICES) else []
+    ways: list[str] = []
     for exceptions, group in groups.items():
         condition = _any_pattern(name, group)
         unless = f"!({_any_pattern(name, exceptions)})"

@@ -20,6 +20,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
 QUOTAS = "/apis/gpu-admission.dev/v1alpha1/gpuquotas"
+CATALOGUES = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-catalogues"
 POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/gpu-admission/endpointslices"
 SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
@@ -99,6 +100,21 @@ def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
         "spec": {"hard": {"gpus": "4"}, **spec},
         "status": {"conditions": listed},
     }
+
+
+def counted_by(*digests: str) -> dict[str, Any]:
+    """Return a quota that is counted by one catalogue, and moves to the other one if there is one."""
+    fields = zip(("classCatalogue", "nextCatalogue"), digests, strict=False)
+    return {**quota(), "status": {field: f"{digest}/TotalOnly" for field, digest in fields}}
+
+
+def published(*digests: str) -> dict[str, Any]:
+    return {CATALOGUES: {"metadata": {"name": "c"}, "data": dict.fromkeys(digests, "{}")}}
+
+
+def device_class(name: str, expression: str) -> dict[str, Any]:
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"metadata": {"name": name, "uid": name}, "spec": spec}
 
 
 def stored(spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -248,6 +264,20 @@ def service(*ports: int) -> dict[str, Any]:
             [("quota-stale", "is Stale: no message about pods for 200 s")],
             id="a-quota-is-stale",
         ),
+        pytest.param("catalogues", {QUOTAS: [counted_by("here")], **published("here")}, [], id="published"),
+        pytest.param("catalogues", {QUOTAS: [quota()]}, [], id="counted-by-nothing-yet"),
+        pytest.param(
+            "catalogues",
+            {QUOTAS: [counted_by("here", "there")], **published("here")},
+            [("catalogue-not-published", "is counted by class catalogue there, which ConfigMap")],
+            id="the-next-one-is-not-published",
+        ),
+        pytest.param(
+            "catalogues",
+            {QUOTAS: [counted_by("here")]},
+            [("catalogue-not-published", "gpu-admission-catalogues in gpu-admission lacks")],
+            id="no-config-map",
+        ),
         pytest.param(
             "gpu-quotas",
             {QUOTAS: [quota()]},
@@ -262,7 +292,7 @@ def service(*ports: int) -> dict[str, Any]:
                         ("Ready", "True", ""),
                         hard={
                             "classes": {"nvidia-t4": "1", "deleted": "2"},
-                            "resources": {"nvidia.com/gpus": "1"},
+                            "resources": {"example.com/gpus": "1"},
                         },
                     )
                 ]
@@ -271,10 +301,25 @@ def service(*ports: int) -> dict[str, Any]:
                 ("quota-limits-nothing", "spec.hard.classes.deleted must be a GPU class or family"),
                 (
                     "quota-limits-nothing",
-                    "spec.hard.resources[nvidia.com/gpus] must be a GPU resource",
+                    "spec.hard.resources[example.com/gpus] must be a GPU resource",
                 ),
             ],
             id="a-quota-for-a-class-that-was-deleted",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {
+                QUOTAS: [
+                    quota(("Ready", "True", ""), hard={"classes": {"nvidia-t4": "1"}}, unpinned="TotalOnly")
+                ]
+            },
+            [
+                (
+                    "quota-classes-not-held",
+                    "spec.unpinned: TotalOnly lets pods that pin no class exceed hard.classes",
+                )
+            ],
+            id="a-quota-that-an-earlier-version-stored-with-its-default",
         ),
         pytest.param("gpu-quotas", {}, [], id="no-quotas"),
         pytest.param(
@@ -301,6 +346,30 @@ def service(*ports: int) -> dict[str, Any]:
             {"/api/v1/nodes": [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)]},
             [("unknown-class", "Node n0, n1, n2 and 2 more has GPUs of an unknown class")],
             id="many-nodes-are-one-finding",
+        ),
+        pytest.param(
+            "uncharged",
+            {
+                "/api/v1/nodes": [
+                    node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
+                    node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
+                ]
+            },
+            [("uncharged-resource", "Resource example.com/npu is charged nothing")],
+            id="a-resource-that-nothing-knows",
+        ),
+        pytest.param(
+            "uncharged",
+            {
+                "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
+                "/apis/resource.k8s.io/v1/deviceclasses": [
+                    device_class("mine", "device.driver == 'gpu.nvidia.com'"),
+                    device_class("other", "device.driver == 'x.example.com'"),
+                    device_class("silent", "true"),
+                ],
+            },
+            [("uncharged-device-class", "DeviceClass/other is charged nothing")],
+            id="a-device-class-of-another-driver",
         ),
         pytest.param(
             "class-labels",

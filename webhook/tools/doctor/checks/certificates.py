@@ -134,7 +134,7 @@ def _served(cluster: InstalledCluster) -> Iterator[Observation]:
 def _address(cluster: InstalledCluster, target: Target) -> str:
     if not target.service:
         return target.host
-    service = cluster.get(f"/api/v1/namespaces/{target.namespace}/services/{target.service}") or {}
+    service = cluster.get("/api/v1", "namespaces", target.namespace, "services", target.service) or {}
     address = (service.get("spec") or {}).get("clusterIP") or ""
     return "" if address == "None" else str(address)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import (
@@ -98,7 +99,7 @@ def _address(service: Mapping[str, Any]) -> str:
 def _service(cluster: InstalledCluster) -> Iterator[Observation]:
     own, name = cluster.names.namespace, cluster.names.service
     where = f"Service/{name} in {own}"
-    service = cluster.get(f"/api/v1/namespaces/{own}/services/{name}")
+    service = cluster.get("/api/v1", "namespaces", own, "services", name)
     if service is None:
         message = "does not exist: the API server cannot find the webhook"
         yield failure("service-missing", where, message, APPLY)
@@ -107,7 +108,7 @@ def _service(cluster: InstalledCluster) -> Iterator[Observation]:
         yield failure("service-port", where, f"must have port {PORT}", APPLY)
     endpoints = (
         endpoint
-        for each in cluster.items(f"/apis/discovery.k8s.io/v1/namespaces/{own}/endpointslices")
+        for each in cluster.items(api_path("/apis/discovery.k8s.io/v1", "namespaces", own, "endpointslices"))
         if (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == name
         for endpoint in each.get("endpoints") or ()
     )

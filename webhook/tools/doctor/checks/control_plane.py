@@ -33,7 +33,7 @@ def _controller(cluster: InstalledCluster) -> Iterator[Observation]:
     own, name = cluster.names.namespace, cluster.names.lease
     where = f"Lease/{name} in {own}"
     logs = f"kubectl -n {own} logs deployment/{CONTROLLER}"
-    lease = cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{own}/leases/{name}")
+    lease = cluster.get("/apis/coordination.k8s.io/v1", "namespaces", own, "leases", name)
     if lease is None:
         message = (
             "does not exist: no controller ever led, so quotas are not counted and certificates not renewed"

@@ -7,6 +7,7 @@ import msgspec
 
 from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import decode_pod
+from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.tools.doctor.check import Note, Observation, doctor_check, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, READS, excluded_by_name, place
@@ -80,7 +81,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     for name, labels in namespaces.items():
         if name in system | {GPU_OPERATOR} or selector.matches(labels):
             continue
-        pods = cluster.listed(f"/api/v1/namespaces/{name}/pods", name_of_gpu_pod)
+        pods = cluster.listed(api_path("/api/v1", "namespaces", name, "pods"), name_of_gpu_pod)
         if pods:
             where = place(MUTATING, PODS_ENTRY)
             yield warning(

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from policies.gpus.classes import GPUClass
-from policies.placement.candidates import classes_of_node
 from policies.placement.class_choice import is_covered
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import classes_of_label
+from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
 from policies.pods.tolerations import describe_toleration, tolerates
@@ -17,6 +16,7 @@ from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Phase
 from policies.rules import gpu_class, gpu_toleration
 from webhook.configuration.documents import CLASS
+from webhook.controller.uncharged import uncharged_resources
 from webhook.serving.node_watch import node_pools
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Node, Right
@@ -219,4 +219,22 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("unknown-class", f"Node {few(names)}", message, remedy)
 
 
-CHECKS = (_untainted, _taints, _labels, _unknown)
+@doctor_check(
+    "uncharged", "Quotas charge every device", READ, Right("list", "deviceclasses", "resource.k8s.io")
+)
+def _uncharged(cluster: InstalledCluster) -> Iterator[Observation]:
+    mapping = cluster.resource_mapping
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for node in cluster.nodes:
+        for name in uncharged_resources(node.resources, mapping):
+            nodes[name].append(node.name)
+    remedy = "name it in a GPUResourceMapping: measure devices if these are GPUs, nothing if not"
+    for name, found in sorted(nodes.items()):
+        message = f"is charged nothing: no GPUResourceMapping names this resource of Node {few(found)}"
+        yield warning("uncharged-resource", f"Resource {name}", message, remedy)
+    for name in cluster.configuration.uncharged_device_classes:
+        message = "is charged nothing: its selectors name no known driver of GPUs, and no GPUResourceMapping names it"
+        yield warning("uncharged-device-class", f"DeviceClass/{name}", message, remedy)
+
+
+CHECKS = (_untainted, _taints, _labels, _unknown, _uncharged)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from webhook.cluster.objects import AUTHORITY_SECRET, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
+from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
@@ -27,6 +27,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool) -> dict[str, li
         *_rights("update", "gpuquotas/status", OURS),
         *(right for plural in ours for right in _rights(READING, plural, OURS)),
         *_rights(READING, "nodes"),
+        *_rights(READING, "deviceclasses", "resource.k8s.io"),
     ]
     if not cert_manager:
         both += _rights(READING, "secrets", namespace=own, name=secret)
@@ -46,6 +47,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool) -> dict[str, li
             *both,
             *_rights(READING, "namespaces"),
             *(_rights("list", "nodepools", "karpenter.sh") if karpenter else ()),
+            *_rights("get", "configmaps", namespace=own, name=CATALOGUES),
             *configurations,
         ],
         CONTROLLER: [
@@ -54,6 +56,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool) -> dict[str, li
             *(right for plural in ours for right in _rights("patch", f"{plural}/status", OURS)),
             *_rights(READING, "pods"),
             *_rights(READING, "resourceclaims", "resource.k8s.io"),
+            *_rights("get patch", "configmaps", namespace=own, name=CATALOGUES),
             *_rights("get update", "leases", "coordination.k8s.io", own, names.lease),
             *_rights("create", "leases", "coordination.k8s.io", own),
             *(() if cert_manager else certificates),

@@ -11,7 +11,7 @@ from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_URI
 from policies.pods.pod import Pod
 from policies.rules import model_warming
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA
+from webhook.cluster.api import METADATA, api_path
 from webhook.cluster.objects import PartialObject
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure
 from webhook.tools.doctor.cluster import InstalledCluster, Right
@@ -79,7 +79,7 @@ def _runtime_classes(cluster: InstalledCluster, found: list[Workload]) -> Iterat
         if workload.pod.body.runtime_class_name:
             named[workload.pod.body.runtime_class_name].append(workload)
     for name, users in sorted(named.items()):
-        if cluster.get(f"/apis/node.k8s.io/v1/runtimeclasses/{name}") is None:
+        if cluster.get("/apis/node.k8s.io/v1", "runtimeclasses", name) is None:
             where = users[0].object + (f" and {len(users) - 1} more" if len(users) > 1 else "")
             message = f"names RuntimeClass {name}, which does not exist: the API server rejects its pods"
             remedy = (
@@ -93,7 +93,7 @@ def _claims(cluster: InstalledCluster, found: list[Workload]) -> Iterator[Doctor
         claim, namespace = workload.pod.annotations.get(MODEL_CACHE_CLAIM), workload.namespace
         if claim is None or MODEL_URI not in workload.pod.annotations:
             continue
-        if not _exists(cluster, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}"):
+        if not _exists(cluster, namespace, "persistentvolumeclaims", claim):
             message = f"keeps its model in claim {claim}, which does not exist: its pods cannot start"
             remedy = f"create PersistentVolumeClaim {claim} in {namespace}, or remove {MODEL_CACHE_CLAIM}"
             yield failure("cache-claim-missing", workload.object, message, remedy)
@@ -103,7 +103,7 @@ def _credentials(cluster: InstalledCluster, found: list[Workload]) -> Iterator[D
     missing: dict[tuple[str, str], str] = {}
     for workload in found:
         secret = _secret(cluster, workload)
-        if secret and not _exists(cluster, f"/api/v1/namespaces/{workload.namespace}/secrets/{secret}"):
+        if secret and not _exists(cluster, workload.namespace, "secrets", secret):
             missing.setdefault((workload.namespace, secret), workload.object)
     for (namespace, secret), where in sorted(missing.items()):
         message = f"fetches its model with Secret {secret}, which does not exist in {namespace}: its pods cannot start"
@@ -125,10 +125,10 @@ def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
     return options.sources.of(uri.scheme).secret_for(uri)
 
 
-def _exists(cluster: InstalledCluster, path: str) -> bool:
+def _exists(cluster: InstalledCluster, namespace: str, plural: str, name: str) -> bool:
     """Whether the object exists; only metadata is read, also of a Secret."""
     try:
-        cluster.api.get(path, accept=METADATA)
+        cluster.api.get(api_path("/api/v1", "namespaces", namespace, plural, name), accept=METADATA)
     except errors.NotFound:
         return False
     return True

@@ -1,0 +1,119 @@
+"""What the DeviceClasses (DRA) of a cluster say about GPUs: which of them have GPUs, and by which names pods may ask for those.
+
+A DeviceClass is an administrator's. Its selectors are CEL, of which only the text is read: a text in quotes that is the name of a
+driver of GPUs says that its devices are GPUs, and `device.driver` compared with other names, and with nothing else, that they are
+not. So `!=` and `||` count too much, never too little.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.gpus.resource_mapping import DeviceClassPattern, Measure, ResourceMapping, ResourceMappingSpec
+from policies.pods.pod import Metadata, View
+
+_DRIVER = r"\bdevice\s*\.\s*driver\b"
+_NAME = r"(?:\"[^\"\\]{1,253}\"|'[^'\\]{1,253}')"
+_NAMED = re.compile(rf"{_DRIVER}\s*==\s*({_NAME})|({_NAME})\s*==\s*{_DRIVER}|{_DRIVER}\s+in\s*\[([^\]]*)\]")
+"""`device.driver == "x"`, the other way round, and `device.driver in ["x", 'y']`."""
+_MENTION = re.compile(_DRIVER)
+_QUOTED = re.compile(_NAME)
+
+
+class CELSelector(View, frozen=True):
+    expression: str = ""
+
+
+class DeviceSelector(View, frozen=True):
+    cel: CELSelector | None = None
+
+
+class DeviceClassSpec(View, frozen=True):
+    selectors: tuple[DeviceSelector, ...] | None = None
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(View, frozen=True):
+    """A DeviceClass of resource.k8s.io v1, v1beta2 or v1beta1, as far as it is read."""
+
+    metadata: Metadata | None = None
+    spec: DeviceClassSpec | None = None
+
+    @property
+    def name(self) -> str:
+        return (self.metadata and self.metadata.name) or ""
+
+    @property
+    def extended_resource_name(self) -> str:
+        """The name by which pods may ask for devices of this class beside the implicit one; "" if it has none."""
+        return (self.spec and self.spec.extended_resource_name) or ""
+
+    @property
+    def expressions(self) -> Iterator[str]:
+        """The selectors; the API server bounds them: 32 of 10 KiB."""
+        for selector in (self.spec and self.spec.selectors) or ():
+            if selector.cel is not None:
+                yield selector.cel.expression
+
+
+# Return the view of an object in JSON; `msgspec.ValidationError` names the path of a field of the wrong type.
+decode_device_class = msgspec.json.Decoder(DeviceClass).decode
+
+
+def device_class_mapping(
+    device_classes: Iterable[DeviceClass], documents: ResourceMapping, known: ResourceMapping
+) -> ResourceMappingSpec:
+    """Return what the DeviceClasses say, to stand between the documents and the built-in patterns.
+
+    documents: what the cluster's own documents say of a class by its name holds.
+    known: the documents and the built-in patterns, which know drivers of GPUs, and classes whose selectors say nothing by name.
+    """
+    ordered = sorted(device_classes, key=lambda each: each.name)
+    return ResourceMappingSpec(device_classes=tuple(_pattern(each, documents, known) for each in ordered))
+
+
+def _pattern(each: DeviceClass, documents: ResourceMapping, known: ResourceMapping) -> DeviceClassPattern:
+    found = (
+        documents.stated_device_class(each.name)
+        or _of_gpus(each, known)
+        or known.stated_device_class(each.name)
+        or DeviceClassPattern(pattern=each.name, measure=Measure.NOTHING if _drivers(each) else None)
+    )
+    return replace(found, pattern=each.name, extended_resource_name=each.extended_resource_name)
+
+
+def _of_gpus(each: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
+    """Return the pattern of the driver of GPUs that the selectors name; of several vendors' one that names no vendor."""
+    texts = {text[1:-1] for expression in each.expressions for text in _QUOTED.findall(expression)}
+    stated = (known.stated_device_class(text) for text in sorted(texts))
+    found = [pattern for pattern in stated if pattern is not None and pattern.measure is Measure.DEVICES]
+    resources = {pattern.resource for pattern in found}
+    if not found:
+        return None
+    return DeviceClassPattern(pattern=each.name, resource=resources.pop() if len(resources) == 1 else None)
+
+
+def _drivers(each: DeviceClass) -> frozenset[str]:
+    """Return the drivers to which the selectors restrict the class; empty where they may leave others."""
+    drivers: set[str] = set()
+    for expression in each.expressions:
+        comparisons = [match.groups(default="") for match in _NAMED.finditer(expression)]
+        if len(comparisons) < len(_MENTION.findall(expression)):
+            return frozenset()
+        drivers.update(text[1:-1] for groups in comparisons for text in _QUOTED.findall(" ".join(groups)))
+    return frozenset(drivers)
+
+
+def uncharged_device_classes(
+    device_classes: Iterable[DeviceClass], known: ResourceMapping, in_force: ResourceMapping
+) -> tuple[str, ...]:
+    """Return the names of those whose devices are charged nothing, though neither a document nor a built-in pattern says so."""
+
+    def is_stated(each: DeviceClass) -> bool:
+        drivers = _drivers(each) or {each.name}
+        return any(known.stated_device_class(name) for name in (each.name, *drivers))
+
+    unstated = (each.name for each in device_classes if not is_stated(each))
+    return tuple(sorted(name for name in unstated if in_force.device_class(name) is None))

@@ -1,0 +1,137 @@
+"""Lengths up to which a pod is read, far above those of any real one, so that a review of one takes milliseconds.
+
+A mutating webhook sees a pod before its validation, so its author decides how long its lists are, up to 3 MiB of them. The
+limits hold before any rule runs, whatever a policy says of the rules.
+"""
+
+import msgspec
+
+from policies.finding import Finding, truncate
+from policies.pods.annotations import DOMAIN, INJECTED
+from policies.pods.field_paths import annotation_path
+from policies.pods.pod import Affinity, Pod, View
+
+ID = "limits"
+"""Stands where a rule's id does."""
+
+MOST_VALUES = 20_000
+"""Commas in the JSON of an object, which count its values without decoding it. The largest of 220 real manifests has 330."""
+MOST_CONTAINERS = 128
+MOST_IN_CONTAINER = 1_000
+"""Variables, mounts, … of one container; MOST_VALUES bounds those of all."""
+MOST_RESOURCES = 64
+"""Names of resources in one list."""
+MOST_AMOUNTS = 1_024
+"""Amounts of resources in all containers, 8 for each of MOST_CONTAINERS."""
+MOST_IN_POD = 500
+"""Volumes, claims, … of a pod."""
+MOST_COMPARED = 256
+"""Tolerations, terms, …: rules compare each with every taint or label of the classes."""
+MOST_REQUIREMENTS = 512
+"""In all terms of the required node affinity."""
+MOST_AFFINITY_VALUES = 2_000
+"""Likewise; some list nodes by their names."""
+LONGEST_NAME = 253 + 1 + 63
+"""Characters of a resource's name: prefix, slash, name."""
+LONGEST_ANNOTATION = 4_096
+"""Characters of an annotation that a rule parses."""
+
+Table = tuple[tuple[str, str, int], ...]
+"""Field, attribute, and the limit of a list or map."""
+
+_OF_POD: Table = (
+    ("containers", "containers", MOST_CONTAINERS),
+    ("initContainers", "init_containers", MOST_CONTAINERS),
+    ("ephemeralContainers", "ephemeral_containers", MOST_CONTAINERS),
+    ("volumes", "volumes", MOST_IN_POD),
+    ("resourceClaims", "resource_claims", MOST_IN_POD),
+    ("schedulingGates", "scheduling_gates", MOST_IN_POD),
+    ("tolerations", "tolerations", MOST_COMPARED),
+    ("nodeSelector", "node_selector", MOST_COMPARED),
+    ("overhead", "overhead", MOST_RESOURCES),
+)
+_OF_CONTAINER: Table = (
+    ("name", "name", LONGEST_NAME),
+    ("env", "env", MOST_IN_CONTAINER),
+    ("envFrom", "env_from", MOST_IN_CONTAINER),
+    ("volumeMounts", "volume_mounts", MOST_IN_CONTAINER),
+)
+_OF_RESOURCES: Table = (
+    ("limits", "limits", MOST_RESOURCES),
+    ("requests", "requests", MOST_RESOURCES),
+    ("claims", "claims", MOST_IN_CONTAINER),
+)
+
+
+def check_size(document: msgspec.Raw) -> msgspec.Raw:
+    """Return the JSON of an object if it is short enough to be decoded. Raises msgspec.ValidationError."""
+    count = bytes(document).count(b",")
+    if count > MOST_VALUES:
+        raise msgspec.ValidationError(f"must have at most {MOST_VALUES} values, not {count} (its commas)")
+    return document
+
+
+def excesses(pod: Pod) -> list[Finding]:
+    """Return a denial for each length of the pod that is above its limit; of its containers only if nothing else is."""
+    return _of_pod(pod) or _of_containers(pod)
+
+
+def _longer(path: str, length: int, limit: int, unit: str) -> list[Finding]:
+    if length <= limit:
+        return []
+    return [Finding(rule=ID, path=path, message=f"must have at most {limit} {unit}, not {length}")]
+
+
+def _lists(path: str, view: View, table: Table) -> list[Finding]:
+    found: list[Finding] = []
+    for name, attribute, limit in table:
+        listed = getattr(view, attribute)
+        if listed is not None and len(listed) > limit:
+            unit = "characters" if isinstance(listed, str) else "items"
+            found += _longer(f"{path}.{name}", len(listed), limit, unit)
+    return found
+
+
+def _of_pod(pod: Pod) -> list[Finding]:
+    body = pod.body
+    found = _lists("spec", body, _OF_POD)
+    if body.resources is not None:
+        found += _lists("spec.resources", body.resources, _OF_RESOURCES)
+    if body.affinity is not None:
+        found += _of_affinity(body.affinity)
+    for key, value in pod.annotations.items():
+        # What we wrote ourselves grows with the pod, and is never read.
+        if len(value) > LONGEST_ANNOTATION and key.startswith(DOMAIN) and key != INJECTED:
+            path = annotation_path(truncate(key))
+            found += _longer(path, len(value), LONGEST_ANNOTATION, "characters")
+    return found
+
+
+def _of_affinity(affinity: Affinity) -> list[Finding]:
+    required = affinity.node_affinity and affinity.node_affinity.required
+    terms = (required and required.node_selector_terms) or ()
+    requirements = [
+        each for term in terms for each in (*(term.match_expressions or ()), *(term.match_fields or ()))
+    ]
+    values = sum(len(each.values or ()) for each in requirements)
+    path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    return [
+        *_longer(path, len(terms), MOST_COMPARED, "items"),
+        *_longer(path, len(requirements), MOST_REQUIREMENTS, "requirements in all terms"),
+        *_longer(path, values, MOST_AFFINITY_VALUES, "values in all terms"),
+    ]
+
+
+def _of_containers(pod: Pod) -> list[Finding]:
+    found: list[Finding] = []
+    amounts = 0
+    for place in pod.places:
+        container = place.container
+        found += _lists(place.path, container, _OF_CONTAINER)
+        if container.resources is not None:
+            found += _lists(f"{place.path}.resources", container.resources, _OF_RESOURCES)
+            names = [*container.limits, *container.requests]
+            amounts += len(names)
+            longest = max(map(len, names), default=0)
+            found += _longer(f"{place.path}.resources", longest, LONGEST_NAME, "characters in a name")
+    return found + _longer("spec", amounts, MOST_AMOUNTS, "amounts of resources in all containers")

@@ -1,0 +1,78 @@
+"""The catalogue: everything that charges depend on besides pods, nodes and quotas, as one document, under a digest.
+
+The digest is that of the document's text, which leaves defaults out: a release with more fields, or with fewer, reads what
+another one wrote, under the same digest, as long as no class uses what it does not know.
+"""
+
+from hashlib import sha256
+
+import msgspec
+
+from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
+from policies.quota.charge import Catalogues, Unpinned
+
+_DIGITS = 8
+"""Hex digits for each of the two parts of a digest: it stands in every row, and in reservations."""
+
+
+class CatalogueError(ValueError):
+    """The document is not the catalogue of that digest, or has a field that this release does not know."""
+
+
+class ChargeCatalogue(msgspec.Struct, frozen=True):
+    """`Catalogues` by themselves."""
+
+    classes: ClassCatalogue
+    resource_mapping: ResourceMapping
+
+
+class _Document(msgspec.Struct, frozen=True, rename="camel"):
+    classes: msgspec.Raw
+    resource_mappings: msgspec.Raw
+
+    @property
+    def digest(self) -> str:
+        parts = (sha256(part).hexdigest()[:_DIGITS] for part in (self.classes, self.resource_mappings))
+        return "".join(parts)
+
+
+class Basis(msgspec.Struct, frozen=True):
+    """By what something is charged: the digest of a catalogue, and what a quota says of unpinned pods."""
+
+    digest: str
+    unpinned: Unpinned
+
+    @classmethod
+    def parse(cls, text: str) -> "Basis | None":
+        """Read what `str` wrote; None for what this release does not know."""
+        digest, _, unpinned = text.partition("/")
+        known = next((each for each in Unpinned if each.value == unpinned), None)
+        return cls(digest, known) if known else None
+
+    def __str__(self) -> str:
+        return f"{self.digest}/{self.unpinned.value}"
+
+
+def catalogue_digest(catalogues: Catalogues) -> str:
+    """Return the digest of all that charges depend on besides pods, nodes and the quota: 16 hex digits."""
+    return f"{catalogues.classes.digest[:_DIGITS]}{catalogues.resource_mapping.digest[:_DIGITS]}"
+
+
+def write_catalogue(catalogues: Catalogues) -> str:
+    """Return the document of a catalogue."""
+    classes, mappings = catalogues.classes.document, catalogues.resource_mapping.document
+    return msgspec.json.encode(_Document(msgspec.Raw(classes), msgspec.Raw(mappings))).decode()
+
+
+def read_catalogue(digest: str, document: str) -> ChargeCatalogue:
+    """Return the catalogue of that digest. Raises CatalogueError."""
+    try:
+        read = msgspec.json.decode(document, type=_Document)
+        if read.digest != digest:
+            raise CatalogueError(f"catalogue {digest} has the content of {read.digest}")
+        classes = msgspec.json.decode(read.classes, type=tuple[GPUClass, ...])
+        mappings = msgspec.json.decode(read.resource_mappings, type=tuple[ResourceMappingSpec, ...])
+    except msgspec.MsgspecError as error:
+        raise CatalogueError(f"catalogue {digest} cannot be read: {error}") from None
+    return ChargeCatalogue(ClassCatalogue(classes), ResourceMapping(mappings))

@@ -1,0 +1,249 @@
+"""Claims and DeviceClasses against a quota on a real API server: what a tenant with the ClusterRole `admin` can try.
+
+There is no DRA driver and no kubelet: what the scheduler does is done here as `system:kube-scheduler`, in its order
+(extendeddynamicresources.go of Kubernetes 1.36.3: claim, the claim's status, the pod's status).
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from policies.quota.amounts import GPUS
+from tests.builders import JSON
+from tests.cluster.controllers import Running, eventually, uses
+from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
+from tests.controlplane import ControlPlane, claims_api
+from tests.controlplane.gpuquota import Namespace, api_client
+from tests.controlplane.webhook import Webhook
+from webhook.cluster.objects import CATALOGUES
+from webhook.configuration.cluster_source import ClusterSource
+
+MARK = "resource.kubernetes.io/extended-resource-claim"
+SCHEDULER = "system:kube-scheduler"
+DEVICE_CLASSES = claims_api() + "/deviceclasses"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+RBAC = "rbac.authorization.k8s.io"
+ROLES = ("system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view")
+"""What makes up `admin`, which is empty here: the controller that aggregates it does not run."""
+TENANT = {"apiGroup": RBAC, "kind": "User", "name": "tenant"}
+
+
+@pytest.fixture(scope="module")
+def counted(plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Serve and count by the documents and DeviceClasses of the cluster; the ConfigMap of the chart is there."""
+    configmaps = "/api/v1/namespaces/default/configmaps"
+    assert plane.client().post(configmaps, {"metadata": {"name": CATALOGUES}})[0] == 201
+    with Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
+        webhook.register()
+        reloaded = threading.Event()
+        source = ClusterSource(api_client(plane), lambda _: reloaded.set())
+        source.start()
+        source.wait()
+        with Running(plane, configuration=source.configuration) as running:
+            stopping = threading.Event()
+
+            def follow() -> None:
+                while not stopping.is_set():
+                    if reloaded.wait(0.1):
+                        reloaded.clear()
+                        running.controller.configure(source.configuration)
+
+            thread = threading.Thread(target=follow, daemon=True)
+            thread.start()
+            yield plane
+            stopping.set()
+            thread.join(10)
+        source.stop()
+        webhook.unregister()
+    assert plane.client().delete(f"{configmaps}/{CATALOGUES}")[0] == 200
+
+
+@pytest.fixture
+def team(counted: ControlPlane) -> Namespace:
+    team = Namespace(counted)
+    path = f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings"
+    for name in ROLES:
+        role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+        binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [TENANT]}
+        assert team.client.post(path, binding)[0] == 201
+    return team
+
+
+@pytest.fixture
+def device_classes(counted: ControlPlane) -> Iterator[Any]:
+    client, made = counted.client(), []
+
+    def make(name: str, extended: str = "", *selectors: str) -> None:
+        spec: JSON = {"selectors": [{"cel": {"expression": each}} for each in selectors]}
+        if extended:
+            spec["extendedResourceName"] = extended
+        status, answer = client.post(DEVICE_CLASSES, {"metadata": {"name": name}, "spec": spec})
+        assert status == 201, answer["message"]
+        made.append(name)
+
+    yield make
+    for name in made:
+        client.delete(f"{DEVICE_CLASSES}/{name}")
+
+
+def in_force(team: Namespace, hard: JSON, **spec: Any) -> None:
+    team.quota(hard, **spec)
+    assert eventually(lambda: team.used() is not None)
+
+
+def claim(name: str, device_class: str, count: int, owner: JSON | None = None) -> JSON:
+    exactly = {"deviceClassName": device_class, "count": count}
+    metadata: JSON = {"name": name}
+    if owner is not None:
+        identity = {key: owner["metadata"][key] for key in ("name", "uid")}
+        controller = {"apiVersion": "v1", "kind": "Pod", **identity}
+        metadata["annotations"] = {MARK: "true"}
+        metadata["ownerReferences"] = [{**controller, "controller": True}]
+    requests = [{"name": "gpu", "exactly": exactly}]
+    body = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+    return {"apiVersion": claims_api().removeprefix("/apis/"), "kind": "ResourceClaim", **body}
+
+
+def created(team: Namespace, name: str, resource: str, gpus: int) -> JSON:
+    status, pod = team.client.post(PODS.format(team.name), gpu_pod(name, resource, gpus))
+    assert status == 201, pod["message"]
+    return dict(pod)
+
+
+def scheduled(plane: ControlPlane, team: Namespace, pod: JSON, device_class: str, count: int) -> str:
+    """Do what the scheduler does for a pod with DRA extended resources; return the name of its claim."""
+    scheduler, name = plane.client(SCHEDULER), f"{pod['metadata']['name']}-extended-resources-x"
+    body = claim(name, device_class, count, pod)
+    body["metadata"]["finalizers"] = [FINALIZER]
+    status, answer = scheduler.post(CLAIMS.format(team.name), body)
+    assert status == 201, answer["message"]
+    container = pod["spec"]["containers"][0]
+    (resource,) = (each for each in container["resources"]["limits"] if "/" in each)
+    mapping = {"containerName": container["name"], "resourceName": resource, "requestName": "gpu"}
+    extended = {"resourceClaimName": name, "requestMappings": [mapping]}
+    path = f"{PODS.format(team.name)}/{pod['metadata']['name']}/status"
+    patch = {"status": {"extendedResourceClaimStatus": extended}}
+    status, answer = team.client.patch(path, patch)
+    assert status == 200, answer["message"]
+    return name
+
+
+def as_tenant(plane: ControlPlane, team: Namespace, *arguments: str, document: JSON | None = None) -> str:
+    """Run kubectl as the tenant and return what it printed, errors too."""
+    stdin = None if document is None else json.dumps(document)
+    done = plane.kubectl("--as", "tenant", "-n", team.name, *arguments, stdin=stdin, check=False)
+    return done.stdout + done.stderr
+
+
+def test_a_claim_made_again_is_charged_whatever_its_name_says(
+    team: Namespace, counted: ControlPlane, device_classes: Any
+) -> None:
+    device_classes("remade.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
+    in_force(team, {"gpus": "4"})
+    pod = created(team, "trainer", "nvidia.com/gpu", 1)
+    name = scheduled(counted, team, pod, "remade.example", 1)
+    assert uses(team, 1)
+    strip = json.dumps({"metadata": {"finalizers": None}})
+    as_tenant(counted, team, "patch", "resourceclaim", name, "--type=merge", "-p", strip)
+    assert "deleted" in as_tenant(counted, team, "delete", "resourceclaim", name, "--wait=false")
+
+    remade = claim(name, "remade.example", 3, pod)
+    refused = as_tenant(counted, team, "create", "-f", "-", document=remade)
+    del remade["metadata"]["annotations"]
+    honest = as_tenant(counted, team, "create", "-f", "-", document=remade)
+    marked = as_tenant(counted, team, "annotate", "resourceclaim", name, f"{MARK}=true")
+    labelled = as_tenant(counted, team, "label", "resourceclaim", name, "team=ml")
+
+    assert f'metadata.annotations[{MARK}] = "true": must be omitted' in refused
+    assert "created" in honest
+    assert f'metadata.annotations[{MARK}] = "true": must be omitted' in marked
+    assert "labeled" in labelled
+    assert eventually(lambda: (team.used() or {}).get(GPUS) == 4)
+
+
+def test_a_claim_that_was_made_again_unreviewed_is_charged_in_full(
+    team: Namespace, counted: ControlPlane, device_classes: Any
+) -> None:
+    """While the webhook is away nobody reviews; the count remembers the uid of the claim that the pod was given."""
+    device_classes("unreviewed.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
+    in_force(team, {"gpus": "8"})
+    pod = created(team, "trainer", "nvidia.com/gpu", 1)
+    name = scheduled(counted, team, pod, "unreviewed.example", 1)
+    assert uses(team, 1)
+    path = f"{CLAIMS.format(team.name)}/{name}"
+    assert team.client.patch(path, {"metadata": {"finalizers": None}})[0] == 200
+    assert team.client.delete(path)[0] == 200
+
+    # The scheduler's name, because a review of anybody else's refuses it.
+    remade = claim(name, "unreviewed.example", 3, pod)
+    assert counted.client(SCHEDULER).post(CLAIMS.format(team.name), remade)[0] == 201
+
+    assert uses(team, 4)
+
+
+def test_what_the_schedulers_claim_asks_beyond_its_pod_is_charged(
+    team: Namespace, counted: ControlPlane, device_classes: Any
+) -> None:
+    device_classes("beyond.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
+    in_force(team, {"gpus": "8"})
+    pod = created(team, "trainer", "nvidia.com/gpu", 1)
+
+    scheduled(counted, team, pod, "beyond.example", 3)
+
+    assert uses(team, 3)
+
+
+def test_a_device_class_gives_its_extended_name_to_the_quota(
+    team: Namespace, counted: ControlPlane, device_classes: Any
+) -> None:
+    device_classes("fast.example", "example.com/fastgpu", 'device.driver == "gpu.nvidia.com"')
+    in_force(team, {"gpus": "4"})
+    pods = PODS.format(team.name)
+
+    def refused(gpus: int) -> bool:
+        answer = team.client.post(pods, gpu_pod("fast", "example.com/fastgpu", gpus), {"dryRun": "All"})
+        return answer[0] == 403 and "exceeded quota" in answer[1]["message"]
+
+    assert eventually(lambda: refused(8))
+    pod = created(team, "fits", "example.com/fastgpu", 3)
+    assert uses(team, 3)
+    scheduled(counted, team, pod, "fast.example", 3)
+    assert not refused(1)
+    assert refused(2)
+    assert uses(team, 3)
+
+
+def test_devices_of_a_class_of_ones_own_are_charged(team: Namespace, device_classes: Any) -> None:
+    device_classes("mine", "", "device.driver == 'gpu.nvidia.com'")
+    device_classes("cards", "", "device.attributes['gpu.nvidia.com'].type == 'gpu'")
+    device_classes("nics", "", 'device.driver == "dra.net"')
+    in_force(team, {"gpus": "4"})
+
+    def status(name: str, count: int) -> int:
+        body, dry_run = claim(f"claim-{name}", name, count), {"dryRun": "All"}
+        return int(team.client.post(CLAIMS.format(team.name), body, dry_run)[0])
+
+    assert eventually(lambda: status("nics", 30) == 201)
+    assert (status("mine", 30), status("cards", 5), status("nobody-knows", 5)) == (403, 403, 403)
+    assert (status("mine", 4), status("cards", 4), status("nobody-knows", 4)) == (201, 201, 201)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "amd.com/cpx_nps4",
+        "nvidia.com/GA102GL_A10",
+        "nvidia.com/a100",
+        "aliyun.com/gpu-count",
+    ],
+)
+def test_a_name_of_a_vendors_domain_is_charged(team: Namespace, name: str) -> None:
+    in_force(team, {"gpus": "4"})
+    pods = PODS.format(team.name)
+
+    assert team.client.post(pods, gpu_pod("fits", name, 4))[0] == 201
+    assert team.client.post(pods, gpu_pod("too-many", name, 1))[0] == 403
+    assert uses(team, 4)

@@ -1,0 +1,140 @@
+"""Which DeviceClasses have GPUs, read from their selectors, and by which names pods ask for those."""
+
+import msgspec
+import pytest
+
+from policies.gpus.device_classes import (
+    DeviceClass,
+    decode_device_class,
+    device_class_mapping,
+    uncharged_device_classes,
+)
+from policies.gpus.resource_mapping import (
+    DeviceClassPattern,
+    Measure,
+    ResourceMapping,
+    ResourceMappingSpec,
+    UnknownDeviceClasses,
+)
+from webhook.configuration.loader import load_directory
+
+BUILT_IN = load_directory(None).resource_mapping
+NO_DOCUMENTS = ResourceMapping(())
+ATTRIBUTES = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'"
+
+
+def device_class(*expressions: str, name: str = "mine", extended: str | None = None) -> DeviceClass:
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    spec = {"selectors": selectors, "extendedResourceName": extended}
+    return decode_device_class(msgspec.json.encode({"metadata": {"name": name}, "spec": spec}))
+
+
+@pytest.mark.parametrize(
+    ("expressions", "measure", "resource"),
+    [
+        pytest.param(
+            ["device.driver == 'gpu.nvidia.com'"], Measure.DEVICES, "nvidia.com/gpu", id="single-quotes"
+        ),
+        pytest.param(['device.driver == "gpu.amd.com"'], Measure.DEVICES, "amd.com/gpu", id="double-quotes"),
+        pytest.param(
+            ["'gpu.nvidia.com'==device.driver"], Measure.DEVICES, "nvidia.com/gpu", id="other-way-round"
+        ),
+        pytest.param(
+            ["device.driver in ['dra.net', 'gpu.nvidia.com']"], Measure.DEVICES, "nvidia.com/gpu", id="in"
+        ),
+        pytest.param([ATTRIBUTES], Measure.DEVICES, "nvidia.com/gpu", id="as-nvidia-writes-it"),
+        pytest.param(
+            ["device.attributes['gpu.nvidia.com'].productName == 'A10'"],
+            Measure.DEVICES,
+            "nvidia.com/gpu",
+            id="an-attribute-of-a-driver",
+        ),
+        pytest.param(
+            ["device.driver in ['gpu.amd.com', 'gpu.nvidia.com']"], Measure.DEVICES, None, id="of-two-vendors"
+        ),
+        pytest.param(["device.driver == 'gpu.example.com'"], Measure.DEVICES, None, id="gpu-in-front"),
+        pytest.param(
+            ["true", "device.driver == 'gpu.nvidia.com'"], Measure.DEVICES, "nvidia.com/gpu", id="second"
+        ),
+        pytest.param(["device.driver == 'nic.example.com'"], Measure.NOTHING, None, id="another-driver"),
+        pytest.param(
+            ["device.driver in ['a.example', \"b.example\"]"], Measure.NOTHING, None, id="other-drivers"
+        ),
+        pytest.param(["device . driver=='dra.net'"], Measure.NOTHING, None, id="a-known-other-driver"),
+        pytest.param(
+            ["device.driver == 'a.example' || device.driver.startsWith('gpu.')"],
+            None,
+            None,
+            id="or-any-other",
+        ),
+        pytest.param(["device.driver.endsWith('nvidia.com')"], None, None, id="a-part-of-a-name"),
+        pytest.param(["device.allowMultipleAllocations"], None, None, id="no-driver"),
+        pytest.param([], None, None, id="no-selectors"),
+    ],
+)
+def test_what_selectors_say(expressions: list[str], measure: Measure | None, resource: str | None) -> None:
+    (found,) = device_class_mapping([device_class(*expressions)], NO_DOCUMENTS, BUILT_IN).device_classes
+
+    assert (found.pattern, found.measure, found.resource) == ("mine", measure, resource)
+    assert found.extended_resource_name == ""
+
+
+def test_selectors_cost_no_more_than_their_length() -> None:
+    """The API server bounds them: 32 selectors of 10 KiB; an expression that backtracks would never end here."""
+    hostile = ["device.driver in [" + " " * 10_000, "'" * 10_240, "device.driver == '" + "a" * 10_000] * 10
+
+    (found,) = device_class_mapping([device_class(*hostile)], NO_DOCUMENTS, BUILT_IN).device_classes
+
+    assert found.measure is None
+
+
+def test_a_document_holds_against_the_selectors() -> None:
+    says = ResourceMapping(
+        (ResourceMappingSpec(device_classes=(DeviceClassPattern(pattern="m*", measure=Measure.NOTHING),)),)
+    )
+    gpus = device_class("device.driver == 'gpu.nvidia.com'", extended="example.com/mine")
+
+    (found,) = device_class_mapping([gpus], says, BUILT_IN).device_classes
+
+    assert (found.measure, found.extended_resource_name) == (Measure.NOTHING, "example.com/mine")
+
+
+def test_a_class_that_is_known_by_name_needs_no_selectors() -> None:
+    (found,) = device_class_mapping(
+        [device_class(name="gpu.nvidia.com", extended="nvidia.com/gpu")], NO_DOCUMENTS, BUILT_IN
+    ).device_classes
+
+    assert (found.measure, found.resource) == (Measure.DEVICES, "nvidia.com/gpu")
+
+
+def test_two_device_classes_with_one_extended_name() -> None:
+    """The scheduler takes the newest; which one that is may change, so one with GPUs is enough."""
+    nic = device_class("device.driver == 'dra.net'", name="a-nic", extended="example.com/card")
+    gpu = device_class("device.driver == 'gpu.nvidia.com'", name="b-gpu", extended="example.com/card")
+
+    derived = device_class_mapping([nic, gpu], NO_DOCUMENTS, BUILT_IN)
+
+    assert ResourceMapping((derived,)).resource("example.com/card") is not None
+
+
+@pytest.mark.parametrize(
+    ("expressions", "unknown", "want"),
+    [
+        pytest.param(["device.driver == 'gpu.nvidia.com'"], UnknownDeviceClasses.IGNORE, (), id="gpus"),
+        pytest.param(["device.driver == 'dra.net'"], UnknownDeviceClasses.COUNT, (), id="known-to-be-none"),
+        pytest.param(
+            ["device.driver == 'x.example'"], UnknownDeviceClasses.COUNT, ("mine",), id="other-driver"
+        ),
+        pytest.param([], UnknownDeviceClasses.COUNT, (), id="unknown-and-counted"),
+        pytest.param([], UnknownDeviceClasses.IGNORE, ("mine",), id="unknown-and-ignored"),
+    ],
+)
+def test_device_classes_that_nothing_charges(
+    expressions: list[str], unknown: UnknownDeviceClasses, want: tuple[str, ...]
+) -> None:
+    classes = [device_class(*expressions)]
+    derived = device_class_mapping(classes, NO_DOCUMENTS, BUILT_IN)
+    policy = ResourceMappingSpec(unknown_device_classes=unknown)
+    in_force = ResourceMapping((policy, derived, *BUILT_IN.specs))
+
+    assert uncharged_device_classes(classes, BUILT_IN, in_force) == want

@@ -1,0 +1,151 @@
+"""The catalogue as a document: what one process publishes charges alike in another one, under the same digest."""
+
+from collections.abc import Callable
+from hashlib import sha256
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.gpus.classes import ClassCatalogue, GPUClass, MigProfile, NodeLabel
+from policies.gpus.resource_mapping import (
+    AnnotationKey,
+    DeviceClassPattern,
+    Measure,
+    ResourceMapping,
+    ResourceMappingSpec,
+    ResourcePattern,
+)
+from policies.pods.pod import Toleration
+from policies.quota.catalogue import (
+    Basis,
+    CatalogueError,
+    ChargeCatalogue,
+    catalogue_digest,
+    read_catalogue,
+    write_catalogue,
+)
+from policies.quota.charge import Catalogues, Unpinned, charge_pod
+from tests.builders import JSON, view
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
+from tests.strategies import PODS
+from webhook.configuration.loader import load_directory
+
+TEXT = st.text(max_size=12)
+SHARES = st.sampled_from(["1/4", "0.25", "1"])
+PROFILES = st.builds(
+    MigProfile, sevenths=st.integers(1, 7), memory_gib=st.integers(1, 80), per_gpu=st.integers(1, 7)
+)
+GENERATED_CLASSES = st.builds(
+    GPUClass,
+    name=TEXT,
+    memory_gib=st.integers(1, 200),
+    family=TEXT,
+    resource=st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]),
+    tolerations=st.lists(st.builds(Toleration, key=TEXT), max_size=1).map(tuple),
+    node_labels=st.lists(st.builds(NodeLabel, key=TEXT, values=st.tuples(TEXT)), max_size=2).map(tuple),
+    mig_profiles=st.dictionaries(st.sampled_from(["1g.10gb", "1g.10gb+me"]), PROFILES, max_size=2),
+    equivalents=st.dictionaries(st.sampled_from(["nvidia.com/gpu", "example.com/slot"]), SHARES, max_size=2),
+    device_classes=st.lists(TEXT, max_size=2).map(tuple),
+)
+GENERATED_SPECS = st.builds(
+    ResourceMappingSpec,
+    resources=st.lists(
+        st.builds(ResourcePattern, pattern=TEXT, measure=st.sampled_from(Measure)), max_size=3
+    ).map(tuple),
+    fraction_annotations=st.lists(
+        st.builds(AnnotationKey, key=TEXT, measure=st.sampled_from(Measure)), max_size=2
+    ).map(tuple),
+    device_classes=st.lists(
+        st.builds(DeviceClassPattern, pattern=TEXT, resource=st.none() | TEXT), max_size=2
+    ).map(tuple),
+)
+GENERATED = st.builds(
+    lambda classes, specs: ChargeCatalogue(ClassCatalogue(classes), ResourceMapping(specs)),
+    st.lists(GENERATED_CLASSES, max_size=3),
+    st.lists(GENERATED_SPECS, max_size=3),
+)
+BUILT_IN = load_directory(None)
+OURS = ChargeCatalogue(CLASSES, RESOURCE_MAPPING)
+
+
+def published(catalogue: Catalogues) -> ChargeCatalogue:
+    return read_catalogue(catalogue_digest(catalogue), write_catalogue(catalogue))
+
+
+@pytest.mark.parametrize(
+    "catalogue", [pytest.param(BUILT_IN, id="built-in"), pytest.param(OURS, id="of-tests")]
+)
+def test_a_published_catalogue_has_the_digest_of_the_one_it_was_made_from(catalogue: Catalogues) -> None:
+    assert catalogue_digest(published(catalogue)) == catalogue_digest(catalogue)
+    assert write_catalogue(published(catalogue)) == write_catalogue(catalogue)
+
+
+@given(GENERATED)
+def test_every_catalogue_can_be_published(catalogue: ChargeCatalogue) -> None:
+    read = published(catalogue)
+
+    assert catalogue_digest(read) == catalogue_digest(catalogue)
+    assert list(read.classes) == list(catalogue.classes)
+    assert read.resource_mapping.patterns == catalogue.resource_mapping.patterns
+
+
+@given(PODS, st.sampled_from(Unpinned))
+def test_a_published_catalogue_charges_as_the_one_it_was_made_from(
+    document: JSON, unpinned: Unpinned
+) -> None:
+    def charged(by: Catalogues) -> object:
+        return charge_pod(
+            view(document), classes=by.classes, resource_mapping=by.resource_mapping, unpinned=unpinned
+        )
+
+    assert charged(published(OURS)) == charged(OURS)
+
+
+def test_the_digest_covers_classes_and_vocabulary() -> None:
+    digest = catalogue_digest(OURS)
+
+    assert digest == catalogue_digest(
+        ChargeCatalogue(ClassCatalogue(reversed(list(CLASSES))), RESOURCE_MAPPING)
+    )
+    assert digest != catalogue_digest(ChargeCatalogue(ClassCatalogue(()), RESOURCE_MAPPING))
+    assert digest != catalogue_digest(ChargeCatalogue(CLASSES, ResourceMapping(())))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(
+            lambda text: text.replace('"memoryGiB":16', '"memoryGiB":17'), "the content of", id="altered"
+        ),
+        pytest.param(lambda text: text[:-9], "cannot be read", id="cut"),
+        pytest.param(lambda _: "", "cannot be read", id="empty"),
+    ],
+)
+def test_what_is_not_the_catalogue_of_that_digest_is_not_believed(
+    change: Callable[[str], str], said: str
+) -> None:
+    with pytest.raises(CatalogueError, match=said):
+        read_catalogue(catalogue_digest(OURS), change(write_catalogue(OURS)))
+
+
+def test_a_field_of_a_later_release_is_not_passed_over() -> None:
+    text = write_catalogue(OURS).replace('"memoryGiB":16', '"bandwidth":3,"memoryGiB":16')
+    parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).values()
+    digest = "".join(sha256(part).hexdigest()[:8] for part in parts)
+
+    with pytest.raises(CatalogueError, match="unknown field `bandwidth`"):
+        read_catalogue(digest, text)
+
+
+@pytest.mark.parametrize("unpinned", Unpinned)
+def test_a_basis_reads_what_it_wrote(unpinned: Unpinned) -> None:
+    basis = Basis(catalogue_digest(OURS), unpinned)
+
+    assert Basis.parse(str(basis)) == basis
+
+
+@pytest.mark.parametrize("text", ["", "0123456789abcdef", "0123456789abcdef/Later"])
+def test_a_basis_of_another_release_is_none(text: str) -> None:
+    assert Basis.parse(text) is None

@@ -1,0 +1,178 @@
+"""What a review asks of a row: charged by the row's bases, key by key the larger amount, and not before there is a row."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from policies.quota.amounts import texts
+from policies.quota.catalogue import Basis, ChargeCatalogue, catalogue_digest
+from policies.quota.charge import Catalogues, Charge, Unpinned
+from policies.quota.charge_request import ChargeRequest, charge_request_for_claim, charge_request_for_pod
+from policies.quota.claims import decode_claim
+from policies.quota.ledger.decide import Reason, decide
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from tests.builders import JSON, gpu_container, pod, view
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
+
+T4 = "nvidia-t4"
+OLD = ChargeCatalogue(CLASSES, RESOURCE_MAPPING)
+_SPOT = ResourceMappingSpec(resources=(ResourcePattern(pattern="example.com/spot", measure=Measure.DEVICES),))
+_SHARED_T4 = msgspec.structs.replace(CLASSES.named([T4])[0], equivalents={"nvidia.com/gpu": "1/2"})
+NEW = ChargeCatalogue(
+    ClassCatalogue([*CLASSES, _SHARED_T4]), ResourceMapping([_SPOT, *RESOURCE_MAPPING.specs])
+)
+"""A T4 weighs half as much, and there is one more resource."""
+PUBLISHED = {catalogue_digest(each): each for each in (OLD, NEW)}
+
+
+def basis(of: Catalogues, unpinned: Unpinned = Unpinned.TOTAL_ONLY) -> str:
+    return str(Basis(catalogue_digest(of), unpinned))
+
+
+def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
+    return QuotaLedger(
+        quota_uid="quota",
+        generation=1,
+        hard={},
+        unpinned=Unpinned.TOTAL_ONLY,
+        used={},
+        class_catalogue=now,
+        next_catalogue=following,
+    )
+
+
+def asking(own: Catalogues, amounts: dict[str, str], before: JSON | None = None) -> ChargeRequest:
+    stored = None if before is None else view(before)
+    return charge_request_for_pod("review", view(asked(amounts)), stored, own)
+
+
+def asked(amounts: dict[str, str]) -> JSON:
+    return pod(gpu_container(resources={"limits": amounts}), nodeSelector={"accelerator": T4})
+
+
+CARDS = {"nvidia.com/gpu": "2"}
+SPOT = {"example.com/spot": "3"}
+
+
+@pytest.mark.parametrize(
+    "own", [pytest.param(OLD, id="at-an-old-replica"), pytest.param(NEW, id="at-a-new-one")]
+)
+@pytest.mark.parametrize(
+    ("now", "following", "amounts", "want"),
+    [
+        pytest.param(OLD, None, CARDS, "2", id="cards-by-the-old-one"),
+        pytest.param(NEW, None, CARDS, "1", id="cards-by-the-new-one"),
+        pytest.param(OLD, NEW, CARDS, "2", id="cards-while-it-moves"),
+        pytest.param(NEW, OLD, CARDS, "2", id="cards-while-it-moves-back"),
+        pytest.param(OLD, None, SPOT, None, id="a-new-name-by-the-old-one"),
+        pytest.param(OLD, NEW, SPOT, "3", id="a-new-name-while-it-moves"),
+    ],
+)
+def test_every_replica_charges_by_the_bases_of_the_row(
+    own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
+) -> None:
+    row = ledger(basis(now), None if following is None else basis(following))
+
+    charged = asking(own, amounts).charged(row, PUBLISHED)
+
+    assert charged.request is not None
+    assert texts(charged.request.reservation.demand).get("gpus") == want
+    assert charged.request.catalogues == row.bases
+
+
+def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
+    row, before = ledger(basis(OLD), basis(NEW)), asked({**CARDS, **SPOT})
+    grown = {"nvidia.com/gpu": "3", "example.com/spot": "5"}
+
+    charged = asking(OLD, grown, before).charged(row, PUBLISHED)
+
+    # A card more is half a one by the new basis, which also counts two of the new name: 1 by the old, 2 1/2 by the new.
+    assert charged.request is not None
+    assert texts(charged.request.reservation.demand)["gpus"] == "5/2"
+
+
+@pytest.mark.parametrize(
+    ("row", "want"),
+    [
+        pytest.param(ledger(basis(NEW)), Reason.OTHER_CATALOGUE, id="the-row's-is-not-published"),
+        pytest.param(ledger(basis(OLD), basis(NEW)), Reason.OTHER_CATALOGUE, id="the-next-is-not-published"),
+        pytest.param(
+            ledger(f"{catalogue_digest(OLD)}/Later"), Reason.OTHER_CATALOGUE, id="of-a-later-release"
+        ),
+        pytest.param(ledger(basis(OLD)), Reason.RESERVED, id="our-own"),
+    ],
+)
+def test_what_cannot_be_charged_by_the_row_is_denied(row: QuotaLedger, want: Reason) -> None:
+    charged = asking(OLD, CARDS).charged(row, {})
+
+    assert charged.request is not None
+    assert [verdict.reason for verdict in decide(row, [charged.request]).verdicts] == [want]
+
+
+@pytest.mark.parametrize(
+    ("now", "following", "denied"),
+    [
+        pytest.param(Unpinned.TOTAL_ONLY, Unpinned.DENY, True, id="from-now-on-denied"),
+        pytest.param(Unpinned.DENY, Unpinned.TOTAL_ONLY, False, id="not-denied-any-more"),
+    ],
+)
+def test_the_basis_to_come_decides_what_is_denied(now: Unpinned, following: Unpinned, denied: bool) -> None:
+    unpinned = charge_request_for_pod("review", view(pod(gpu_container("1"))), None, OLD)
+
+    charged = unpinned.charged(ledger(basis(OLD, now), basis(OLD, following)), {})
+
+    assert bool(charged.charge.denials) is denied
+    assert (charged.request is None) is denied
+
+
+MAIN = {"name": "main"}
+FREE: dict[str, tuple[JSON, JSON | None]] = {
+    "no-extended-resource": (pod({**MAIN, "resources": {"limits": {"cpu": "4"}}}), None),
+    "a-change-of-labels": (
+        {**asked(CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
+        {**asked(CARDS), "metadata": {"name": "p"}},
+    ),
+}
+NOT_FREE: dict[str, tuple[JSON, JSON | None]] = {
+    "a-name-that-another-catalogue-may-know": (asked(SPOT), None),
+    "an-annotation-that-may-be-a-fraction": (pod(MAIN, annotations={"gpu-part": "0.5"}), None),
+    "an-overhead": (pod(MAIN, overhead={"nvidia.com/gpu": "1"}), None),
+    "a-change-of-the-node-selector": (asked(CARDS), pod(gpu_container(resources=asked(CARDS)["spec"]))),
+}
+
+
+@pytest.mark.parametrize(
+    ("documents", "is_free"),
+    [
+        *(pytest.param(each, True, id=name) for name, each in FREE.items()),
+        *(pytest.param(each, False, id=name) for name, each in NOT_FREE.items()),
+    ],
+)
+def test_what_is_free_by_every_catalogue_is_known_without_charging(
+    documents: tuple[JSON, JSON | None], is_free: bool
+) -> None:
+    after, before = view(documents[0]), None if documents[1] is None else view(documents[1])
+
+    assert charge_request_for_pod("review", after, before, OLD).is_free is is_free
+
+
+def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    charges: list[Any] = []
+
+    def charge(*asked: Any, **_: Any) -> Charge:
+        charges.append(asked)
+        return Charge({})
+
+    monkeypatch.setattr("policies.quota.charge_request.charge_pod", charge)
+    monkeypatch.setattr("policies.quota.charge_request.charge_claim", charge)
+    claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": []}}}))
+    requests = [asking(OLD, CARDS), charge_request_for_claim("review", claim, "somebody", OLD)]
+    assert [request.is_free for request in requests] == [False, False]
+    assert not charges, "only a ledger says by what to charge"
+
+    for request in requests * 2:
+        request.charged(ledger(basis(OLD)), {})
+    assert len(charges) == 2, "each is charged once by each basis"

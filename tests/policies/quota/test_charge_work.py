@@ -1,0 +1,154 @@
+"""Work of a charge is bounded by what a pod or claim may name: ratios of CPU time, taken side by side in one run."""
+
+from collections.abc import Callable
+from time import process_time
+
+import msgspec
+import pytest
+
+from policies.gpus.cards import MOST_RESOURCES, too_many_resources
+from policies.pods.pod import Pod
+from policies.quota.charge import Charge, Unpinned, charge_pod
+from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, charge_claim, decode_claim
+from tests.builders import JSON, container, pod, view
+from webhook.configuration.loader import load_directory
+
+BUILT_IN = load_directory(None)
+CLASSES, MAPPING = BUILT_IN.classes, BUILT_IN.resource_mapping
+ROUNDS = 5
+
+
+def slices(number: int, first: int = 0) -> dict[str, str]:
+    return {f"nvidia.com/mig-{1 + n % 7}g.{5 + n}gb": "1" for n in range(first, first + number)}
+
+
+def of_slices(number: int) -> Pod:
+    return view(pod(container(resources={"limits": slices(number), "requests": slices(number)})))
+
+
+def charged(a_pod: Pod, unpinned: Unpinned = Unpinned.MOST_EXPENSIVE) -> Charge:
+    return charge_pod(a_pod, classes=CLASSES, resource_mapping=MAPPING, unpinned=unpinned)
+
+
+def seconds(*works: Callable[[], object]) -> list[float]:
+    """Return the least CPU time of each, taken in turns, so that a busy machine is equally busy for all."""
+    least = [float("inf")] * len(works)
+    for _ in range(ROUNDS):
+        for index, work in enumerate(works):
+            began = process_time()
+            work()
+            least[index] = min(least[index], process_time() - began)
+    return least
+
+
+@pytest.mark.parametrize("unpinned", list(Unpinned))
+def test_eight_times_the_names_are_not_sixty_four_times_the_work(unpinned: Unpinned) -> None:
+    few, many = of_slices(MOST_RESOURCES // 8), of_slices(MOST_RESOURCES)
+
+    of_few, of_many = seconds(lambda: charged(few, unpinned), lambda: charged(many, unpinned))
+
+    assert of_many < 20 * of_few
+
+
+def test_a_stored_pod_with_more_names_costs_no_more_work_for_each_of_them() -> None:
+    most, stored = of_slices(MOST_RESOURCES), of_slices(8 * MOST_RESOURCES)
+
+    of_most, of_stored = seconds(lambda: charged(most), lambda: charged(stored))
+
+    assert of_stored < 8 * of_most
+
+
+def test_a_stored_pod_with_more_names_is_charged_no_less_than_by_name() -> None:
+    in_two = [
+        charged(view(pod(container(resources={"limits": slices(20, first)})))).vector for first in (0, 20)
+    ]
+
+    whole = charged(view(pod(container(resources={"limits": slices(40)})))).vector
+
+    for key in in_two[0].keys() | in_two[1].keys():
+        assert whole[key] >= sum(each.get(key, 0) for each in in_two), key
+    assert whole["gpus"] == 40
+    assert {key for key in whole if key.startswith("resources/")} == {
+        f"resources/{name}" for name in slices(40)
+    }
+
+
+@pytest.mark.parametrize(
+    ("containers", "want"),
+    [
+        pytest.param([slices(MOST_RESOURCES)], [], id="the-most"),
+        pytest.param(
+            [slices(MOST_RESOURCES + 1)],
+            [
+                'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
+            ],
+            id="one-more",
+        ),
+        pytest.param(
+            [slices(20), slices(20, 20), slices(20, 40)],
+            [
+                'spec.containers[1].resources (container "c1"): must name at most 32 GPU resources in all containers [limits]'
+            ],
+            id="over-several-containers",
+        ),
+        pytest.param([slices(20), slices(20)], [], id="the-same-names-count-once"),
+        pytest.param([{f"example.com/dongle-{n}": "1" for n in range(60)}], [], id="no-gpus"),
+    ],
+)
+def test_so_many_names_are_refused(containers: list[dict[str, str]], want: list[str]) -> None:
+    made = (container(f"c{n}", resources={"limits": each}) for n, each in enumerate(containers))
+
+    found = too_many_resources(view(pod(*made)), MAPPING)
+
+    assert [each.sentence() for each in found] == want
+
+
+def claim(requests: int, alternatives: int) -> JSON:
+    def devices(name: str) -> JSON:
+        return {"name": name, "deviceClassName": f"{name}.nvidia.com", "count": 1}
+
+    listed = [
+        {"name": f"r{n}", "firstAvailable": [devices(f"d{n}-{m}") for m in range(alternatives)]}
+        for n in range(requests)
+    ]
+    return {"spec": {"devices": {"requests": listed}}}
+
+
+def charged_claim(document: JSON) -> Charge:
+    decoded = decode_claim(msgspec.json.encode(document))
+    return charge_claim(decoded, classes=CLASSES, resource_mapping=MAPPING, unpinned=Unpinned.MOST_EXPENSIVE)
+
+
+@pytest.mark.parametrize(
+    ("requests", "alternatives", "want"),
+    [
+        pytest.param(MOST_REQUESTS, MOST_ALTERNATIVES, [], id="the-most"),
+        pytest.param(
+            MOST_REQUESTS + 1,
+            1,
+            ["spec.devices.requests: must have at most 32 items; split the claim [gpu-quota]"],
+            id="requests",
+        ),
+        pytest.param(
+            1,
+            MOST_ALTERNATIVES + 1,
+            ["spec.devices.requests[0].firstAvailable: must have at most 8 items; remove some [gpu-quota]"],
+            id="alternatives",
+        ),
+    ],
+)
+def test_claims_that_the_api_server_would_not_store_are_refused(
+    requests: int, alternatives: int, want: list[str]
+) -> None:
+    charge = charged_claim(claim(requests, alternatives))
+
+    assert [each.sentence() for each in charge.denials] == want
+    assert bool(charge.vector) is not bool(want)
+
+
+def test_a_claim_without_end_costs_less_work_than_the_largest() -> None:
+    largest, endless = claim(MOST_REQUESTS, MOST_ALTERNATIVES), claim(1000, 1)
+
+    of_largest, of_endless = seconds(lambda: charged_claim(largest), lambda: charged_claim(endless))
+
+    assert of_endless < of_largest

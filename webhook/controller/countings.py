@@ -1,0 +1,92 @@
+"""The Counting of our own catalogue, and those of other catalogues, published ones, while rows are counted by them."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from policies.quota.catalogue import catalogue_digest
+from policies.quota.charge import Catalogues
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import WatchTimings
+from webhook.controller.counting import Counting
+from webhook.controller.records import ExtendedClaims
+from webhook.quota.catalogues import PublishedCatalogues, digests_of
+
+log = logging.getLogger("gpu_admission.controller")
+
+
+class Countings:
+    """All Countings of a process, by digest. For any number of threads; no lock is held over a call."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        namespace: str,
+        catalogues: Catalogues,
+        changed: Callable[[str, bool], object],
+        *,
+        timings: WatchTimings | None = None,
+    ) -> None:
+        self._make = partial(Counting, api, changed=changed, given=ExtendedClaims(), timings=timings)
+        self._lock = threading.Lock()
+        self.own = self._make(catalogues)
+        self._all = {self.own.digest: self.own}
+        self._published = PublishedCatalogues(api, namespace, lambda: self.own.catalogues)
+
+    def start(self) -> None:
+        self.own.start()
+
+    def configure(self, catalogues: Catalogues) -> bool:
+        """Make another catalogue our own; return whether it is another one. Raises `errors.ApiError`; then the old one stays."""
+        if catalogue_digest(catalogues) == self.own.digest:
+            return False  # policies do not change charges
+        self.own = self._kept(catalogues)
+        return True
+
+    def of(self, digest: str) -> Counting | None:
+        """Return the Counting of a catalogue, begun now if need be; None if it cannot be had. Raises `errors.ApiError`."""
+        with self._lock:
+            found = self._all.get(digest)
+        if found is None and (catalogues := self._published.get(digest)) is not None:
+            log.info("counting by class catalogue %s, too", digest)
+            found = self._kept(catalogues)
+        return found
+
+    def deleted(self, namespace: str) -> frozenset[str]:
+        """Return the uids of what any watch showed deleted lately, be it one that began before another."""
+        with self._lock:
+            every = list(self._all.values())
+        return frozenset().union(*(each.deleted(namespace) for each in every))
+
+    def publish(self) -> bool:
+        """Have our own catalogue published; return whether it is. Raises `errors.ApiError`."""
+        return self._published.publish(self.own.catalogues)
+
+    def tidy(self, ledgers: Iterable[QuotaLedger], *, leads: bool) -> None:
+        """Stop the Countings that no row names; the leader also publishes what is missing and removes what none names.
+
+        Raises `errors.ApiError`.
+        """
+        named = frozenset().union(*map(digests_of, ledgers)) | {self.own.digest}
+        with self._lock:
+            gone = [self._all.pop(each) for each in self._all.keys() - named]
+        for counting in gone:
+            counting.stop()
+        if leads:
+            self._published.tidy(named)
+            for counting in list(self._all.values()):
+                self._published.publish(counting.catalogues)
+
+    def stop(self) -> None:
+        for counting in list(self._all.values()):
+            counting.stop()
+
+    def _kept(self, catalogues: Catalogues) -> Counting:
+        made = self._make(catalogues)
+        with self._lock:
+            kept = self._all.setdefault(made.digest, made)
+        if kept is made:
+            kept.start()
+        return kept

@@ -1,0 +1,147 @@
+"""Catalogues that controllers publish for replicas with another configuration: a ConfigMap, one key for each digest.
+
+A row names the catalogue by which it is charged. Whoever has another one reads that here: serve, and a controller that takes
+over. Controllers write by swap, before any row names a digest, and remove what no row has named for long.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from time import monotonic
+from typing import Protocol
+
+import msgspec
+
+from policies.quota.catalogue import (
+    Basis,
+    CatalogueError,
+    catalogue_digest,
+    read_catalogue,
+    write_catalogue,
+)
+from policies.quota.charge import Catalogues
+from policies.quota.charge_request import LedgerError
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.cluster import errors
+from webhook.cluster.api import MERGE_PATCH, api_path
+from webhook.cluster.objects import CATALOGUES, PartialObject
+
+log = logging.getLogger("gpu_admission.quota")
+
+REMEMBERED = 8
+"""Catalogues in memory, besides our own. An upgrade has two; a built-in one takes 12 KB as a document."""
+UNNAMED_SECONDS = 600.0
+"""How long no row must have named a catalogue before it is removed: a controller that was about to name it has done so, or lost
+the lead, long before."""
+ATTEMPTS = 5
+_SECONDS = 5.0
+
+
+class ConfigMapCalls(Protocol):
+    """The two calls on the ConfigMap, of `webhook.cluster.api.ApiClient`."""
+
+    def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
+
+    def patch(
+        self, path: str, body: bytes, *, content_type: str = MERGE_PATCH, timeout: float | None = None
+    ) -> bytes: ...
+
+
+class _ConfigMap(PartialObject, frozen=True):
+    data: dict[str, str] | None = None
+
+
+class PublishedCatalogues:
+    """The ConfigMap of one installation. Any number of threads may call it, and no lock is held over a call."""
+
+    def __init__(self, api: ConfigMapCalls, namespace: str, own: Callable[[], Catalogues]) -> None:
+        self._api = api
+        self._path = api_path("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES)
+        self._own = own
+        self._remembered: dict[str, Catalogues] = {}
+        self._published: frozenset[str] = frozenset()
+        self._named_at: dict[str, float] = {}
+        self._warned = ""
+
+    def named_by(self, ledger: QuotaLedger, seconds: float) -> Mapping[str, Catalogues]:
+        """Return, by digest, the catalogues that the ledger names, but our own and those that are not published.
+
+        Raises LedgerError if the API server cannot be reached.
+        """
+        digests = digests_of(ledger) - {catalogue_digest(self._own())}
+        try:
+            return {digest: found for digest in digests if (found := self.get(digest, seconds)) is not None}
+        except errors.ApiError as error:
+            message = f"the class catalogue of the quota could not be read: {error}"
+            raise LedgerError(message, transient=True) from None
+
+    def get(self, digest: str, seconds: float = _SECONDS) -> Catalogues | None:
+        """Return a catalogue, None if it is not published. Raises `errors.ApiError` if the API server cannot be reached."""
+        if digest not in self._remembered:
+            try:
+                document = self._read(seconds)[1].get(digest)
+                if document is None:
+                    return None
+                found = read_catalogue(digest, document)
+            except (errors.NotFound, errors.Forbidden, CatalogueError) as error:
+                self._warn(str(error))
+                return None
+            latest = list(self._remembered.items())[1 - REMEMBERED :]
+            self._remembered = {**dict(latest), digest: found}
+            return found
+        return self._remembered[digest]
+
+    def publish(self, catalogues: Catalogues) -> bool:
+        """Have a catalogue published; return whether it is. Raises `errors.ApiError` if another attempt may succeed."""
+        digest = catalogue_digest(catalogues)
+        if digest in self._published:
+            return True
+        for _ in range(ATTEMPTS):
+            try:
+                version, data = self._read(_SECONDS)
+                if digest not in data:
+                    self._change(version, {digest: write_catalogue(catalogues)})
+            except errors.Conflict:
+                continue
+            except (errors.Unreachable, errors.Unavailable):
+                raise
+            except errors.ApiError as error:
+                self._warn(f"catalogue {digest} cannot be published: {error}")
+                return False
+            self._published |= {digest}
+            return True
+        raise errors.Conflict(f"others kept writing to {CATALOGUES}", code=409)
+
+    def tidy(self, named: Collection[str]) -> None:
+        """Remove what no row has named for long, and note what is there. Raises `errors.ApiError`."""
+        try:
+            version, data = self._read(_SECONDS)
+        except (errors.NotFound, errors.Forbidden):
+            version, data = "", {}  # to publish says so
+        now = monotonic()
+        self._published = frozenset(data)
+        self._named_at = {each: now if each in named else self._named_at.get(each, now) for each in data}
+        gone = [each for each, at in self._named_at.items() if now - at > UNNAMED_SECONDS]
+        if gone:
+            self._change(version, dict.fromkeys(gone))
+            self._published -= frozenset(gone)
+
+    def _warn(self, problem: str) -> None:
+        if problem != self._warned:  # met again at every review and every count while it lasts
+            log.warning("ConfigMap %s: %s", CATALOGUES, problem)
+            self._warned = problem
+
+    def _read(self, seconds: float) -> tuple[str, dict[str, str]]:
+        try:
+            found = msgspec.json.decode(self._api.get(self._path, timeout=seconds), type=_ConfigMap)
+        except msgspec.MsgspecError as error:
+            raise errors.ApiError(f"the ConfigMap {CATALOGUES} cannot be read: {error}") from None
+        return found.metadata.resource_version, found.data or {}
+
+    def _change(self, version: str, data: Mapping[str, str | None]) -> None:
+        body = msgspec.json.encode({"metadata": {"resourceVersion": version}, "data": data})
+        self._api.patch(self._path, body, content_type=MERGE_PATCH, timeout=_SECONDS)
+
+
+def digests_of(ledger: QuotaLedger) -> frozenset[str]:
+    """Return the digests of the catalogues that a ledger names."""
+    return frozenset(basis.digest for each in ledger.bases if (basis := Basis.parse(each)))
