@@ -52,7 +52,7 @@ check: $(READY) ## check format, lint, types, import contracts and rendered mani
 bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota; a part: make bench edge
 	@$(BIN)/python -m tests.bench $(filter $(PARTS),$(MAKECMDGOALS))
 
-PARTS := edge cluster quota
+PARTS := edge cluster quota work
 .PHONY: $(PARTS)
 $(PARTS): bench ; @:
 

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import jsonpatch
 import msgspec
@@ -19,6 +20,12 @@ from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.rule import Context, Phase
 
 JSON = dict[str, Any]
+
+
+def uid(label: str) -> str:
+    """Return a uid as the API server gives them, the same for the same label."""
+    return str(uuid5(NAMESPACE_OID, label))
+
 
 T4_TAINT = Toleration(key="accelerator", operator="Equal", value="t4", effect="NoSchedule")
 

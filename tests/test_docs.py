@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from policies.pods import annotations
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
-from tests.builders import JSON, gpu_container, pod
+from tests.builders import JSON, gpu_container, pod, uid
 from tests.metrics import metrics_defined
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
@@ -37,7 +37,7 @@ from webhook.controller.metrics import ControllerMetrics, WatchCollector
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import EdgeMetrics
 from webhook.serving.admission import Admission
-from webhook.serving.audit import AuditLog, Recorder
+from webhook.serving.audit import LONGEST_LINE, AuditLog, Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
@@ -121,7 +121,7 @@ def test_the_audit_preset_changes_and_refuses_nothing() -> None:
 def test_the_page_of_rules_has_each_rule_and_no_other() -> None:
     headings = re.findall(r"^## (.+)$", RULES_PAGE.read_text(), re.MULTILINE)
 
-    assert headings == [rule.id for rule in RULES]
+    assert headings == ["Limits", *(rule.id for rule in RULES)]
     for rule in RULES:
         assert f"| [{rule.id}](#{rule.id}) | {default_mode(rule)} |" in RULES_PAGE.read_text()
 
@@ -273,6 +273,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     admission = Admission(lambda: Engine(configuration), Recorder(Metrics(CollectorRegistry()), audit))
     for namespace, count in (("team", "1"), ("team", "500m"), ("kube-system", "1")):
         admission.mutate(request(pod(gpu_container(count)), namespace), deadline_of(None))
+    audit.write({"operations": "x" * LONGEST_LINE})
     audit.stop()
     fields = {field for line in log.read_text().splitlines() for field in json.loads(line)}
 
@@ -282,7 +283,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
 
 def request(document: JSON, namespace: str) -> AdmissionRequest:
     fields = {
-        "uid": "u",
+        "uid": uid("review"),
         "kind": {"version": "v1", "kind": "Pod"},
         "operation": "CREATE",
         "namespace": namespace,

@@ -48,7 +48,7 @@ class NodeIndex:
         return frozenset(node.labels for node in self._nodes.get(reference, ()))
 
     def replace(self, before: NamedNode | None, after: NamedNode | None) -> None:
-        """Put `after` where `before` was; None is no node."""
+        """Put `after` where `before` was; None where there is none."""
         gone, come = (each.references if each else frozenset() for each in (before, after))
         for reference in gone | come:
             found = tuple(

@@ -14,16 +14,16 @@ from policies.pods.pod import Affinity, Pod, View
 ID = "limits"
 """Stands where a rule's id does."""
 
-MOST_VALUES = 50_000
-"""Commas in the JSON of an object, which count its values without decoding it. The largest of 600 real manifests has 330."""
+MOST_VALUES = 20_000
+"""Commas in the JSON of an object, which count its values without decoding it. The largest of 220 real manifests has 330."""
 MOST_CONTAINERS = 128
 MOST_IN_CONTAINER = 1_000
 """Variables, mounts, … of one container; MOST_VALUES bounds those of all."""
 MOST_RESOURCES = 64
 """Names of resources in one list."""
-MOST_AMOUNTS = 2_048
-"""Amounts of resources in all containers, 16 for each of MOST_CONTAINERS."""
-MOST_IN_POD = 1_000
+MOST_AMOUNTS = 1_024
+"""Amounts of resources in all containers, 8 for each of MOST_CONTAINERS."""
+MOST_IN_POD = 500
 """Volumes, claims, … of a pod."""
 MOST_COMPARED = 256
 """Tolerations, terms, …: rules compare each with every taint or label of the classes."""

@@ -8,6 +8,8 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(rf"{_DNS_LABEL.pattern}(\.{_DNS_LABEL.pattern})*")
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 
@@ -40,6 +42,16 @@ def is_resource_name(name: str) -> bool:
 def is_label_value(value: str) -> bool:
     """Whether a label could have that value; an empty one is valid (`IsValidLabelValue`)."""
     return not value or (len(value) <= _LABEL_LENGTH and _QUALIFIED_NAME.fullmatch(value) is not None)
+
+
+def is_uid(uid: str) -> bool:
+    """Whether it is the text of a UUID (RFC 4122), as the API server gives one to every object and review."""
+    return _UID.fullmatch(uid) is not None
+
+
+def is_kind(kind: str) -> bool:
+    """Whether an API could have such a kind: a DNS label of letters in both cases (`validateCustomResourceDefinitionNames`)."""
+    return len(kind) <= _LABEL_LENGTH and _KIND.fullmatch(kind) is not None
 
 
 def is_variable_name(name: str) -> bool:

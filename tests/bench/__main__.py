@@ -1,4 +1,4 @@
-"""Compare gpu-admission with a view that does nothing, with the API server's own CEL, and with its ResourceQuota."""
+"""Compare gpu-admission with a view that does nothing, the API server's CEL and its ResourceQuota; find the longest reviews."""
 
 import signal
 import sys
@@ -9,16 +9,16 @@ from types import FrameType
 import click
 import msgspec
 
-from tests.bench import cluster, edge, quota
+from tests.bench import cluster, edge, quota, work
 from tests.bench.measure import LoadFailed
 from tests.bench.report import cluster_lines, edge_lines, quota_lines
 from tests.controlplane import ControlPlaneFailed, ControlPlaneUnavailable, build
 
-EDGE, CLUSTER, QUOTA, ALL = "edge", "cluster", "quota", "all"
+EDGE, CLUSTER, QUOTA, WORK, ALL = "edge", "cluster", "quota", "work", "all"
 
 
 @click.command(help=__doc__)
-@click.argument("comparison", type=click.Choice([EDGE, CLUSTER, QUOTA, ALL]), default=ALL)
+@click.argument("comparison", type=click.Choice([EDGE, CLUSTER, QUOTA, WORK, ALL]), default=ALL)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--rounds", default=4, show_default=True, type=click.IntRange(min=1), help="Of every comparison."
@@ -43,8 +43,13 @@ def main(comparison: str, output: str, rounds: int, requests: int, creates: int)
     def progress(line: str) -> None:
         click.echo(f"{time.monotonic() - began:6.1f} s  {line}", err=True)
 
-    build(sys.stderr)
-    reports = {}
+    reports: dict[str, object] = {}
+    if comparison in {WORK, ALL}:
+        work_report = work.compare(progress=progress)
+        reports["work"] = msgspec.to_builtins(work_report)
+        _print(work.lines(work_report), output)
+    if comparison != WORK:
+        build(sys.stderr)
     if comparison in {EDGE, ALL}:
         edge_report = edge.compare(rounds=rounds, requests=requests, progress=progress)
         reports["edge"] = msgspec.to_builtins(edge_report, str_keys=True)

@@ -11,7 +11,7 @@ import urllib3
 import yaml
 from click.testing import CliRunner
 
-from tests.builders import gpu_container, pod
+from tests.builders import gpu_container, pod, uid
 from tests.cluster.configuration import (
     KINDS,
     install_configuration_kinds,
@@ -59,7 +59,7 @@ class Served:
     def review(self, document: JSON, namespace: str = "team") -> JSON:
         """Ask about the creation of a pod, as the API server does first; no quota is asked then."""
         request = {
-            "uid": "u",
+            "uid": uid("review"),
             "kind": {"group": "", "version": "v1", "kind": "Pod"},
             "operation": "CREATE",
             "namespace": namespace,

@@ -7,6 +7,7 @@ over. Controllers write by swap, before any row names a digest, and remove what 
 import logging
 from collections.abc import Callable, Collection, Mapping
 from time import monotonic
+from typing import Protocol
 
 import msgspec
 
@@ -21,7 +22,7 @@ from policies.quota.charge import Catalogues
 from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
-from webhook.cluster.api import MERGE_PATCH, ApiClient
+from webhook.cluster.api import MERGE_PATCH, api_path
 from webhook.cluster.objects import CATALOGUES, PartialObject
 
 log = logging.getLogger("gpu_admission.quota")
@@ -35,6 +36,16 @@ ATTEMPTS = 5
 _SECONDS = 5.0
 
 
+class ConfigMapCalls(Protocol):
+    """The two calls on the ConfigMap, of `webhook.cluster.api.ApiClient`."""
+
+    def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
+
+    def patch(
+        self, path: str, body: bytes, *, content_type: str = MERGE_PATCH, timeout: float | None = None
+    ) -> bytes: ...
+
+
 class _ConfigMap(PartialObject, frozen=True):
     data: dict[str, str] | None = None
 
@@ -42,9 +53,9 @@ class _ConfigMap(PartialObject, frozen=True):
 class PublishedCatalogues:
     """The ConfigMap of one installation. Any number of threads may call it, and no lock is held over a call."""
 
-    def __init__(self, api: ApiClient, namespace: str, own: Callable[[], Catalogues]) -> None:
+    def __init__(self, api: ConfigMapCalls, namespace: str, own: Callable[[], Catalogues]) -> None:
         self._api = api
-        self._path = f"/api/v1/namespaces/{namespace}/configmaps/{CATALOGUES}"
+        self._path = api_path("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES)
         self._own = own
         self._remembered: dict[str, Catalogues] = {}
         self._published: frozenset[str] = frozenset()

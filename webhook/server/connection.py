@@ -82,7 +82,7 @@ class Connection:
         """Give the whole request its body, out of `received`; what follows stays there."""
         end = request.head_size + request.body_size
         with memoryview(self.received) as view:
-            request.body = bytes(view[request.head_size : end])
+            request.body, request.began = bytes(view[request.head_size : end]), self.since
         del self.received[:end]
         self.request = None
 

@@ -1,11 +1,13 @@
 """Who answers a request, and how many may wait for that.
 
 Small requests that wait for nothing but the processor are answered by the poller's own thread: to hand one to another
-thread and take it back costs more than many an answer (100 to 185 µs, measured). All others go to threads. Probes are
-answered like the first kind, in turn with it, and are never shed: an overloaded server that fails its liveness probe would
-be killed for it, and its load would bring down the next.
+thread and take it back costs more than many an answer (100 to 185 µs, measured). All others go to threads, large ones to
+few threads of their own: they compute for long, and each thread that computes makes the poller wait for its turn of the
+interpreter. Probes are answered like the first kind, in turn with it, and are never shed: an overloaded server that fails its
+liveness probe would be killed for it, and its load would bring down the next.
 
-At most `max_concurrent` requests are held at once, worked on or waiting; one more is shed. Requests whose
+At most `max_concurrent` requests are held at once, worked on or waiting, and a quarter of that may be large ones that wait; one
+more is shed. Requests whose
 bytes are still being sent or received do not count: they cost a socket, not a thread.
 """
 
@@ -17,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -30,9 +32,13 @@ from webhook.server.settings import Limits
 _SLICE_SECONDS = 0.01
 # A review of so many bytes takes some milliseconds, for which the others would wait.
 _SMALL_BYTES = 64 * 1024
+_LARGE_THREADS = 2
 _SHED_LOG_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
+
+
+_Waiting = queue.SimpleQueue[tuple[Connection, Request]]
 
 
 class Site(NamedTuple):
@@ -65,7 +71,7 @@ class EdgeMetrics:
         self.held = gauge("gpu_admission_requests_held", "Requests that are worked on or wait for it.")
         self.shed = counter(
             "gpu_admission_requests_shed",
-            "Requests answered 503 with Retry-After, because --max-concurrent were held already.",
+            "Requests answered 503 with Retry-After: --max-concurrent were held, or a quarter as many large ones waited.",
         )
 
 
@@ -80,12 +86,13 @@ class Dispatcher:
         self.closing = False
         self._site, self._limits, self._metrics, self._wake = site, limits, metrics, wake
         self._own: tuple[deque[tuple[Connection, Request]], ...] = deque(), deque()  # probes, at once
-        self._for_threads: queue.SimpleQueue[tuple[Connection, Request]] = queue.SimpleQueue()
+        self._for_threads, self._large = _Waiting(), _Waiting()
         self._done: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._held, self._next_shed_log = 0, 0.0
         metrics.held.set_function(lambda: self._held)
-        for number in range(limits.threads):
-            threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
+        for waiting, count in ((self._for_threads, limits.threads), (self._large, _LARGE_THREADS)):
+            for _ in range(count):
+                threading.Thread(target=self._work, args=[waiting], name="request", daemon=True).start()
 
     @property
     def busy(self) -> bool:
@@ -95,25 +102,29 @@ class Dispatcher:
     def take(self, connection: Connection, request: Request) -> None:
         """Have the request answered, sooner or later. RefusedError: too many are held already."""
         probes, at_once = self._own
+        most, is_large = self._limits.max_concurrent, request.body_size > _SMALL_BYTES
         if request.path in self._site.probes:
             probes.append((connection, request))
-        elif self._held >= self._limits.max_concurrent:
-            self._log_shed()
-            # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find
-            # another one when it asks again.
-            raise RefusedError(TOO_MANY_REQUESTS)
-        elif request.body_size <= _SMALL_BYTES and self._site.at_once(request.path):
+        elif self._held >= most:
+            self._shed(f"{most} requests at once are held already (--max-concurrent)")
+        elif is_large and self._large.qsize() >= most / 4:
+            self._shed(f"{self._large.qsize()} large requests wait already (a quarter of --max-concurrent)")
+        elif is_large:
+            self._large.put((connection, request))
+        elif self._site.at_once(request.path):
             at_once.append((connection, request))
         else:
             self._for_threads.put((connection, request))
         self._held += 1
 
-    def _log_shed(self) -> None:
+    def _shed(self, why: str) -> NoReturn:
         self._metrics.shed.inc()
         if (now := time.monotonic()) >= self._next_shed_log:
             self._next_shed_log = now + _SHED_LOG_SECONDS
-            held = self._limits.max_concurrent
-            logger.warning("shedding: %d requests at once are held already (--max-concurrent)", held)
+            logger.warning("shedding: %s", why)
+        # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find another
+        # one when it asks again.
+        raise RefusedError(TOO_MANY_REQUESTS)
 
     def answered(self) -> Iterator[Connection]:
         """Give back the connections whose answers are in `outgoing`, and go on with what is answered at once."""
@@ -129,10 +140,10 @@ class Dispatcher:
                     self._held -= 1
                     yield connection
 
-    def _work(self) -> None:
+    def _work(self, waiting: "_Waiting") -> None:
         """Be one of the threads."""
         while True:
-            connection, request = self._for_threads.get()
+            connection, request = waiting.get()
             self._answer(connection, request)
             with contextlib.suppress(OSError):  # the poller meets it again
                 connection.send()

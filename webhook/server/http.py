@@ -10,6 +10,7 @@ import dataclasses
 import io
 import re
 import sys
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
@@ -49,6 +50,8 @@ class Request:
     head_size: int
     body_size: int
     body: bytes = b""
+    began: float = dataclasses.field(default_factory=time.monotonic)
+    """When its first byte came (monotonic): who sent it waits since then."""
 
 
 class Response(NamedTuple):

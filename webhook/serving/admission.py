@@ -7,10 +7,12 @@ from time import perf_counter
 
 import msgspec
 
+from policies.finding import truncate
 from policies.gpus.cards import too_many_resources
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
+from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
@@ -152,6 +154,18 @@ def reading() -> Iterator[None]:
         raise UnreadableObject(str(error)) from None
 
 
+def check_identity(request: AdmissionRequest, metadata: Metadata | None) -> None:
+    """Refuse a uid or name that no stored object has: both become part of the ledger. Raises UnreadableObject.
+
+    At /validate the API server has set the one and checked the other; a dry run without it has no uid.
+    """
+    uid, name = (metadata.uid, metadata.name) if metadata else (None, None)
+    if uid and not is_uid(uid):
+        raise UnreadableObject("metadata.uid must be a UUID (RFC 4122)")
+    if not all(is_dns_subdomain(each) for each in (request.name, name) if each):
+        raise UnreadableObject("metadata.name must be a DNS subdomain of at most 253 characters")
+
+
 def allow(asked: Review) -> Answered:
     """Allow what no rule looks at."""
     return Answered(review.allowed(asked.request.uid))
@@ -177,6 +191,7 @@ def review_pod(asked: Review) -> Answered:
         subject = Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset, deadline=asked.deadline)
         decision = engine.mutate(subject, asked.now)
     else:
+        check_identity(request, pod.metadata)
         subject = Subject(
             policy=policy,
             pod=pod,
@@ -201,6 +216,7 @@ def review_claim(asked: Review) -> Answered:
     request, configuration = asked.request, asked.engine.configuration
     with reading():
         claim = decode_claim(asked.document(request.object))
+    check_identity(request, claim.metadata)
     name = _name(request, claim.metadata)
     if (forged := _forged_mark(asked, name, None, claim)) is not None:
         return forged
@@ -378,4 +394,5 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
 
 def _name(request: AdmissionRequest, metadata: Metadata | None) -> str:
     """Return the object's name, or its generateName while it has no final one."""
-    return request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
+    name = request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
+    return truncate(name, review.LONGEST_NAME)

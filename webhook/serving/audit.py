@@ -24,8 +24,16 @@ from webhook.serving.engine import Decision, EvaluatedFinding
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
-QUEUE_LIMIT = 10_000
-"""Lines that may wait. A line is some 1 to 20 KiB, so a stuck disk costs at most some 200 MiB, commonly 10."""
+QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
+"""What may wait; a line has commonly 1 KiB. While a disk is stuck, as much again is being written."""
+
+LONGEST_LINE = 64 * 1024
+"""Bytes; a longer line goes without what its author can make long, which `omitted` names."""
+LONGEST_FIELD = 256
+"""Characters of what a request says of itself; no name of Kubernetes is longer."""
+LONGEST_TEXT = 2048
+"""Characters of a text of a finding."""
+_OMITTED = ("operations", "injected", "findings")
 
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
@@ -46,6 +54,8 @@ class AuditLog:
         self._descriptor = descriptor
         self._lost = lost
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._queueing = threading.Lock()
         self._mid_line = False
         self._stopping = threading.Event()
         self._writing = threading.Lock()
@@ -64,10 +74,14 @@ class AuditLog:
 
     def write(self, record: dict[str, Any]) -> None:
         """Take one record; it is written soon after. Never blocks, never raises for want of space."""
-        if len(self._waiting) >= QUEUE_LIMIT:
+        line = _line(record)
+        with self._queueing:
+            has_room = len(self._waiting) < QUEUE_LINES and self._waiting_bytes + len(line) <= QUEUE_BYTES
+            if has_room:
+                self._waiting.append(line)
+                self._waiting_bytes += len(line)
+        if not has_room:
             self._lost(1)
-        else:
-            self._waiting.append(msgspec.json.encode(record) + b"\n")
 
     def stop(self) -> None:
         """Write what is waiting and end the thread."""
@@ -82,7 +96,9 @@ class AuditLog:
 
     def _flush(self) -> None:
         with self._writing:
-            lines, written = b"".join(self._waiting.popleft() for _ in range(len(self._waiting))), 0
+            with self._queueing:
+                waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
+            lines, written = b"".join(waiting), 0
             # After a line that was cut short by a full disk, the next one starts on a line of its own.
             data = b"\n" + lines if lines and self._mid_line else lines
             with contextlib.suppress(OSError):
@@ -116,8 +132,7 @@ class Recorder:
         self._metrics.record(phase, verdict, seconds, decisions)
         if self._audit is None:
             return
-        record: dict[str, Any] = {
-            "time": timestamp(started, "milliseconds"),
+        said = {
             "uid": request.uid,
             "phase": phase,
             "operation": request.operation,
@@ -125,6 +140,10 @@ class Recorder:
             "namespace": request.namespace,
             "name": name,
             "user": request.user_info.username,
+        }
+        record: dict[str, Any] = {
+            "time": timestamp(started, "milliseconds"),
+            **{key: truncate(text, LONGEST_FIELD) for key, text in said.items()},
             "dryRun": bool(request.dry_run),
             "verdict": verdict,
             "durationMs": round(seconds * 1000, 3),
@@ -134,6 +153,14 @@ class Recorder:
         if decisions:
             record |= _decision(decisions[0], is_patched=verdict == "patched")
         self._audit.write(record)
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    line = msgspec.json.encode(record)
+    if len(line) > LONGEST_LINE:
+        record = {key: value for key, value in record.items() if key not in _OMITTED}
+        line = msgspec.json.encode(record | {"omitted": _OMITTED})
+    return line + b"\n"
 
 
 def verdict_of(response: AdmissionResponse) -> str:
@@ -162,10 +189,10 @@ def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
     fields = {
         "rule": finding.rule,
         "outcome": judged.outcome.value,
-        "path": finding.path,
-        "container": finding.container,
+        "path": truncate(finding.path, LONGEST_TEXT),
+        "container": None if finding.container is None else truncate(finding.container, LONGEST_FIELD),
         "value": None if finding.value is None else truncate(finding.value),
-        "message": finding.message,
-        "remedy": finding.remedy,
+        "message": truncate(finding.message, LONGEST_TEXT),
+        "remedy": truncate(finding.remedy, LONGEST_TEXT),
     }
     return {key: value for key, value in fields.items() if value}

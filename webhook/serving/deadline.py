@@ -16,13 +16,13 @@ _DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{0,9})?(?:ns|us|µs|μs|ms|s|m|h
 """Go's units. durationpy also reads days to years, other digits than ASCII, and whatever stands between two parts."""
 
 
-def deadline_of(timeout: str | None) -> float:
-    """Return the moment (`monotonic`) by which to answer a request that came in now.
+def deadline_of(timeout: str | None, began: float | None = None) -> float:
+    """Return the moment (`monotonic`) by which to answer a request that came at `began`, or now.
 
     A tenth of the time, at least 0.1 s, is left for the way there and back, and for what is written last.
     """
     seconds = min(seconds_of(timeout), LONGEST_SECONDS)
-    return monotonic() + max(seconds - max(seconds / 10, 0.1), seconds / 2)
+    return (monotonic() if began is None else began) + max(seconds - max(seconds / 10, 0.1), seconds / 2)
 
 
 @lru_cache(maxsize=64)  # the same few of all API servers

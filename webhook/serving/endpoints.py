@@ -64,7 +64,7 @@ class AdmissionEndpoints:
         answer = self._answers.get(endpoint_of(request.path))
         if answer is None:
             return call_wsgi(self._pages, request)
-        deadline = deadline_of(_timeout(request.query))
+        deadline = deadline_of(_timeout(request.query), request.began)
         if objection := _objection(request):
             return self._refused(*objection)
         try:

@@ -8,6 +8,7 @@ nothing else denies.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
+from itertools import islice
 from math import inf
 from time import monotonic
 from typing import Any, Self
@@ -29,6 +30,9 @@ from webhook.configuration.loader import Configuration
 MOST_FINDINGS = 100
 """Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""
 
+
+MOST_KEYS = 1_000
+"""Keys of a ResourceQuota that are read."""
 
 RESOURCE_QUOTA = ("", "ResourceQuota")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
@@ -307,7 +311,8 @@ def advise(
                 for finding in binding.rule.check_claim_template(template, run.context):
                     run.judge(finding, Mode.WARN)
         return run.decision()
-    findings = resource_quota_findings((spec and spec.hard) or (), engine.configuration.resource_mapping)
+    keys = islice((spec and spec.hard) or (), MOST_KEYS)
+    findings = resource_quota_findings(keys, engine.configuration.resource_mapping)
     return Decision.on(subject.policy, findings, Mode.WARN)
 
 

@@ -7,6 +7,8 @@ all there is for a request.
 
 import msgspec
 
+from policies.finding import truncate
+from policies.pods.names import is_dns_label, is_dns_subdomain, is_kind, is_uid
 from policies.pods.patch import Operation
 from webhook.cluster.objects import ObjectMeta, decode_metadata, timestamp
 from webhook.serving.canary_trace import CanaryTrace
@@ -15,12 +17,17 @@ from webhook.serving.engine import Decision, Outcome
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
+OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+
 FORBIDDEN = 403
 INVALID = 422
 UNAVAILABLE = 503
 TIMEOUT = 504
 
 OUT_OF_TIME = "could not decide within the timeoutSeconds of the webhook"
+
+LONGEST_NAME = 256
+"""Characters of a name that are shown: /mutate comes before the API server has looked at it."""
 
 WARNING_LIMIT = 250
 """Characters of one warning: over a total of 4096 the API server cuts each to 256."""
@@ -117,7 +124,10 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def decode_request(body: bytes) -> AdmissionRequest:
-    """Return the request in an AdmissionReview; raise `BadReviewError` for anything else."""
+    """Return the request in an AdmissionReview; raise `BadReviewError` for anything else.
+
+    Who sends it may be anybody who reaches the port, and its fields become parts of ledgers, paths and log lines.
+    """
     try:
         body.decode()  # the objects inside stay bytes for now, and later it would be too late to say what is wrong
         envelope = _DECODER.decode(body)
@@ -128,20 +138,28 @@ def decode_request(body: bytes) -> AdmissionRequest:
     if envelope.api_version != API_VERSION or envelope.kind != KIND:
         got = f"{envelope.api_version or '(none)'} {envelope.kind or '(none)'}"
         raise BadReviewError(f"the body is {got[:200]}; this webhook answers {API_VERSION} {KIND}")
-    if envelope.request is None or not envelope.request.uid:
+    request = envelope.request
+    if request is None or not request.uid:
         raise BadReviewError("the AdmissionReview has no request.uid, so no answer could be matched to it")
-    return envelope.request
+    for field, is_valid, must in (
+        ("uid", is_uid(request.uid), "be a UUID (RFC 4122)"),
+        ("operation", request.operation in OPERATIONS, f"be one of {', '.join(OPERATIONS)}"),
+        ("kind.kind", is_kind(request.kind.kind), "be the name of a kind"),
+        ("kind.group", not request.kind.group or is_dns_subdomain(request.kind.group), "be an API group"),
+        ("namespace", not request.namespace or is_dns_label(request.namespace), "be a DNS label"),
+    ):
+        if not is_valid:
+            raise BadReviewError(f"request.{field} must {must}; no API server sends anything else")
+    return request
 
 
 def object_name(request: AdmissionRequest) -> str:
     """Return the name of an object that nobody decodes, or its generateName while it has no final name."""
-    if request.name:
-        return request.name
     try:
         metadata = _NAMED.decode(request.object).metadata
     except msgspec.ValidationError:
-        return ""
-    return metadata.name or metadata.generate_name
+        metadata = _Name()
+    return truncate(request.name or metadata.name or metadata.generate_name, LONGEST_NAME)
 
 
 def metadata_of(document: msgspec.Raw) -> ObjectMeta:

@@ -11,7 +11,7 @@ from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import Problem
 from webhook.workloads.kinds import WORKLOADS, ContainerResources, Form, Spec, Template, Whole
 
-MOST_PLACES = 200
+MOST_PLACES = 100
 """Maximum of pods that are checked of one object: one of 3 MiB could have a hundred thousand."""
 
 _DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")

@@ -91,7 +91,8 @@ class Release:
         self.weights = weights
 
     def controller(self, plane: ControlPlane) -> Command:
-        command = Command(plane, f"controller-{self.folder.name}", "--config", str(self.folder))
+        name = f"controller-{self.folder.name}-of-{self.folder.parent.name}"
+        command = Command(plane, name, "--config", str(self.folder))
         command.start()
         return command
 

@@ -10,7 +10,7 @@ import pytest
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, page, status
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 
 
 class _Named(msgspec.Struct):
@@ -148,3 +148,22 @@ def test_credentials_that_stay_refused_are_not_tried_for_ever(tmp_path: Path) ->
 def test_no_kubeconfig_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match="No configuration found"):
         load_access(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("parts", "want"),
+    [
+        pytest.param(["namespaces", "team", "pods"], "/api/v1/namespaces/team/pods", id="a-collection"),
+        pytest.param(["namespaces", "../../x"], "/api/v1/namespaces/..%2F..%2Fx", id="a-path-is-one-name"),
+        pytest.param(["namespaces", "a?b#c d%2e"], "/api/v1/namespaces/a%3Fb%23c%20d%252e", id="no-query"),
+        pytest.param(["clusterroles", "system:node"], "/api/v1/clusterroles/system:node", id="a-colon-stays"),
+    ],
+)
+def test_a_name_is_one_step_of_a_path(parts: list[str], want: str) -> None:
+    assert api_path("/api/v1", *parts) == want
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_nothing_has_a_name_of_dots(name: str) -> None:
+    with pytest.raises(errors.NotFound, match="no object has a path of"):
+        api_path("/api/v1", "namespaces", name, "pods")

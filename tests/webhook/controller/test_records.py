@@ -187,3 +187,21 @@ def test_the_memory_of_claims_ends_with_the_pod() -> None:
     assert given.is_first("pod", "the-scheduler-tried-again", "two")
     given.forget("pod")
     assert given.is_first("pod", "c", "two")
+
+
+PLAIN = [{"name": f"c{number}"} for number in range(600)]
+AMOUNTS = {"limits": {f"cpu{number}": "1" for number in range(70)}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"containers": PLAIN}, id="of-600-containers"),
+        pytest.param({"containers": [{"name": "c", "resources": AMOUNTS}]}, id="of-70-amounts"),
+        pytest.param({"containers": [GPU, *PLAIN]}, id="of-a-gpu-and-600-containers"),
+    ],
+)
+def test_a_stored_pod_is_read_however_long_it_is(spec: Any) -> None:
+    # The webhook never sees pods without GPUs, and one that could not be read would stop the count of the whole cluster.
+    found = READER.record(raw({"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}))
+    assert (found is not None) == (GPU in spec["containers"])

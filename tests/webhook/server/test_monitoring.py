@@ -1,13 +1,18 @@
 """Metrics and probes in plain HTTP, as the controller and the metrics port of `serve` offer them."""
 
 import contextlib
+import dataclasses
 import socket
+import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 import urllib3
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, Metric
+from prometheus_client.registry import Collector
 
+from webhook.server import monitoring
 from webhook.server.monitoring import LIMITS, listen, start_monitoring
 from webhook.server.settings import StartupError
 
@@ -19,6 +24,10 @@ HALF_A_BODY = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\
 def port() -> int:
     registry = CollectorRegistry()
     Gauge("answer", "To everything.", registry=registry).set(42)
+    return started(registry)
+
+
+def started(registry: CollectorRegistry) -> int:
     listener = listen("127.0.0.1", 0)
     checks = {"/healthz": lambda: "", "/readyz": lambda: "not listed yet: pods"}
     start_monitoring(listener, registry, checks)
@@ -78,6 +87,55 @@ def test_more_stalled_clients_than_connections_make_place_for_the_next(port: int
         began = time.monotonic()
         assert get(port, "/healthz").status == 200
         assert time.monotonic() - began < 1
+
+
+def test_a_byte_now_and_then_holds_no_connection_beyond_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitoring, "LIMITS", dataclasses.replace(LIMITS, request_seconds=1.5))
+    port = started(CollectorRegistry())
+    with contextlib.ExitStack() as stack:
+        dripping = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(8)]
+        began = time.monotonic()
+        for byte in HALF_A_HEAD[:12]:
+            for client in dripping:
+                with contextlib.suppress(OSError):  # those that are closed by now
+                    client.sendall(bytes([byte]))
+            assert get(port, "/healthz").status == 200
+            assert get(port, "/metrics").status == 200
+            time.sleep(0.25)
+        assert time.monotonic() - began > 2.5
+        assert [is_closed(client) for client in dripping] == [True] * 8
+
+
+def test_probes_are_answered_while_scrapes_wait_for_their_turn() -> None:
+    scraped, released = threading.Semaphore(0), threading.Event()
+
+    class Slow(Collector):
+        def collect(self) -> Iterator[Metric]:
+            scraped.release()
+            released.wait(10)
+            yield from ()
+
+    registry = CollectorRegistry(auto_describe=False)
+    port = started(registry)
+    registry.register(Slow())
+    with contextlib.ExitStack() as stack:
+        scrapers = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(8)]
+        for scraper in scrapers:
+            scraper.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert all(scraped.acquire(timeout=5) for _ in range(LIMITS.threads))
+        assert get(port, "/healthz").status == 200  # though every thread is at a scrape, and six more wait
+        released.set()
+        for scraper in scrapers:
+            scraper.settimeout(5)
+            assert scraper.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
+def is_closed(client: socket.socket) -> bool:
+    client.settimeout(2)
+    try:
+        return client.recv(1) == b""
+    except ConnectionError:
+        return True
 
 
 def test_body_is_refused(port: int) -> None:

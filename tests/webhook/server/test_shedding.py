@@ -69,19 +69,39 @@ def test_requests_that_the_poller_answers_itself_are_shed_as_well(directory: Pat
 
 def test_shed_requests_hold_no_memory(directory: Path) -> None:
     with (
-        serving(directory, threads=2, max_concurrent=8) as server,
+        serving(directory, threads=2, max_concurrent=24) as server,
         contextlib.ExitStack() as stack,
     ):
         worker = server.worker()
         clients = [stack.enter_context(server.client()) for _ in range(100)]
         before = worker.memory_info().rss
-        for client in clients[:8]:
+        for held, client in enumerate(clients[:8], 1):  # two are worked on, a quarter of 24 wait
             client.send(request("/sleep?60", b"x" * MEBIBYTE))
-        server.wait_for_metric("gpu_admission_requests_held", 8)
+            server.wait_for_metric("gpu_admission_requests_held", held)
         # One after the other: all at once are cut for the bytes of what is not whole yet.
         for client in clients[8:]:
             client.send(request("/sleep?60", b"x" * MEBIBYTE))
             assert client.answer().status == 503
         assert server.metric("gpu_admission_requests_shed_total") == 92
+        server.wait_for("shedding: 6 large requests wait already (a quarter of --max-concurrent)")
         # 100 MiB have come. 8 are held, each in a buffer that grew as it came and copied once; the allocator keeps some more.
         assert worker.memory_info().rss - before < 60 * MEBIBYTE
+
+
+def test_large_requests_leave_the_other_threads_alone(directory: Path) -> None:
+    with (
+        serving(directory, threads=2, max_concurrent=64) as server,
+        contextlib.ExitStack() as stack,
+        server.client() as small,
+        server.client() as at_once,
+    ):
+        large = request("/sleep?1", b"x" * MEBIBYTE)
+        for held, client in enumerate([stack.enter_context(server.client()) for _ in range(8)], 1):
+            client.send(large)
+            server.wait_for_metric("gpu_admission_requests_held", held)
+        began = time.monotonic()
+        assert small.post("/body", b"12345").json()["length"] == 5
+        assert at_once.post("/at-once?0").status == 200
+        # Two large ones are worked on, so the last of them comes after four turns of a second.
+        assert server.metric("gpu_admission_requests_held") > 0
+        assert time.monotonic() - began < 1

@@ -7,6 +7,7 @@ sometimes with its bytes damaged on top.
 import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -149,7 +150,7 @@ def reviews() -> list[bytes]:
         ("", "Node"),
         ("kubeflow.org", "PyTorchJob"),
         ("gpu-admission.dev", "GPUPolicy"),
-        ("", ""),
+        ("", "Event"),
     ):
         found.append(review(group, kind, seeds()[0]))
     found.append(review("", "Pod", None, operation="DELETE", oldObject=seeds()[0]))
@@ -226,6 +227,9 @@ def bodies(seed: int) -> Iterator[Body]:
     while True:
         document = msgspec.json.decode(choose.choice(starts))
         document["request"]["namespace"] = choose.choice(["defaults", "strict"])
+        document["request"]["uid"] = str(UUID(int=choose.getrandbits(128)))
+        if target_metadata := (document["request"]["object"] or {}).get("metadata"):
+            target_metadata["uid"] = str(UUID(int=choose.getrandbits(128)))
         damaged = choose.random() < 0.2
         target = document if damaged and choose.random() < 0.5 else document["request"]["object"]
         for _ in range(choose.choice([1, 1, 2, 3, 5])):

@@ -1,10 +1,12 @@
 """Objects whose lists are as long as a review reads them, and those that are far longer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from policies.pods import annotations, limits
+from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS
 from tests.builders import JSON, container, gpu_container, pod
+from tests.webhook.serving.hostile_bodies import review, workload
 
 PROBE = {"httpGet": {"path": "/", "port": 80}, "periodSeconds": 10}
 CLASSES = ("nvidia-a100-80gb", "nvidia-a100-40gb", "nvidia-t4", "nvidia-h100-80gb")
@@ -159,3 +161,59 @@ LISTS: tuple[Long, ...] = (
 
 PLAIN: tuple[tuple[str, Callable[[int], JSON]], ...] = (("arguments", arguments), ("labels", labels))
 """What no rule reads, up to `limits.MOST_VALUES` in all."""
+
+
+def long_pods() -> Iterator[tuple[str, JSON]]:
+    """Yield pods, each with one list as long as it may be."""
+    yield from ((name, make(limit)) for name, make, limit, _ in LISTS)
+    yield from ((name, make(limits.MOST_VALUES - 100)) for name, make in PLAIN)
+
+
+def longer_pods() -> Iterator[tuple[str, JSON]]:
+    """Yield pods, each with a list as long as the API server takes it, or nearly."""
+    yield from ((f"longer-{name}", make(20_000)) for name, make, _, _ in LISTS)
+    yield "longer-values", pod(gpu_container(), affinity=affinity(term(requirement(*CLASSES * 30_000))))
+    yield "a-million-tolerations", pod(gpu_container(), tolerations=[{}] * 1_000_000)
+    yield "a-name-of-megabytes", {"metadata": {"name": "x" * 2_500_000}, "spec": {}}
+    yield "an-image-of-megabytes", pod(gpu_container(image="x" * 2_500_000))
+
+
+def claim(requests: int, alternatives: int) -> JSON:
+    device = {"deviceClassName": "gpu.nvidia.com", "count": 1}
+    listed = named(requests, firstAvailable=[device] * alternatives)
+    return {"metadata": {"name": "c"}, "spec": {"devices": {"requests": listed}}}
+
+
+def other_reviews(namespace: str) -> Iterator[tuple[str, bytes]]:
+    """Yield long objects of the other kinds."""
+    group = "resource.k8s.io"
+    for name, made in (
+        ("a-claim", claim(MOST_REQUESTS, MOST_ALTERNATIVES)),
+        ("a-longer-claim", claim(1000, 5)),
+    ):
+        template = {"metadata": {"name": "t"}, "spec": made}
+        yield name, review(group, "ResourceClaim", made, namespace=namespace)
+        yield f"{name}, in a template", review(group, "ResourceClaimTemplate", template, namespace=namespace)
+    keys = {f"limits.nvidia.com/x{number}": "1" for number in range(19_000)}
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": keys}}
+    yield "a-resource-quota", review("", "ResourceQuota", quota, namespace=namespace)
+    groups = [{"groupName": f"g{number}", "template": pod(gpu_container())} for number in range(1000)]
+    cluster = {"metadata": {"name": "r"}, "spec": {"workerGroupSpecs": groups}}
+    yield "a-cluster-of-many-groups", review("ray.io", "RayCluster", cluster, namespace=namespace)
+    shared = {
+        "metadata": {"name": "w"},
+        "spec": {"templates": [{"name": "n", "container": gpu_container()}] * 200, "volumes": named(1000)},
+    }
+    yield "a-workflow-with-many-volumes", review("argoproj.io", "Workflow", shared, namespace=namespace)
+
+
+def long_reviews(namespace: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the review of each of these pods: its creation, a change of it, and its template; and of other kinds."""
+    yield from other_reviews(namespace)
+    for name, document in (*long_pods(), *longer_pods()):
+        yield name, review("", "Pod", document, namespace=namespace)
+        changed = {**document, "metadata": {**document["metadata"], "labels": {"changed": "yes"}}}
+        update = {"operation": "UPDATE", "oldObject": document, "namespace": namespace}
+        yield f"{name}, changed", review("", "Pod", changed, **update)
+        template = workload("Deployment", document)
+        yield f"{name}, in a template", review("apps", "Deployment", template, namespace=namespace)

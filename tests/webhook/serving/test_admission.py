@@ -1,14 +1,17 @@
 """Which requests the rules look at, whose word is believed, and what the audit log says of each."""
 
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policies.pods import annotations
 from policies.pods.pod import decode_pod
-from tests.builders import JSON, gpu_container, pod
+from policies.registry import RULES
+from tests.builders import JSON, gpu_container, pod, uid
 from webhook.configuration.loader import load_directory
 from webhook.serving import review
 from webhook.serving.admission import Admission, is_mirror_pod, made_by_daemonset
@@ -19,13 +22,14 @@ from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}
+CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
 NODE = {"username": "system:node:gpu-0", "groups": ["system:nodes", "system:authenticated"]}
 MIRROR = {"kubernetes.io/config.mirror": "0123"}
 
 
 def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
     fields = {
-        "uid": "u",
+        "uid": uid("review"),
         "kind": POD,
         "operation": "CREATE",
         "namespace": "ml-training",
@@ -164,7 +168,7 @@ def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path)
     assert 0 < duration < 1000
     assert first.pop("time").endswith("Z")
     assert first == {
-        "uid": "u",
+        "uid": uid("review"),
         "phase": "mutate",
         "operation": "CREATE",
         "kind": "Pod",
@@ -191,3 +195,145 @@ def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path)
         "injected": [{"rule": "gpu-toleration", "what": "toleration nvidia.com/gpu:NoSchedule"}],
     }
     assert (second["name"], second["verdict"]) == ("train-", "allowed")
+
+
+MEGABYTE = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("document", "tweaks", "field"),
+    [
+        pytest.param(pod(gpu_container()), {"userInfo": {"username": MEGABYTE}}, "user", id="of-its-author"),
+        pytest.param(pod(gpu_container()), {"name": MEGABYTE}, "name", id="of-the-request"),
+        pytest.param({"metadata": {"name": MEGABYTE}, "spec": {}}, {}, "name", id="of-the-pod"),
+        pytest.param({"metadata": {"name": MEGABYTE}, "spec": 1}, {}, "name", id="of-a-pod-that-cannot-be-read"),
+    ],
+)  # fmt: skip
+def test_a_name_of_a_megabyte_makes_no_line_of_a_megabyte(
+    engine: Engine, tmp_path: Path, document: JSON, tweaks: JSON, field: str
+) -> None:
+    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
+    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
+
+    response = admission.mutate(request(document, **tweaks), deadline_of(None))
+    log.stop()
+
+    line = (tmp_path / "audit.jsonl").read_bytes()
+    assert msgspec.json.decode(line)[field] == "x" * 255 + "…"
+    assert len(line) < 3000
+    assert len(review.encode_response(response)) < 3000
+
+
+def test_a_finding_about_a_long_text_is_cut(engine: Engine, tmp_path: Path) -> None:
+    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
+    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
+    probe = {"exec": {"command": [MEGABYTE]}, "periodSeconds": 10}
+    metadata = {annotations.MODEL_LOAD_SECONDS: "600"}
+
+    admission.mutate(
+        request(pod(gpu_container(livenessProbe=probe, readinessProbe=probe), annotations=metadata)),
+        deadline_of(None),
+    )
+    log.stop()
+
+    line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes())
+    assert (line["verdict"], line["omitted"]) == ("patched", ["operations", "injected", "findings"])
+
+
+def test_what_comes_too_late_is_refused_with_words_to_try_again(admission: Admission) -> None:
+    response = admission.validate(request(pod(gpu_container())), deadline=monotonic())
+
+    assert response.status == review.Status(
+        504, "Timeout", "gpu-admission could not decide within the timeoutSeconds of the webhook; try again"
+    )
+
+
+def test_a_template_that_comes_too_late_is_admitted_as_if_nobody_had_answered(admission: Admission) -> None:
+    asked = request(deployment("0.5"), kind={"group": "apps", "version": "v1", "kind": "Deployment"})
+    response = admission.validate(asked, deadline=monotonic())
+
+    assert response.allowed
+    assert response.warnings == ("gpu-admission could not decide within the timeoutSeconds of the webhook",)
+
+
+UNRESTRICTED = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: unrestricted}
+spec:
+  match: {namespaces: [ml-training]}
+  rules: {RULES}
+  exemptions: [{namespaces: [ml-training], reason: test, until: 2999-01-01}]
+"""
+TOO_MANY = pod(gpu_container(), tolerations=[{"key": f"k{number}"} for number in range(300)])
+
+
+@pytest.fixture
+def unrestricted(tmp_path: Path) -> Admission:
+    """All rules disabled, and an exemption from them on top."""
+    rules = ", ".join(f"{rule.id}: {{mode: disabled}}" for rule in RULES)
+    (tmp_path / "policy.yaml").write_text(UNRESTRICTED.replace("RULES", rules))
+    engine = Engine(load_directory(tmp_path))
+    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
+
+
+@pytest.mark.parametrize("endpoint", ["mutate", "validate"])
+@pytest.mark.parametrize(
+    "tweaks", [pytest.param({}, id="created"), pytest.param({"operation": "UPDATE"}, id="changed")]
+)
+def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint: str, tweaks: JSON) -> None:
+    asked = request(TOO_MANY, oldObject=TOO_MANY, **tweaks)
+    response = getattr(unrestricted, endpoint)(asked, deadline_of(None))
+
+    if endpoint == "mutate" and tweaks:
+        assert response.allowed  # only creations are mutated
+        return
+    assert response.status == review.Status(
+        403,
+        "Forbidden",
+        "pod ml-training/trainer: spec.tolerations: must have at most 256 items, not 300 [limits]",
+    )
+
+
+def test_limits_are_advice_about_a_template(unrestricted: Admission) -> None:
+    workload = {"metadata": {"name": "d"}, "spec": {"template": TOO_MANY}}
+    asked = request(workload, kind={"group": "apps", "version": "v1", "kind": "Deployment"})
+    response = unrestricted.validate(asked, deadline_of(None))
+
+    assert response.allowed
+    assert response.warnings == (
+        "its pods would be denied: spec.template.spec.tolerations: must have at most 256 items, not 300 [limits]",
+    )
+
+
+BAD_UID = "metadata.uid must be a UUID (RFC 4122)"
+BAD_NAME = "metadata.name must be a DNS subdomain of at most 253 characters"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "tweaks", "want"),
+    [
+        pytest.param({"uid": "x y"}, {}, BAD_UID, id="a-uid-with-a-space"),
+        pytest.param({"uid": f"{uid('a')}\n{uid('b')}"}, {}, BAD_UID, id="two-uids"),
+        pytest.param({"name": "a b"}, {}, BAD_NAME, id="a-name-with-a-space"),
+        pytest.param({}, {"name": "../x"}, BAD_NAME, id="a-path"),
+        pytest.param({"name": "a" * 254}, {}, BAD_NAME, id="a-long-name"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [POD, CLAIM])
+def test_what_would_stand_in_a_ledger_is_what_an_api_server_stores(
+    admission: Admission, kind: JSON, metadata: JSON, tweaks: JSON, want: str
+) -> None:
+    document = pod(gpu_container()) if kind is POD else {"metadata": {}, "spec": {}}
+    document["metadata"] = {**document["metadata"], **metadata}
+    response = admission.validate(request(document, kind=kind, **tweaks), deadline_of(None))
+
+    assert response.status == review.Status(
+        400, "BadRequest", f"gpu-admission cannot read the object: {want}"
+    )
+
+
+def test_a_name_that_the_api_server_refuses_is_left_to_it(admission: Admission) -> None:
+    document = pod(gpu_container())
+    document["metadata"]["name"] = "Not_A_Name"
+    assert admission.mutate(request(document), deadline_of(None)).allowed

@@ -17,11 +17,13 @@ from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+
 
 def review(document: JSON | None, **tweaks: Any) -> JSON:
     """Return the AdmissionReview that the API server sends when `document` is created."""
     request = {
-        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "uid": UID,
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "operation": "CREATE",
         "namespace": "ml-training",
@@ -107,6 +109,34 @@ def test_a_bad_request_is_told_why(
 
     assert (answer.status_code, answer.mimetype) == (code, "text/plain")
     assert reported in answer.text
+
+
+@pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
+@pytest.mark.parametrize(
+    ("tweaks", "want"),
+    [
+        pytest.param({"uid": "x y"}, "request.uid must be a UUID (RFC 4122)", id="a-uid-with-a-space"),
+        pytest.param({"uid": f"{UID}\n{UID}"}, "request.uid must be a UUID (RFC 4122)", id="a-uid-with-a-line"),
+        pytest.param({"uid": UID + "x"}, "request.uid must be a UUID (RFC 4122)", id="a-uid-with-more"),
+        pytest.param({"namespace": "../../x"}, "request.namespace must be a DNS label", id="a-namespace-that-is-a-path"),
+        pytest.param({"namespace": ".."}, "request.namespace must be a DNS label", id="dots"),
+        pytest.param({"namespace": "a" * 64}, "request.namespace must be a DNS label", id="a-long-namespace"),
+        pytest.param({"namespace": "ml\n"}, "request.namespace must be a DNS label", id="a-namespace-with-a-line"),
+        pytest.param({"operation": "create"}, "request.operation must be one of CREATE, UPDATE, DELETE, CONNECT", id="lower"),
+        pytest.param({"kind": {"group": "", "kind": "Pod\n"}}, "request.kind.kind must be the name of a kind", id="no-kind"),
+        pytest.param({"kind": {"group": "a b", "kind": "Pod"}}, "request.kind.group must be an API group", id="no-group"),
+    ],
+)  # fmt: skip
+def test_what_no_api_server_sends_is_refused(
+    client: AppClient, endpoint: str, tweaks: JSON, want: str
+) -> None:
+    answer = client.post(endpoint, json=review(pod(gpu_container()), **tweaks))
+
+    assert (answer.status_code, answer.mimetype, answer.text) == (
+        400,
+        "text/plain",
+        f"{want}; no API server sends anything else\n",
+    )
 
 
 def test_a_body_without_a_length_is_refused(client: AppClient) -> None:

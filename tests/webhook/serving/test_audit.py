@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from webhook.serving.audit import QUEUE_LIMIT, AuditLog
+from webhook.serving.audit import LONGEST_LINE, QUEUE_BYTES, QUEUE_LINES, AuditLog
 
 
 class Losses:
@@ -95,16 +95,34 @@ print(sum(lost))
     assert done.stdout == "1\n"
 
 
-def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded() -> None:
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        pytest.param("", QUEUE_LINES, id="of-short-lines"),
+        pytest.param("x" * (LONGEST_LINE - 15), QUEUE_BYTES // LONGEST_LINE, id="of-long-lines"),
+    ],
+)
+def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded(text: str, lines: int) -> None:
     read_end, write_end = os.pipe()
     lost = Losses()
     log = AuditLog(write_end, lost)
-    for number in range(QUEUE_LIMIT + 5):
-        log.write({"number": number})
+    for _ in range(lines + 5):
+        log.write({"message": text})
 
     assert lost.lines == 5
     os.close(read_end)
     os.close(write_end)
+
+
+def test_a_long_line_goes_without_what_its_author_can_make_long(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog.to(str(path), Losses())
+    patch = [{"op": "add", "path": "/spec/containers/0/startupProbe", "value": "x" * 3_000_000}]
+    log.write({"uid": "u", "verdict": "patched", "operations": patch, "injected": []})
+    log.stop()
+
+    omitted = ["operations", "injected", "findings"]
+    assert msgspec.json.decode(path.read_bytes()) == {"uid": "u", "verdict": "patched", "omitted": omitted}
 
 
 def test_a_log_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:

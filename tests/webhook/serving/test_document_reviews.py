@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.builders import uid
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
@@ -39,7 +40,7 @@ Spec = dict[str, Any]
 def request(document: Document, before: Spec | None = None, **metadata: Any) -> AdmissionRequest:
     body = {**document.data, "metadata": {**document.data["metadata"], **metadata}}
     fields = {
-        "uid": "u",
+        "uid": uid("review"),
         "kind": {"group": "gpu-admission.dev", "version": "v1alpha1", "kind": document.kind},
         "operation": "CREATE" if before is None else "UPDATE",
         "name": document.name,

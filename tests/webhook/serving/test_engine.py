@@ -1,7 +1,8 @@
 """The engine: modes, order, exemptions, break glass, and what did not survive. The rules here are made for the purpose."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from policies.quota.charge_request import ChargeRequest
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from webhook.configuration.loader import Configuration
-from webhook.serving.engine import Decision, Engine, EngineInForce, Outcome, Subject
+from webhook.serving.engine import Decision, Engine, EngineInForce, Outcome, OutOfTime, Subject
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TAINT = Toleration(key="team", operator="Exists")
@@ -264,3 +265,35 @@ def test_an_engine_is_built_once_a_snapshot() -> None:
     snapshots.append(replace(CONFIGURATION, version="2"))
     assert in_force().configuration is snapshots[-1]
     assert in_force() is in_force()
+
+
+def test_the_deadline_is_looked_at_before_each_rule() -> None:
+    asked: list[str] = []
+
+    def taking_all_the_time(name: str) -> Rule:
+        def check(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+            asked.append(name)
+            while monotonic() < deadline:
+                pass
+            yield from ()
+
+        return Rule(id=name, summary="takes long", options=RuleOptions, check=check)
+
+    held = policy((taking_all_the_time("first"), Mode.ENFORCE), (taking_all_the_time("second"), Mode.ENFORCE))
+    deadline = monotonic() + 0.01
+    with pytest.raises(OutOfTime):
+        ENGINE.validate(subject(held, deadline=deadline), NOW)
+
+    assert asked == ["first"]
+
+
+@pytest.mark.parametrize("phase", [ENGINE.mutate, ENGINE.validate, ENGINE.check_template])
+def test_no_rule_runs_after_the_deadline(phase: Callable[[Subject, datetime], Decision]) -> None:
+    with pytest.raises(OutOfTime):
+        phase(subject(policy((TOLERATE, Mode.ENFORCE)), deadline=monotonic()), NOW)
+
+
+def test_no_quota_is_asked_after_the_deadline() -> None:
+    held = policy((RESERVE, Mode.ENFORCE))
+    with pytest.raises(OutOfTime):
+        ENGINE.validate(subject(held, charge_request=CHARGE, deadline=monotonic()), NOW)

@@ -20,6 +20,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
 QUOTAS = "/apis/gpu-admission.dev/v1alpha1/gpuquotas"
+CATALOGUES = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-catalogues"
 POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/gpu-admission/endpointslices"
 SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
@@ -69,6 +70,16 @@ def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
         "spec": {"hard": {"gpus": "4"}, **spec},
         "status": {"conditions": listed},
     }
+
+
+def counted_by(*digests: str) -> dict[str, Any]:
+    """Return a quota that is counted by one catalogue, and moves to the other one if there is one."""
+    fields = zip(("classCatalogue", "nextCatalogue"), digests, strict=False)
+    return {**quota(), "status": {field: f"{digest}/TotalOnly" for field, digest in fields}}
+
+
+def published(*digests: str) -> dict[str, Any]:
+    return {CATALOGUES: {"metadata": {"name": "c"}, "data": dict.fromkeys(digests, "{}")}}
 
 
 def device_class(name: str, expression: str) -> dict[str, Any]:
@@ -186,6 +197,20 @@ def service(*ports: int) -> dict[str, Any]:
             {QUOTAS: [quota(("Ready", "True", ""), ("Stale", "True", "no message about pods for 200 s"))]},
             [("quota-stale", "is Stale: no message about pods for 200 s")],
             id="a-quota-is-stale",
+        ),
+        pytest.param("catalogues", {QUOTAS: [counted_by("here")], **published("here")}, [], id="published"),
+        pytest.param("catalogues", {QUOTAS: [quota()]}, [], id="counted-by-nothing-yet"),
+        pytest.param(
+            "catalogues",
+            {QUOTAS: [counted_by("here", "there")], **published("here")},
+            [("catalogue-not-published", "is counted by class catalogue there, which ConfigMap")],
+            id="the-next-one-is-not-published",
+        ),
+        pytest.param(
+            "catalogues",
+            {QUOTAS: [counted_by("here")]},
+            [("catalogue-not-published", "gpu-admission-catalogues in gpu-admission lacks")],
+            id="no-config-map",
         ),
         pytest.param(
             "gpu-quotas",

@@ -7,8 +7,10 @@ import msgspec
 from policies.policy import end_of
 from policies.quota.ledger.quota_ledger import Condition
 from policies.quota.spec import QuotaSpec, resource_quota_findings, unheld_classes
+from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
+from webhook.quota.catalogues import digests_of
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY
@@ -116,6 +118,25 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("quota-classes-not-held", where, f"spec.unpinned: {exceeded}", edit)
 
 
+@doctor_check(
+    "catalogues",
+    "What GPUQuotas are counted by is published for replicas of other versions",
+    Right("list", "gpuquotas", "gpu-admission.dev"),
+)
+def _catalogues(cluster: InstalledCluster) -> Iterator[Observation]:
+    namespace = cluster.names.namespace
+    found = cluster.get("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES) or {}
+    published = frozenset(found.get("data") or ())
+    for record, _ in cluster.listed(QUOTAS.path(), _quota):
+        missing = sorted(digests_of(record.ledger) - published) if record.ledger else ()
+        if missing:
+            message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {namespace} lacks"
+            remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
+            yield warning(
+                "catalogue-not-published", f"GPUQuota/default in {record.namespace}", message, remedy
+            )
+
+
 def _conditions(namespace: str, where: str, conditions: Mapping[str, Condition]) -> Iterator[DoctorFinding]:
     ready = conditions.get("Ready")
     if ready is None or ready.status != "True":
@@ -134,4 +155,4 @@ def _conditions(namespace: str, where: str, conditions: Mapping[str, Condition])
 
 
 CHECKS = (_custom_resources, _documents)
-QUOTA_CHECKS = (_resource_quotas, _gpu_quotas)
+QUOTA_CHECKS = (_resource_quotas, _gpu_quotas, _catalogues)

@@ -1,0 +1,95 @@
+"""Reviews that no API server made, posted by somebody who reaches the port: no row, log line or path is theirs to write.
+
+What a review with valid fields can still do, and how callers are known: docs/security.md.
+"""
+
+import json
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import urllib3
+
+from tests.builders import JSON, gpu_container, pod, uid
+from tests.cluster.controllers import Running, eventually
+from tests.cluster.quota.burst import gpu_pod
+from tests.cluster.quota.referee import GPU
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace
+from tests.controlplane.webhook import Webhook
+from webhook.quota.documents import quota_path
+
+
+@pytest.fixture(scope="module")
+def served(quotas: ControlPlane) -> Iterator[Webhook]:
+    """Serve the API server, and count."""
+    with Webhook(quotas, arguments=("--kubeconfig", quotas.kubeconfig())) as webhook:
+        webhook.register()
+        with Running(quotas):
+            yield webhook
+        webhook.unregister()
+
+
+@pytest.fixture
+def team(quotas: ControlPlane, served: Webhook) -> Namespace:  # noqa: ARG001 - whom it asks
+    team = Namespace(quotas)
+    team.quota({"gpus": "4"})
+    assert eventually(lambda: team.used() is not None)
+    return team
+
+
+def post(webhook: Webhook, namespace: str, document: JSON, **tweaks: Any) -> urllib3.BaseHTTPResponse:
+    request = {
+        "uid": uid("forged"),
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": namespace,
+        "userInfo": {"username": "system:admin"},
+        "object": document,
+        **tweaks,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    authority = ssl.create_default_context(cafile=webhook.certificates / "ca.crt")
+    with urllib3.PoolManager(ssl_context=authority, retries=False) as pool:
+        body = json.dumps(review).encode()
+        headers = {"Content-Type": "application/json"}
+        return pool.request("POST", f"https://{webhook.address}/validate", body=body, headers=headers)
+
+
+def forged(**metadata: Any) -> JSON:
+    document = pod(gpu_container("1"))
+    return {**document, "metadata": {**document["metadata"], **metadata}}
+
+
+LINE = f"{uid('a')} gpus=1\n{uid('b')} gpus=3"
+
+
+@pytest.mark.parametrize(
+    ("document", "tweaks", "want"),
+    [
+        pytest.param(forged(), {"uid": "x x"}, "uid must be a UUID", id="a-line-that-cannot-be-read"),
+        pytest.param(forged(), {"uid": LINE}, "uid must be a UUID", id="a-second-line"),
+        pytest.param(forged(uid="x x"), {}, "uid must be a UUID", id="unreadable-by-its-object"),
+        pytest.param(forged(uid=LINE), {}, "uid must be a UUID", id="a-second-line-by-its-object"),
+        pytest.param(forged(uid=uid("a"), name=f"n {LINE}"), {}, "name must be a DNS subdomain", id="a-second-line-by-its-name"),
+        pytest.param(forged(), {"namespace": "../../x"}, "namespace must be a DNS label", id="another-path"),
+        pytest.param(forged(), {"operation": "CREATE\n{}"}, "operation must be one of", id="another-line-of-the-log"),
+    ],
+)  # fmt: skip
+def test_what_no_api_server_sends_changes_nothing(
+    served: Webhook, team: Namespace, document: JSON, tweaks: JSON, want: str
+) -> None:
+    before, lines = team.client.get(quota_path(team.name))[1], len(served.audit())
+
+    answer = post(served, tweaks.pop("namespace", team.name), document, **tweaks)
+
+    assert want in answer.data.decode()
+    status = answer.status if answer.status != 200 else answer.json()["response"]["status"]["code"]
+    assert status == 400
+    assert team.client.get(quota_path(team.name))[1] == before
+    # The quota still answers, by the same row.
+    created, said = team.client.post(f"/api/v1/namespaces/{team.name}/pods", gpu_pod("real", GPU, 4))
+    assert created == 201, said
+    ours = [line["verdict"] for line in served.audit()[lines:] if line["user"] == "system:admin"]
+    assert ours in ([], ["unreadable"])

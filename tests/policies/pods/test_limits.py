@@ -1,0 +1,91 @@
+"""Pods that are longer than any rule reads."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.pods import annotations, limits
+from policies.pods.limits import check_size, excesses
+from tests.builders import JSON, container, gpu_container, pod, view
+from tests.webhook.serving.long_objects import LISTS, Long
+
+
+@pytest.mark.parametrize("long", [pytest.param(each, id=each[0]) for each in LISTS])
+def test_every_list_has_a_limit_that_is_named_with_its_path(long: Long) -> None:
+    _, make, limit, path = long
+    step = 16 if path == "spec" else 1  # amounts come sixteen to a container
+
+    assert excesses(view(make(limit))) == []
+    above = [found for found in excesses(view(make(limit + step))) if found.path == path]
+    assert len(above) == 1
+    assert above[0].message.startswith(f"must have at most {limit} ")
+    assert above[0].message.endswith(f", not {limit + step}")
+
+
+LONG_NAME = "nvidia.com/" + "a" * 400
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(
+            pod(gpu_container(resource=LONG_NAME)),
+            f"spec.containers[0].resources: must have at most {limits.LONGEST_NAME} characters in a name, not 411 [limits]",
+            id="the-name-of-a-resource",
+        ),
+        pytest.param(
+            pod(container("c" * 400)),
+            f"spec.containers[0].name: must have at most {limits.LONGEST_NAME} characters, not 400 [limits]",
+            id="the-name-of-a-container",
+        ),
+        pytest.param(
+            pod(gpu_container(), overhead={f"example.com/r{number}": "1" for number in range(65)}),
+            "spec.overhead: must have at most 64 items, not 65 [limits]",
+            id="overhead",
+        ),
+        pytest.param(
+            pod(gpu_container(), ephemeralContainers=[container(f"e{number}") for number in range(129)]),
+            "spec.ephemeralContainers: must have at most 128 items, not 129 [limits]",
+            id="ephemeral-containers",
+        ),
+        pytest.param(
+            pod(gpu_container(), annotations={annotations.GPU_CLASS: "x" * 5000}),
+            "metadata.annotations[gpu-admission.dev/gpu-class]: must have at most 4096 characters, not 5000 [limits]",
+            id="an-annotation-that-a-rule-reads",
+        ),
+    ],
+)
+def test_lengths_above_their_limit(document: JSON, want: str) -> None:
+    assert [found.sentence() for found in excesses(view(document))] == [want]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"kubectl.kubernetes.io/last-applied-configuration": "x" * 200_000}, id="of-others"),
+        pytest.param({annotations.INJECTED: "x" * 200_000}, id="written-by-us"),
+    ],
+)
+def test_annotations_that_no_rule_reads_may_be_long(metadata: dict[str, str]) -> None:
+    assert excesses(view(pod(gpu_container(), annotations=metadata))) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [
+        pytest.param([0] * 20_001, None, id="as-many-values-as-are-read"),
+        pytest.param([0] * 20_002, "must have at most 20000 values, not 20001 (its commas)", id="one-more"),
+        pytest.param(
+            [{}] * 1_000_000, "must have at most 20000 values, not 999999 (its commas)", id="a-million"
+        ),
+    ],
+)
+def test_an_object_of_too_many_values_is_not_decoded(value: Any, want: str | None) -> None:
+    document = msgspec.Raw(msgspec.json.encode(value))
+    if want is None:
+        assert check_size(document) is document
+        return
+    with pytest.raises(msgspec.ValidationError) as refused:
+        check_size(document)
+    assert str(refused.value) == want

@@ -1,0 +1,225 @@
+"""Published catalogues: what is read on demand, what is believed, and what becomes of a ConfigMap that others write."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.gpus.classes import ClassCatalogue
+from policies.quota.catalogue import Basis, ChargeCatalogue, catalogue_digest, write_catalogue
+from policies.quota.charge import Charge, Unpinned
+from policies.quota.charge_request import ChargedRequest, LedgerError
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from tests.builders import CLASSES, RESOURCE_MAPPING
+from tests.webhook.quota.test_batcher import Bench
+from tests.webhook.quota.world import NAMESPACE
+from webhook.cluster import errors
+from webhook.cluster.objects import CATALOGUES
+from webhook.quota import catalogues
+from webhook.quota.catalogues import PublishedCatalogues
+
+OURS = ChargeCatalogue(CLASSES, RESOURCE_MAPPING)
+THEIRS = ChargeCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
+OUR_DIGEST, THEIR_DIGEST = catalogue_digest(OURS), catalogue_digest(THEIRS)
+PATH = f"/api/v1/namespaces/gpu-admission/configmaps/{CATALOGUES}"
+AWAY = errors.Unreachable("connection refused")
+
+
+class ConfigMapApi:
+    """The two calls, on one ConfigMap. `fails` are errors of the next calls, None for none."""
+
+    def __init__(self, **data: str) -> None:
+        self.data: dict[str, str] = data
+        self.version = 1
+        self.calls: list[str] = []
+        self.fails: list[Exception | None] = []
+
+    def get(self, path: str, **_: Any) -> bytes:
+        self._called("get", path)
+        metadata = {"name": CATALOGUES, "resourceVersion": str(self.version)}
+        return msgspec.json.encode({"metadata": metadata, **({"data": self.data} if self.data else {})})
+
+    def patch(self, path: str, body: bytes, **_: Any) -> bytes:
+        self._called("patch", path)
+        change = msgspec.json.decode(body)
+        if change["metadata"]["resourceVersion"] != str(self.version):
+            raise errors.Conflict("the object has been modified", code=409)
+        merged = {**self.data, **change["data"]}
+        self.data = {key: value for key, value in merged.items() if value is not None}
+        self.version += 1
+        return body
+
+    def _called(self, verb: str, path: str) -> None:
+        assert path == PATH
+        self.calls.append(verb)
+        if self.fails and (failure := self.fails.pop(0)) is not None:
+            raise failure
+
+
+def published(api: ConfigMapApi) -> PublishedCatalogues:
+    return PublishedCatalogues(api, "gpu-admission", lambda: OURS)
+
+
+def ledger(*digests: str) -> QuotaLedger:
+    now, following = (*(str(Basis(each, Unpinned.TOTAL_ONLY)) for each in digests), None)[:2]
+    return QuotaLedger(
+        quota_uid="quota",
+        generation=1,
+        hard={},
+        unpinned=Unpinned.TOTAL_ONLY,
+        class_catalogue=now,
+        next_catalogue=following,
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "data", "found", "calls"),
+    [
+        pytest.param(ledger(OUR_DIGEST), {}, set(), 0, id="our-own-is-not-looked-up"),
+        pytest.param(ledger(THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1, id="another"),
+        pytest.param(
+            ledger(OUR_DIGEST, THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1, id="the-next"
+        ),
+        pytest.param(ledger(THEIR_DIGEST), {}, set(), 1, id="not-published"),
+        pytest.param(
+            ledger(THEIR_DIGEST), {THEIR_DIGEST: OURS}, set(), 1, id="another-content-under-its-name"
+        ),
+    ],
+)
+def test_what_a_row_names_is_read_on_demand(
+    row: QuotaLedger, data: dict[str, ChargeCatalogue], found: set[str], calls: int
+) -> None:
+    api = ConfigMapApi(**{digest: write_catalogue(each) for digest, each in data.items()})
+
+    named = published(api).named_by(row, 1.0)
+
+    assert set(named) == found
+    assert {catalogue_digest(each) for each in named.values()} == found
+    assert len(api.calls) == calls
+
+
+def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogues, "REMEMBERED", 2)
+    others = [ChargeCatalogue(ClassCatalogue([each]), RESOURCE_MAPPING) for each in CLASSES][:3]
+    digests = [catalogue_digest(each) for each in others]
+    api = ConfigMapApi(**dict(zip(digests, map(write_catalogue, others), strict=True)))
+    read = published(api)
+
+    for number in (0, 0, 1, 0, 1, 2, 1, 0):
+        assert read.get(digests[number]) is not None
+
+    assert len(api.calls) == 4, "three, and the first again, which the third put out"
+
+
+@pytest.mark.parametrize(
+    ("failure", "transient"),
+    [
+        pytest.param(AWAY, True, id="unreachable"),
+        pytest.param(errors.Unavailable("overloaded", code=503), True, id="overloaded"),
+        pytest.param(errors.Forbidden("no right", code=403), False, id="forbidden-is-not-published"),
+        pytest.param(errors.NotFound("no ConfigMap", code=404), False, id="missing-is-not-published"),
+    ],
+)
+def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception, transient: bool) -> None:
+    api = ConfigMapApi()
+    api.fails = [failure]
+    if not transient:
+        assert published(api).named_by(ledger(THEIR_DIGEST), 1.0) == {}
+        return
+
+    with pytest.raises(LedgerError, match="the class catalogue of the quota could not be read") as raised:
+        published(api).named_by(ledger(THEIR_DIGEST), 1.0)
+    assert raised.value.transient
+
+
+RACED = errors.Conflict("the object has been modified", code=409)
+
+
+@pytest.mark.parametrize(
+    ("fails", "done", "calls"),
+    [
+        pytest.param([], True, ["get", "patch"], id="at-once"),
+        pytest.param([None, RACED], True, ["get", "patch"] * 2, id="after-a-race"),
+        pytest.param([errors.NotFound("none", code=404)], False, ["get"], id="no-config-map"),
+        pytest.param([None, errors.Forbidden("no", code=403)], False, ["get", "patch"], id="no-right"),
+        pytest.param([None, errors.ApiError("too long", code=422)], False, ["get", "patch"], id="too-long"),
+    ],
+)
+def test_a_catalogue_is_published_once(fails: list[Exception | None], done: bool, calls: list[str]) -> None:
+    api = ConfigMapApi(other="of somebody else")
+    api.fails = fails
+    publisher = published(api)
+
+    assert publisher.publish(OURS) is done
+    assert api.calls == calls
+    if done:
+        assert publisher.publish(OURS)
+        assert api.calls == calls
+        assert api.data == {"other": "of somebody else", OUR_DIGEST: write_catalogue(OURS)}
+
+
+def test_an_api_server_that_is_away_may_publish_later() -> None:
+    api = ConfigMapApi()
+    api.fails = [AWAY]
+
+    with pytest.raises(errors.Unreachable):
+        published(api).publish(OURS)
+
+
+def test_what_was_wiped_is_published_again() -> None:
+    api = ConfigMapApi()
+    publisher = published(api)
+    assert publisher.publish(OURS)
+    api.data.clear()
+
+    publisher.tidy({OUR_DIGEST})
+
+    assert publisher.publish(OURS)
+    assert list(api.data) == [OUR_DIGEST]
+
+
+def test_only_what_no_row_has_named_for_long_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
+    api = ConfigMapApi(named="1", unnamed="2", later="3")
+    publisher = published(api)
+
+    for seconds, named in (
+        (0, {"named", "later"}),
+        (300, {"named", "later"}),
+        (601, {"named"}),
+        (899, {"named"}),
+    ):
+        now[0] = seconds
+        publisher.tidy(named)
+
+    assert set(api.data) == {"named", "later"}
+
+
+def test_a_decision_waits_for_the_catalogues_of_its_row() -> None:
+    bench = Bench(gpus=8)
+    asked = bench.ask("pod")
+    given: list[object] = []
+    failures: list[Callable[[], None]] = [unreadable, lambda: None]
+
+    def catalogues_of(_row: QuotaLedger, seconds: float) -> dict[str, ChargeCatalogue]:
+        assert 0 < seconds <= 5
+        failures.pop(0)()
+        return {THEIR_DIGEST: THEIRS}
+
+    def request_of(row: QuotaLedger, known: Any) -> ChargedRequest:
+        given.append(known)
+        return asked(row, known)
+
+    bench.batches._catalogues_of = catalogues_of
+    outcome = bench.batches.reserve(NAMESPACE, request_of, bench.clock() + 5)
+
+    assert outcome.verdict is not None
+    assert outcome.verdict.allowed
+    assert given == [{THEIR_DIGEST: THEIRS}], "nothing is charged before the catalogues are there"
+    assert outcome.charge == Charge(outcome.charge.vector)
+
+
+def unreadable() -> None:
+    raise LedgerError("the class catalogue of the quota could not be read", transient=True)
