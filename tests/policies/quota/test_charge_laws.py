@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
-from policies.gpus.resource_mapping import gpu_requests
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, gpu_requests
 from policies.pods.quantity import NANO, QuantityError
 from policies.quota import amounts as vector
 from policies.quota.amounts import CLASSES as BY_CLASS
@@ -102,7 +102,11 @@ def test_the_vector_is_full(document: JSON, unpinned: Unpinned, labels: dict[str
 
     counts = {key: amount for key, amount in charge.vector.items() if key.startswith(RESOURCES)}
     asked = {
-        RESOURCES + resource.name: Fraction(quantity.nano, NANO) for resource, quantity in requests.items()
+        # The scheduler asks for whole devices.
+        RESOURCES + resource.name: Fraction(quantity.value)
+        if resource.name.startswith(IMPLICIT_DEVICE_CLASS)
+        else Fraction(quantity.nano, NANO)
+        for resource, quantity in requests.items()
     }
     if not charge.denials:
         assert counts == asked
