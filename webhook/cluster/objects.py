@@ -12,6 +12,8 @@ WEBHOOK_CONFIGURATION = "zz-gpu-admission"
 CERTIFICATE_SECRET = "gpu-admission-certificates"  # noqa: S105 - its name
 CATALOGUES = "gpu-admission-catalogues"
 """The ConfigMap in which controllers publish what charges depend on."""
+AUTHORITY_SECRET = "gpu-admission-ca"  # noqa: S105 - its name
+"""Beside the other one; only controllers may read it."""
 WEBHOOK = "gpu-admission-webhook"
 """Deployment and ServiceAccount of `serve`."""
 CONTROLLER = "gpu-admission-controller"
