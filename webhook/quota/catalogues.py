@@ -22,7 +22,7 @@ from policies.quota.charge import Catalogues
 from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
-from webhook.cluster.api import MERGE_PATCH
+from webhook.cluster.api import MERGE_PATCH, api_path
 from webhook.cluster.objects import CATALOGUES, PartialObject
 
 log = logging.getLogger("gpu_admission.quota")
@@ -55,7 +55,7 @@ class PublishedCatalogues:
 
     def __init__(self, api: ConfigMapCalls, namespace: str, own: Callable[[], Catalogues]) -> None:
         self._api = api
-        self._path = f"/api/v1/namespaces/{namespace}/configmaps/{CATALOGUES}"
+        self._path = api_path("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES)
         self._own = own
         self._remembered: dict[str, Catalogues] = {}
         self._published: frozenset[str] = frozenset()
