@@ -7,7 +7,7 @@ import msgspec
 
 from policies.quota.spec import NAME
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.quota.documents import GROUP, KIND, VERSION
 
@@ -42,6 +42,6 @@ class QuotaEvents:
             "count": 1,
         }
         try:
-            self._api.post(f"/api/v1/namespaces/{namespace}/events", msgspec.json.encode(event))
+            self._api.post(api_path("/api/v1", "namespaces", namespace, "events"), msgspec.json.encode(event))
         except errors.ApiError as error:
             log.warning("%s: the event %s was not written: %s", namespace, reason, error)

@@ -233,7 +233,8 @@ def review_changed_claim(asked: Review) -> Answered:
     """Refuse that anybody but the scheduler marks a stored ResourceClaim as its own; its spec never changes."""
     request = asked.request
     with reading():
-        claim, before = decode_claim(request.object), decode_claim(request.old_object)
+        claim = decode_claim(asked.document(request.object))
+        before = decode_claim(asked.document(request.old_object))
     name = _name(request, claim.metadata)
     return _forged_mark(asked, name, before, claim) or Answered(review.allowed(request.uid), name=name)
 

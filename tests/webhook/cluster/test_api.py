@@ -1,5 +1,6 @@
 """The client against a server that misbehaves as API servers do."""
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,3 +168,10 @@ def test_a_name_is_one_step_of_a_path(parts: list[str], want: str) -> None:
 def test_nothing_has_a_name_of_dots(name: str) -> None:
     with pytest.raises(errors.NotFound, match="no object has a path of"):
         api_path("/api/v1", "namespaces", name, "pods")
+
+
+def test_no_other_place_puts_a_name_into_a_path() -> None:
+    unquoted = re.compile(r'f"/apis?/[^"]*/\{\w*(name|namespace|own|claim|secret)\b')
+    sources = (Path(__file__).parents[3] / "webhook").rglob("*.py")
+    found = [path.name for path in sources if unquoted.search(path.read_text())]
+    assert found == []
