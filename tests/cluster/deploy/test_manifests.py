@@ -110,7 +110,7 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     helm.run("upgrade", RELEASE, CHART, *server, *preset, "--set", "webhooks.failurePolicy=Fail")
     assert bundles(plane) == {"Q0E="}
     assert '"Fail"' in plane.kubectl("get", CONFIGURATIONS[0], "zz-gpu-admission", "-o", "json").stdout
-    assert excluded(plane) == {"kube-system", "kube-node-lease", namespace, "gpu-operator"}
+    assert excluded(plane) == {"kube-system", "kube-node-lease", namespace}
     policy = json.loads(plane.kubectl("get", "gpupolicy", "default", "-o", "json").stdout)
     assert policy["spec"]["priority"] == 7
 
