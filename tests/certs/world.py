@@ -171,7 +171,7 @@ class Controller:
         """Look once; returns whether anything was written."""
         self._count, self._interruption = 0, interruption
         try:
-            return self.reconciler.reconcile().written
+            return self.reconciler.reconcile().written > 0
         except Crash:
             self.reconciler = self._born()
             return True
