@@ -1,12 +1,18 @@
-"""The reconciler of the Secret and the caBundles with `rotation`. Any number of reconcilers may run at once.
+"""The reconciler of two Secrets and the caBundles with `rotation`. Any number of reconcilers may run at once.
+
+One Secret holds the state, with the authority's key. The other is what servers may read of it: like the caBundles, a copy.
 
 Every write names the version that it replaces, so that one of several reconcilers wins and the others read again. The
-configurations are read before the Secret and written after it. So a caBundle that has not changed since it was read never
-becomes older than the Secret, even if a reconciler pauses between reading and writing.
+copies are read before the state and written after it. So a copy that has not changed since it was read never
+becomes older than the state, even if a reconciler pauses between reading and writing.
 
 A reconciler keeps the last state in memory. It restores a deleted or damaged Secret from that, or else makes a new authority.
 After any such event, authorities whose leaves may still be served (the published ones and the one in memory) stay in the
 bundle until they retire in order.
+
+Older controllers keep the state, keys and all, in the Secret of the servers, and know no other. While it is there, it is the
+one that counts: during an upgrade controllers of both kinds work on it. It moves `retirement` after this reconciler saw it
+first. An older controller that still runs then restores it there, and the wait begins again.
 """
 
 import contextlib
@@ -19,7 +25,16 @@ from typing import Protocol
 from cryptography import x509
 
 from certs.rotation import RotationPhase, RotationState, Terms, adopt, advance, new_state
-from certs.secret import DamagedError, SecretContent, authorities_of, decode, encode
+from certs.secret import (
+    CA,
+    DamagedError,
+    SecretContent,
+    authorities_of,
+    decode,
+    encode,
+    for_servers,
+    holds_state,
+)
 
 log = logging.getLogger("gpu_admission.certificates")
 
@@ -65,28 +80,31 @@ class WebhookConfigurations(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """The state now, whether the Secret was written, and the kinds whose caBundles were."""
+    """The state now, how many Secrets were written, and the kinds whose caBundles were."""
 
     state: RotationState
-    written: bool
+    written: int
     published: tuple[str, ...]
 
 
 class CertificateReconciler:
-    """One of any number for the same Secret."""
+    """One of any number for the same Secrets: `secret` has the state, `served` is what servers read."""
 
     def __init__(
         self,
         secret: SecretStore,
+        served: SecretStore,
         configurations: WebhookConfigurations,
         terms: Terms,
         clock: Callable[[], dt.datetime],
     ) -> None:
         self._secret = secret
+        self._served = served
         self._configurations = configurations
         self._terms = terms
         self._clock = clock
         self.last_state: RotationState | None = None
+        self._undivided_since: dt.datetime | None = None
 
     def reconcile(self) -> ReconcileResult:
         """Do at most one step; call again until nothing was written. RacedError: others were faster every time."""
@@ -96,22 +114,26 @@ class CertificateReconciler:
         return self._reconcile_once()
 
     def _reconcile_once(self) -> ReconcileResult:
-        configurations = self._configurations.read()
+        configurations, served = self._configurations.read(), self._served.read()
         stored = self._secret.read()
         # After reading: a wait that starts now must not include the time that reading took.
         now = self._clock()
-        before = self._present(stored, configurations, now)
+        is_undivided = served is not None and holds_state(served.content)
+        self._undivided_since = (self._undivided_since or now) if is_undivided else None
+        before = self._present(served if is_undivided else stored, served, configurations, now)
         published = {bundle for each in configurations for bundle in each.bundles}
-        state = advance(before, published, now, self._terms)
-        content = encode(state)
-        written = stored is None or content != stored.content
+        is_served = served is not None and for_servers(before).data.items() <= served.content.data.items()
+        state = advance(before, published, now, self._terms, is_served=is_served)
+        stays = self._undivided_since and now - self._undivided_since < self._terms.retirement
+        home = (self._served, served) if stays else (self._secret, stored)
+        written = _write(*home, encode(state))
         if written:
-            if stored is None:
-                self._secret.create(content)
-            else:
-                self._secret.replace(stored, content)
             _report(self.last_state, state)
         self.last_state = state
+        if not stays:
+            written += _write(self._served, served, for_servers(state))
+            if is_undivided:
+                log.info("moved the authority's keys to a Secret that servers cannot read")
         return ReconcileResult(state, written, tuple(self._publish(configurations, state.bundle())))
 
     def _publish(self, configurations: Sequence[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
@@ -130,15 +152,19 @@ class CertificateReconciler:
             raise raced
 
     def _present(
-        self, stored: StoredSecret | None, configurations: Sequence[WebhookConfiguration], now: dt.datetime
+        self,
+        stored: StoredSecret | None,
+        served: StoredSecret | None,
+        configurations: Sequence[WebhookConfiguration],
+        now: dt.datetime,
     ) -> RotationState:
         """Return the state to advance; authorities whose leaves may still be served stay in the bundle."""
-        problem, readable = "is missing", tuple[x509.Certificate, ...]()
+        problem, readable = "is missing", authorities_of(served.content.data.get(CA, b"")) if served else ()
         if stored is not None:
             try:
                 state = decode(stored.content)
             except DamagedError as error:
-                problem, readable = f"is damaged: {error}", error.authorities
+                problem, readable = f"is damaged: {error}", (*readable, *error.authorities)
             else:
                 lost = [self.last_state.authority.certificate] if self.last_state else []
                 return adopt(state, [*lost, *_others(configurations, state)], now)
@@ -150,6 +176,17 @@ class CertificateReconciler:
         # Servers could load nothing meanwhile, which restarts their wait.
         state = dataclasses.replace(state, since=None)
         return adopt(state, [*_authorities(configurations), *readable], now)
+
+
+def _write(store: SecretStore, stored: StoredSecret | None, content: SecretContent) -> int:
+    """Return how many Secrets were written: 1, or 0 where `stored` has the content."""
+    if stored is None:
+        store.create(content)
+    elif stored.content == content:
+        return 0
+    else:
+        store.replace(stored, content)
+    return 1
 
 
 def _authorities(configurations: Iterable[WebhookConfiguration]) -> list[x509.Certificate]:

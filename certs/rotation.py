@@ -9,7 +9,8 @@ caBundle that an API server may still use. So an authority is replaced with an o
     RETIRING     the leaf is of the new authority; servers get `retirement` to load it, from the moment that every
                  caBundle had both; then the old authority is dropped: STEADY
 
-A leaf of the same authority may be replaced at any time. A caBundle that lacks the bundle restarts the wait.
+A leaf of the same authority may be replaced at any time. A caBundle that lacks the bundle restarts the wait, and so does a
+Secret of the servers that lacks the leaf.
 """
 
 import dataclasses
@@ -59,10 +60,11 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RotationState:
-    """Everything that the Secret holds.
+    """Everything that controllers share.
 
     `authority` issues leaves; `upcoming` will, once every API server has it; `retired` only verify leaves issued before.
-    `since` is when every caBundle was first seen with the present bundle, during a rotation. `requested` is a rotation
+    `since` is when every caBundle was first seen with the present bundle, and the Secret of the servers with the leaf, during a
+    rotation. `requested` is a rotation
     that was requested and has not begun.
     """
 
@@ -111,11 +113,11 @@ def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: 
 
 
 def advance(
-    state: RotationState, published: Collection[bytes], now: dt.datetime, terms: Terms
+    state: RotationState, published: Collection[bytes], now: dt.datetime, terms: Terms, *, is_served: bool
 ) -> RotationState:
     """Return the state after the next step that is due, the same one if none is. Each must be stored before the next.
 
-    `published` is the caBundle of every webhook.
+    `published` is the caBundle of every webhook; `is_served`: the Secret of the servers holds the leaf of `state`.
     """
     if state.authority.certificate.not_valid_after_utc <= now:
         # No API server accepts its leaves: there is nothing to overlap with.
@@ -124,7 +126,8 @@ def advance(
     if leaf is None or problems(leaf.certificate_pem(), leaf.key_pem(), authority, (), now):
         # Servers could not load it, so their wait starts with the new one.
         return dataclasses.replace(state, leaf=_issue(state.authority, terms.names, terms, now), since=None)
-    moved = _rotated(state, published, now, terms)
+    is_published = is_served and all(bundle == state.bundle() for bundle in published)
+    moved = _rotated(state, now, terms, is_published=is_published)
     return _renewed(state, terms, now) if moved is state else moved
 
 
@@ -135,19 +138,16 @@ def remaining_wait(state: RotationState, terms: Terms, now: dt.datetime) -> dt.t
     return max(state.since + _wait(state, terms) - now, dt.timedelta(0))
 
 
-def _rotated(
-    state: RotationState, published: Collection[bytes], now: dt.datetime, terms: Terms
-) -> RotationState:
+def _rotated(state: RotationState, now: dt.datetime, terms: Terms, *, is_published: bool) -> RotationState:
     """Begin a rotation of the authority that is due, or advance the present one."""
     if state.phase is RotationPhase.STEADY:
         if state.requested is not Rotation.CA and not is_due(state.authority.certificate, now):
             return state
         requested = None if state.requested is Rotation.CA else state.requested
         return dataclasses.replace(state, upcoming=_new_authority(terms, now), requested=requested)
-    carried = all(bundle == state.bundle() for bundle in published)
     # A time in the future is from a wrong clock; it must not delay the rotation.
-    if carried != (state.since is not None) or (state.since is not None and state.since > now):
-        return dataclasses.replace(state, since=now if carried else None)
+    if is_published != (state.since is not None) or (state.since is not None and state.since > now):
+        return dataclasses.replace(state, since=now if is_published else None)
     if state.since is None or now - state.since < _wait(state, terms):
         return state
     if state.upcoming is None:

@@ -1,9 +1,9 @@
-"""The encoding of a RotationState in a Secret.
+"""The encoding of a RotationState in a Secret that only controllers read, and what servers get of it in one of their own.
 
     ca.crt       the bundle, the authority that issues leaves first
-    ca.key       its key
-    ca-next.key  while a new authority is being published: the key of that one
     tls.crt, tls.key   the leaf
+    ca.key       the key of the authority; not for servers
+    ca-next.key  while a new authority is being published: the key of that one; not for servers
 
 Annotations hold the start of the present wait and a requested rotation. An unreadable leaf is issued again; an
 authority without its key is lost.
@@ -52,6 +52,21 @@ def encode(state: RotationState) -> SecretContent:
     since = state.since and state.since.isoformat()
     annotations = {ROTATE: state.requested and state.requested.value, SINCE: since}
     return SecretContent(data, {key: text for key, text in annotations.items() if text})
+
+
+def for_servers(state: RotationState) -> SecretContent:
+    """Return what servers need: the leaf, and the bundle to check it with."""
+    data = encode(state).data
+    return SecretContent({key: data[key] for key in (CA, CERTIFICATE, KEY) if key in data}, {})
+
+
+def holds_state(content: SecretContent) -> bool:
+    """Whether `decode` would return a state."""
+    try:
+        decode(content)
+    except DamagedError:
+        return False
+    return True
 
 
 def decode(content: SecretContent) -> RotationState:

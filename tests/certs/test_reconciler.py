@@ -7,17 +7,39 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from certs.reconciler import StoredSecret
 from certs.rotation import RotationPhase
-from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, ROTATE, SecretContent, decode
-from tests.certs.world import KINDS, Controller, Interruption, World
+from certs.secret import (
+    CA,
+    CA_KEY,
+    CERTIFICATE,
+    KEY,
+    NEXT_CA_KEY,
+    ROTATE,
+    SecretContent,
+    decode,
+    holds_state,
+)
+from tests.certs.world import (
+    KINDS,
+    SERVED,
+    STATE,
+    Controller,
+    Interruption,
+    OlderController,
+    World,
+)
 
-OPERATIONS = st.integers(1, 6)
+SECRETS = st.sampled_from([STATE, SERVED])
+
+OPERATIONS = st.integers(1, 7)
+"""Configurations and two Secrets are read, and then written."""
 
 
-def running() -> tuple[World, Controller, Controller]:
+def running(kind: type[Controller] = Controller) -> tuple[World, Controller, Controller]:
     """Two controllers, and everything as it is an hour after the installation."""
     world = World()
-    first, second = Controller(world), Controller(world)
+    first, second = kind(world), kind(world)
     first.settle()
     second.settle()
     world.pass_time(20)
@@ -26,15 +48,28 @@ def running() -> tuple[World, Controller, Controller]:
     return world, first, second
 
 
+def keys_that_servers_can_read(world: World) -> set[str]:
+    return {CA_KEY, NEXT_CA_KEY} & set(world.served.content.data if world.served else ())
+
+
+def home(world: World) -> tuple[str, SecretContent] | None:
+    """Return which Secret has the state, and what is in it."""
+    if world.served is not None and holds_state(world.served.content):
+        return SERVED, world.served.content
+    return (STATE, world.stored.content) if world.stored is not None else None
+
+
 def request(world: World, rotation: str) -> None:
-    assert world.stored is not None
-    content = world.stored.content
-    world.store(SecretContent(content.data, {**content.annotations, ROTATE: rotation}))
+    found = home(world)
+    assert found is not None
+    secret, content = found
+    world.store(SecretContent(content.data, {**content.annotations, ROTATE: rotation}), secret)
 
 
 def phase(world: World) -> RotationPhase:
-    assert world.stored is not None
-    return decode(world.stored.content).phase
+    found = home(world)
+    assert found is not None
+    return decode(found[1]).phase
 
 
 class Rotations(RuleBasedStateMachine):
@@ -45,7 +80,7 @@ class Rotations(RuleBasedStateMachine):
         self.world, *self.controllers = running()
 
     @rule(rotation=st.sampled_from(["leaf", "ca"]))
-    @precondition(lambda self: self.world.stored is not None)
+    @precondition(lambda self: home(self.world) is not None)
     def somebody_asks(self, rotation: str) -> None:
         request(self.world, rotation)
 
@@ -94,27 +129,54 @@ class Rotations(RuleBasedStateMachine):
 
 
 class Losses(Rotations):
-    """Besides, the Secret is deleted or damaged, and controllers restart, which then remember nothing."""
+    """Besides, Secrets are deleted or damaged, and controllers restart, which then remember nothing."""
 
-    @rule()
-    def the_secret_is_deleted(self) -> None:
+    @rule(secret=SECRETS)
+    def a_secret_is_deleted(self, secret: str) -> None:
         self.world.out_of_turn = True
-        self.world.store(None)
+        self.world.store(None, secret)
 
     @rule(
-        key=st.sampled_from([CA, CA_KEY, NEXT_CA_KEY, CERTIFICATE, KEY]), damage=st.sampled_from([b"", b"x"])
+        secret=SECRETS,
+        key=st.sampled_from([CA, CA_KEY, NEXT_CA_KEY, CERTIFICATE, KEY]),
+        damage=st.sampled_from([b"", b"x"]),
     )
-    @precondition(lambda self: self.world.stored is not None)
-    def the_secret_is_damaged(self, key: str, damage: bytes) -> None:
-        assert self.world.stored is not None
-        self.world.out_of_turn = True
-        content = self.world.stored.content
-        self.world.store(SecretContent({**content.data, key: damage}, content.annotations))
+    def a_secret_is_damaged(self, secret: str, key: str, damage: bytes) -> None:
+        stored: StoredSecret | None = getattr(self.world, secret)
+        if stored is not None:
+            self.world.out_of_turn = True
+            content = SecretContent({**stored.content.data, key: damage}, stored.content.annotations)
+            self.world.store(content, secret)
 
     @rule()
     def all_controllers_restart(self) -> None:
         for controller in self.controllers:
             controller.die()
+
+
+class Upgrades(Rotations):
+    """Two older controllers, one of them replaced; the other works on, restarts, and is replaced at any time."""
+
+    @initialize()
+    def installed(self) -> None:
+        self.world, *self.controllers = running(OlderController)
+        self.controllers[1] = Controller(self.world)
+        # An older controller that dies remembers nothing: where it finds no state, it makes a new authority.
+        self.world.out_of_turn = True
+
+    @rule()
+    def the_older_controller_restarts(self) -> None:
+        self.controllers[0].die()
+
+    @rule()
+    def the_older_controller_ends(self) -> None:
+        self.controllers[0] = Controller(self.world)
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.controllers[0] = Controller(self.world)
+            super().teardown()
+            assert not keys_that_servers_can_read(self.world)
 
 
 QUIET = settings(
@@ -127,6 +189,8 @@ TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET
 TestLosses = Losses.TestCase
 TestLosses.settings = QUIET
+TestUpgrades = Upgrades.TestCase
+TestUpgrades.settings = QUIET
 
 
 def rotate(world: World, controller: Controller) -> None:
@@ -139,7 +203,7 @@ def rotate(world: World, controller: Controller) -> None:
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
-@pytest.mark.parametrize("operation", range(1, 6))
+@pytest.mark.parametrize("operation", range(1, 8))
 @pytest.mark.parametrize("refresh", range(6))
 def test_another_goes_on_wherever_one_died(refresh: int, operation: int, dies: str) -> None:
     world, first, second = running()
@@ -184,8 +248,33 @@ def test_an_authority_is_not_dropped_for_a_leaf_that_nobody_could_load() -> None
 
 
 def authority(world: World) -> bytes:
-    assert world.stored is not None
-    return decode(world.stored.content).authority.certificate_pem()
+    found = home(world)
+    assert found is not None
+    return decode(found[1]).authority.certificate_pem()
+
+
+def test_an_upgrade_moves_the_keys_and_changes_nothing_else() -> None:
+    world, older, other = running(OlderController)
+    before, bundles = authority(world), [world.published(kind) for kind in KINDS]
+    assert keys_that_servers_can_read(world) == {CA_KEY}
+    newer = Controller(world)
+    newer.settle()
+    assert keys_that_servers_can_read(world) == {CA_KEY}, "older controllers would miss it"
+
+    other.die()  # replaced by the newer one
+    world.pass_time(21)
+    newer.settle()
+    assert keys_that_servers_can_read(world) == set()
+    older.settle()
+    assert keys_that_servers_can_read(world) == {CA_KEY}, "one that still runs restores it from memory"
+    newer.settle()
+    assert keys_that_servers_can_read(world) == {CA_KEY}, "and the wait begins again"
+
+    world.pass_time(21)
+    newer.settle()
+    assert keys_that_servers_can_read(world) == set()
+    assert authority(world) == before
+    assert [world.published(kind) for kind in KINDS] == bundles
 
 
 def delete(world: World) -> None:
@@ -239,7 +328,7 @@ def test_what_is_lost_comes_back(
 def test_controllers_that_begin_at_once_make_one_authority() -> None:
     world = World()
     first, second = Controller(world), Controller(world)
-    first.reconcile(Interruption(3, meanwhile=second.settle))  # between looking and creating
+    first.reconcile(Interruption(4, meanwhile=second.settle))  # between reading and creating
     made = authority(world)
     first.settle()
     second.settle()

@@ -38,9 +38,10 @@ def changed(**fields: Any) -> RotationState:
 
 
 def advanced(
-    state: RotationState, *, carried: bool = True, after: dt.timedelta = dt.timedelta(0)
+    state: RotationState, *, carried: bool = True, served: bool = True, after: dt.timedelta = dt.timedelta(0)
 ) -> RotationState:
-    return advance(state, [state.bundle(), state.bundle() if carried else b""], NOW + after, TERMS)
+    published = [state.bundle(), state.bundle() if carried else b""]
+    return advance(state, published, NOW + after, TERMS, is_served=served)
 
 
 def test_a_whole_rotation() -> None:
@@ -67,6 +68,7 @@ def test_a_whole_rotation() -> None:
     assert switched.leaf is not None
     switched.leaf.certificate.verify_directly_issued_by(switched.authority.certificate)
 
+    assert advanced(switched, served=False, after=61 * SECOND) is switched, "servers cannot load the leaf yet"
     retiring = advanced(switched, after=61 * SECOND)
     assert retiring.since == NOW + 61 * SECOND
     assert advanced(retiring, after=660 * SECOND) is retiring
@@ -174,12 +176,12 @@ def test_an_authority_that_expires_while_its_successor_is_published_gives_way_at
 
 
 def test_without_configurations_a_rotation_goes_on() -> None:
-    assert advance(changed(upcoming=OTHER), [], NOW, TERMS).phase is RotationPhase.PROPAGATING
+    assert advance(changed(upcoming=OTHER), [], NOW, TERMS, is_served=True).phase is RotationPhase.PROPAGATING
 
 
 def test_controllers_that_want_different_names_do_not_take_turns() -> None:
     others = dataclasses.replace(TERMS, names=("another", "more"))
-    merged = advance(FOUNDED, [FOUNDED.bundle()], NOW, others)
+    merged = advance(FOUNDED, [FOUNDED.bundle()], NOW, others, is_served=True)
     assert merged.leaf is not None
     assert carried_names(merged.leaf.certificate) == ["another", "more", NAME]
     assert advanced(merged) is merged

@@ -1,7 +1,7 @@
 """A cluster in memory, for what no real one shows in a second: every interleaving, every crash, every delay.
 
-The store and the configurations compare versions as the API server does. API servers learn of a caBundle late, servers of
-the Secret, but never later than LAG. After every single change, each API server calls each server.
+Secrets and configurations compare versions as the API server does. API servers learn of a caBundle late, servers of
+their Secret, but never later than LAG. After every single change, each API server calls each server.
 """
 
 import dataclasses
@@ -11,7 +11,13 @@ from collections.abc import Callable
 
 from certs.acceptance import PEMPair, PublishedBundles, objections, observe
 from certs.check import issued_by
-from certs.reconciler import CertificateReconciler, RacedError, StoredSecret, WebhookConfiguration
+from certs.reconciler import (
+    CertificateReconciler,
+    RacedError,
+    SecretStore,
+    StoredSecret,
+    WebhookConfiguration,
+)
 from certs.rotation import Terms
 from certs.secret import CA, CERTIFICATE, KEY, SecretContent
 
@@ -21,6 +27,7 @@ SECOND = dt.timedelta(seconds=1)
 LAG = 4 * SECOND
 TERMS = Terms(names=(NAME,), propagation=10 * SECOND, retirement=20 * SECOND)
 KINDS = ("Mutating", "Validating")
+STATE, SERVED = "stored", "served"
 
 
 class Crash(Exception):  # noqa: N818 - an event
@@ -31,7 +38,9 @@ class World:
     def __init__(self) -> None:
         self.now = BEGIN
         self.stored: StoredSecret | None = None
-        self.stored_at = BEGIN
+        """The Secret with the state."""
+        self.served: StoredSecret | None = None
+        """The Secret that servers read."""
         self.versions = 0
         self.history: dict[str, list[tuple[dt.datetime, tuple[bytes, ...]]]] = {
             kind: [(BEGIN, (b"", b""))] for kind in KINDS
@@ -47,9 +56,8 @@ class World:
         self.versions += 1
         return str(self.versions)
 
-    def store(self, content: SecretContent | None) -> None:
-        self.stored = None if content is None else StoredSecret(self.version(), content)
-        self.stored_at = self.now
+    def store(self, content: SecretContent | None, secret: str = STATE) -> None:
+        setattr(self, secret, None if content is None else StoredSecret(self.version(), content))
         self.check()
 
     def published(self, kind: str) -> tuple[bytes, ...]:
@@ -125,9 +133,9 @@ class Server:
         self._looked = world.now
         bundles = frozenset(bundle for kind in KINDS for bundle in world.published(kind))
         self._published = observe(self._published, bundles, (NAME,), world.now)
-        if world.stored is None:
+        if world.served is None:
             return
-        data = world.stored.content.data
+        data = world.served.content.data
         offered = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b""))
         published = self._published if self.careful else None
         if offered == self.held:
@@ -155,13 +163,15 @@ class Controller:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self._count = 0
+        self._interruption: Interruption | None = None
         self.reconciler = self._born()
 
     def reconcile(self, interruption: Interruption | None = None) -> bool:
         """Look once; returns whether anything was written."""
         self._count, self._interruption = 0, interruption
         try:
-            return self.reconciler.reconcile().written
+            return self.reconciler.reconcile().written > 0
         except Crash:
             self.reconciler = self._born()
             return True
@@ -176,7 +186,10 @@ class Controller:
         self.reconciler = self._born()
 
     def _born(self) -> CertificateReconciler:
-        return CertificateReconciler(_Secret(self), _Configurations(self), TERMS, lambda: self.world.now)
+        return self._reconciles(_Secret(self, STATE), _Secret(self, SERVED))
+
+    def _reconciles(self, state: SecretStore, served: SecretStore) -> CertificateReconciler:
+        return CertificateReconciler(state, served, _Configurations(self), TERMS, lambda: self.world.now)
 
     def call(self, effect: Callable[[], None]) -> None:
         self._count += 1
@@ -193,30 +206,43 @@ class Controller:
             raise Crash
 
 
+class OlderController(Controller):
+    """Keeps the state in the Secret of the servers, and knows no other."""
+
+    def _born(self) -> CertificateReconciler:
+        return self._reconciles(_Secret(self, SERVED), _Secret(Controller(World()), SERVED))
+
+
 class _Secret:
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, name: str) -> None:
         self._controller = controller
         self._world = controller.world
+        self._name = name
 
     def read(self) -> StoredSecret | None:
         self._controller.call(lambda: None)
-        return self._world.stored
+        return self._now()
 
     def create(self, content: SecretContent) -> None:
         def effect() -> None:
-            if self._world.stored is not None:
+            if self._now() is not None:
                 raise RacedError
-            self._world.store(content)
+            self._world.store(content, self._name)
 
         self._controller.call(effect)
 
     def replace(self, stored: StoredSecret, content: SecretContent) -> None:
         def effect() -> None:
-            if self._world.stored is None or self._world.stored.version != stored.version:
+            now = self._now()
+            if now is None or now.version != stored.version:
                 raise RacedError
-            self._world.store(content)
+            self._world.store(content, self._name)
 
         self._controller.call(effect)
+
+    def _now(self) -> StoredSecret | None:
+        found: StoredSecret | None = getattr(self._world, self._name)
+        return found
 
 
 class _Configurations:

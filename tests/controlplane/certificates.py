@@ -24,8 +24,9 @@ from tests.controlplane.replicas import FORWARDER
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, ROOT, manifests
 
 SECRET = "gpu-admission-certificates"
+AUTHORITY = "gpu-admission-ca"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-SECRET_PATH = f"{SECRETS}/{SECRET}"
+SECRET_PATH, AUTHORITY_PATH = f"{SECRETS}/{SECRET}", f"{SECRETS}/{AUTHORITY}"
 NAME = "zz-gpu-admission"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 SERVICE = "certificate-service"
@@ -173,7 +174,8 @@ class Installation:
         for kind_name in CONFIGURATIONS:
             self.plane.kubectl("delete", kind_name, NAME, "--ignore-not-found")
         self.plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE, "--ignore-not-found")
-        self.client.delete(SECRET_PATH)
+        for path in (SECRET_PATH, AUTHORITY_PATH):
+            self.client.delete(path)
 
     def apply(self) -> None:
         """Apply deploy/ as an operator would: without a caBundle."""
@@ -198,20 +200,21 @@ class Installation:
         return all(server.ready() for server in self.servers)
 
     def state(self) -> RotationState:
-        """Return what the Secret holds. DamagedError: that is nothing."""
-        _, body = self.client.get(SECRET_PATH)
-        return decode(SecretContent(self.secret(), body.get("metadata", {}).get("annotations") or {}))
+        """Return what controllers share. DamagedError: that is nothing."""
+        _, body = self.client.get(AUTHORITY_PATH)
+        annotations = body.get("metadata", {}).get("annotations") or {}
+        return decode(SecretContent(self.secret(AUTHORITY_PATH), annotations))
 
     def ask(self, rotation: str) -> None:
-        status, answer = self.client.patch(SECRET_PATH, {"metadata": {"annotations": {ROTATE: rotation}}})
+        status, answer = self.client.patch(AUTHORITY_PATH, {"metadata": {"annotations": {ROTATE: rotation}}})
         assert status == 200, answer
 
     def logs(self) -> str:
         return "\n".join(f"== {each.name}\n{each.log()}" for each in [*self.reconcilers, *self.servers])
 
-    def secret(self) -> dict[str, bytes]:
-        """Return the data of the Secret; nothing if there is none."""
-        status, body = self.client.get(SECRET_PATH)
+    def secret(self, path: str = SECRET_PATH) -> dict[str, bytes]:
+        """Return the data of a Secret, that of the servers; nothing if there is none."""
+        status, body = self.client.get(path)
         data = (body.get("data") or {}) if status == 200 else {}
         return {key: base64.b64decode(value) for key, value in data.items()}
 

@@ -75,6 +75,9 @@ def test_manifests_that_are_out_of_date_fail_the_check(
         pytest.param("webhooks.failurePolicy=Maybe", "'Fail', 'Ignore'", id="not-a-choice"),
         pytest.param("webhooks.excludedNamespaces={Team_A}", "does not match pattern", id="not-a-namespace"),
         pytest.param("image.digest=latest", "does not match pattern", id="not-a-digest"),
+        pytest.param(
+            "certificates.secretName=gpu-admission-ca", "'not' failed", id="secret-of-the-authority"
+        ),
         pytest.param("fetcher.image.name=f", "additional properties 'name' not allowed", id="not-an-image"),
         pytest.param("webhook.resources.limit.cpu=1", "additional properties 'limit'", id="not-resources"),
         pytest.param(
@@ -231,6 +234,63 @@ def test_with_cert_manager_nobody_else_writes_certificates() -> None:
         (configuration,) = of_kind(kind, documents)
         inject = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
         assert inject == "gpu-admission/gpu-admission"
+
+
+@pytest.mark.parametrize(
+    ("values", "resources", "namespaces"),
+    [
+        pytest.param(
+            "",
+            {
+                *("pods", "secrets", "leases"),
+                *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            },
+            ["gpu-admission", "gpu-admission-canary"],
+            id="default",
+        ),
+        pytest.param(
+            "certificates.certManager.enabled=true",
+            {"pods", "leases"},
+            ["gpu-admission", "gpu-admission-canary"],
+            id="cert-manager-writes-secrets-and-bundles",
+        ),
+        pytest.param(
+            "canary.enabled=false,certificates.certManager.enabled=true",
+            {"pods", "leases"},
+            ["gpu-admission"],
+            id="without-canary",
+        ),
+    ],
+)
+def test_the_policy_bounds_all_that_the_controller_may_create(
+    values: str, resources: set[str], namespaces: list[str]
+) -> None:
+    documents = rendered("--set", values)
+    (policy,) = of_kind("ValidatingAdmissionPolicy", documents)
+    constraints = policy["spec"]["matchConstraints"]
+    created = {
+        resource
+        for kind in ("Role", "ClusterRole")
+        for role in of_kind(kind, documents)
+        if role["metadata"]["name"] in {"gpu-admission-controller", "gpu-admission-canary"}
+        for rule in role["rules"]
+        if "create" in rule["verbs"] or "admissionregistration.k8s.io" in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+    bounded = {resource for rule in constraints["resourceRules"] for resource in rule["resources"]}
+    assert bounded == resources
+    assert created <= bounded
+    assert constraints["namespaceSelector"]["matchExpressions"][0]["values"] == namespaces
+    assert [v["reason"] for v in policy["spec"]["validations"]] == ["Forbidden"] * len(
+        policy["spec"]["validations"]
+    )
+
+
+def test_where_policies_may_not_be_installed_there_is_none() -> None:
+    kinds = {document["kind"] for document in rendered("--set", "admissionPolicy.enabled=false")}
+
+    assert not [kind for kind in kinds if kind.startswith("ValidatingAdmissionPolicy")]
 
 
 def webhooks(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:

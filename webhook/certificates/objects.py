@@ -1,6 +1,6 @@
-"""The Secret and the two webhook configurations: read, written and watched through the API server.
+"""The two Secrets and the two webhook configurations: read, written and watched through the API server.
 
-Writes change nothing else in these objects, and only the version that was read: a merge patch of the Secret, a JSON patch of the
+Writes change nothing else in these objects, and only the version that was read: a merge patch of a Secret, a JSON patch of the
 caBundles. No other configuration is read.
 """
 
@@ -13,11 +13,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
-from certs.secret import ANNOTATIONS, DATA_KEYS, SecretContent
+from certs.secret import ANNOTATIONS, DATA_KEYS, SecretContent, holds_state
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, MERGE_PATCH, ApiClient
 from webhook.cluster.informer import Informer, Resource, WatchTimings
-from webhook.cluster.objects import LABELS, WEBHOOK_CONFIGURATION, PartialObject, decode_metadata
+from webhook.cluster.objects import (
+    AUTHORITY_SECRET,
+    LABELS,
+    WEBHOOK_CONFIGURATION,
+    PartialObject,
+    decode_metadata,
+)
 
 KINDS = {
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
@@ -32,7 +38,7 @@ _TIMINGS = WatchTimings(pause_most=5.0)
 
 
 class SecretName(NamedTuple):
-    """Namespace and name of the Secret."""
+    """Namespace and name of a Secret."""
 
     namespace: str
     name: str
@@ -45,6 +51,11 @@ class SecretName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def of_authority(self) -> Self:
+        """Return the Secret with the authority of this one's certificate."""
+        return self._replace(name=AUTHORITY_SECRET)
 
     @property
     def resource(self) -> Resource:
@@ -87,7 +98,7 @@ class ConfigurationSeen(WebhookConfiguration):
 
 
 class ClusterSecret:
-    """The Secret. Raises `errors.ApiError` for everything but a race."""
+    """One Secret. Raises `errors.ApiError` for everything but a race."""
 
     def __init__(self, api: ApiClient, name: SecretName) -> None:
         self._api = api
@@ -128,6 +139,14 @@ class ClusterSecret:
             raise RacedError(str(error)) from None
 
 
+def state_secret(api: ApiClient, served: SecretName) -> ClusterSecret:
+    """Return the Secret with the state: `served` itself while an older controller's state is there (certs/reconciler.py)."""
+    of_servers = ClusterSecret(api, served)
+    stored = of_servers.read()
+    undivided = stored is not None and holds_state(stored.content)
+    return of_servers if undivided else ClusterSecret(api, served.of_authority)
+
+
 class ClusterConfigurations:
     """Both configurations named `zz-gpu-admission`. Raises `errors.ApiError` for everything but a race."""
 
@@ -166,16 +185,16 @@ class ClusterConfigurations:
 
 
 class ChangeSignal:
-    """Watches the Secret and both configurations; `wait` returns after a change, after its timeout, or to stop."""
+    """Watches Secrets and both configurations; `wait` returns after a change, after its timeout, or to stop."""
 
-    def __init__(self, api: ApiClient, secret: SecretName) -> None:
+    def __init__(self, api: ApiClient, *secrets: SecretName) -> None:
         self._changed = threading.Event()
         kinds = [Resource(_ADMISSION, plural, field_selector=_SELECTOR) for plural in KINDS.values()]
         self._informers = [
             Informer(
                 api, each, decode_metadata, lambda _before, _after: self._changed.set(), timings=_TIMINGS
             )
-            for each in (secret.resource, *kinds)
+            for each in (*(secret.resource for secret in secrets), *kinds)
         ]
 
     def start(self, stopping: threading.Event) -> None:

@@ -84,7 +84,8 @@ def _dns_names(_context: click.Context, _option: click.Parameter, given: tuple[s
 _SECRET = click.option(
     "--certificate-secret",
     metavar="[NAMESPACE/]NAME",
-    help="Manage authority and certificate of the webhook in this Secret, and the caBundles of zz-gpu-admission.",
+    help="Keep the webhook's certificate in this Secret, its authority in gpu-admission-ca beside it, and the caBundles of "
+    "zz-gpu-admission.",
 )
 _NAMES = click.option(
     "--certificate-name",

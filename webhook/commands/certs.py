@@ -22,8 +22,15 @@ from webhook.certificates.objects import (
     ClusterSecret,
     ConfigurationSeen,
     SecretName,
+    state_secret,
 )
-from webhook.cluster.objects import CERTIFICATE_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION, timestamp
+from webhook.cluster.objects import (
+    AUTHORITY_SECRET,
+    CERTIFICATE_SECRET,
+    NAMESPACE,
+    WEBHOOK_CONFIGURATION,
+    timestamp,
+)
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.doctor import report, run_checks
 from webhook.commands.output import Screen
@@ -48,7 +55,7 @@ secret_option = click.option(
     default=f"{NAMESPACE}/{CERTIFICATE_SECRET}",
     show_default=True,
     metavar="[NAMESPACE/]NAME",
-    help="Where the certificates are.",
+    help=f"What servers read of the certificate; its authority is in {AUTHORITY_SECRET} beside it.",
     callback=lambda _context, _parameter, text: SecretName.of(text, NAMESPACE),
 )
 
@@ -65,11 +72,11 @@ def certs() -> None:
 def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
     """Show authority, certificate, the phase of a rotation, and which configurations carry the authority."""
     with cluster.client() as api:
-        stored, seen = ClusterSecret(api, secret_name).read(), ClusterConfigurations(api).read()
-    try:
-        state = _state(secret_name, stored)
-    except DamagedError as error:
-        fail(f"the Secret {secret_name} is damaged: {error}", FAILED)
+        secret, seen = state_secret(api, secret_name), ClusterConfigurations(api).read()
+        try:
+            state = _state(secret.name, secret.read())
+        except DamagedError as error:
+            fail(f"the Secret {secret.name} is damaged: {error}", FAILED)
     shown = document(secret_name, state, seen, now())
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
@@ -95,7 +102,7 @@ def check(
     directory: Path | None,
     names: tuple[str, ...],
 ) -> None:
-    """Check Secret, chain, names, expiry, the caBundles, and what is served, as `doctor` does.
+    """Check Secrets, chain, names, expiry, the caBundles, and what is served, as `doctor` does.
 
     Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the cluster cannot be
     reached.
@@ -136,13 +143,13 @@ def rotate(
     """Ask the controllers for a new certificate."""
     rotation = Rotation.CA if ca else Rotation.LEAF
     with cluster.client() as api:
-        secret = ClusterSecret(api, secret_name)
+        secret = state_secret(api, secret_name)
         try:
             before = _request(secret, rotation)
             click.echo(f"asked for a new {'certificate authority' if ca else 'certificate'}")
             done = not wait or _wait(secret, rotation, before, timeout_seconds)
         except (DamagedError, RacedError) as error:
-            fail(f"the Secret {secret_name}: {error}", FAILED)
+            fail(f"the Secret {secret.name}: {error}", FAILED)
     if not done:
         why = f"not done within {timeout_seconds:g} s; is a controller running with --certificate-secret?"
         fail(why, FAILED)

@@ -31,7 +31,7 @@ OLDEST = (1, 33)
 MUTATIONS = {(1, 36): "v1", (1, 34): "v1beta1"}
 """The version of MutatingAdmissionPolicy since which version of Kubernetes."""
 
-EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE, "gpu-operator")
+EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
 """The namespaces that the webhook excludes, too."""
 
 

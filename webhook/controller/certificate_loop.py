@@ -1,4 +1,4 @@
-"""Reconciles the certificate Secret and the caBundles, on every change of them and on a period.
+"""Reconciles both Secrets of the certificate and the caBundles, on every change of them and on a period.
 
 Every controller runs it, leader or not: a replica that hangs must not prevent the others from repairing.
 """
@@ -28,13 +28,13 @@ _now = partial(datetime.now, UTC)
 
 
 class CertificateLoop:
-    """The reconciliation of one Secret; `run` is the body of a thread."""
+    """The reconciliation of what servers read, `secret`, and of its authority's; `run` is the body of a thread."""
 
     def __init__(self, api: ApiClient, secret: SecretName, terms: Terms, registry: CollectorRegistry) -> None:
-        stores = ClusterSecret(api, secret), ClusterConfigurations(api)
-        self._reconciler = CertificateReconciler(*stores, terms, _now)
+        state, served = ClusterSecret(api, secret.of_authority), ClusterSecret(api, secret)
+        self._reconciler = CertificateReconciler(state, served, ClusterConfigurations(api), terms, _now)
         self._terms = terms
-        self._changes = ChangeSignal(api, secret)
+        self._changes = ChangeSignal(api, secret, secret.of_authority)
         self._problem = ""
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self._not_after = not_after_gauge(registry)
@@ -47,14 +47,14 @@ class CertificateLoop:
             "Writes of caBundles that were missing or wrong.",
             ["kind"],
         )
-        self._writes = counter("gpu_admission_certificate_secret_writes", "Writes of the Secret.")
+        self._writes = counter("gpu_admission_certificate_secret_writes", "Writes of the two Secrets.")
         self._failures = counter(
             "gpu_admission_certificate_failures",
-            "Failed reconciliations of Secret and caBundles; the log has the reason.",
+            "Failed reconciliations of Secrets and caBundles; the log has the reason.",
         )
         self._reconciled = gauge(
             "gpu_admission_certificate_reconciled",
-            "1 if the last reconciliation of Secret and caBundles succeeded, else 0.",
+            "1 if the last reconciliation of Secrets and caBundles succeeded, else 0.",
         )
 
     def run(self, stopping: threading.Event) -> None:
@@ -97,8 +97,7 @@ class CertificateLoop:
             at = pair.certificate.not_valid_after_utc.timestamp() if pair else 0.0
             self._not_after.labels(label).set(at)
         self._phase.set(state.phase)
-        if result.written:
-            self._writes.inc()
+        self._writes.inc(result.written)
         for kind in result.published:
             self._published.labels(kind).inc()
 

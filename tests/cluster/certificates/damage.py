@@ -4,7 +4,13 @@ import base64
 import datetime as dt
 
 from certs.issue import issue_authority
-from tests.controlplane.certificates import NAME, REGISTRATION, SECRET_PATH, Installation
+from tests.controlplane.certificates import (
+    AUTHORITY_PATH,
+    NAME,
+    REGISTRATION,
+    SECRET_PATH,
+    Installation,
+)
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.webhook import CONFIGURATIONS
 
@@ -18,9 +24,20 @@ def delete_secret(installation: Installation) -> None:
     assert installation.client.delete(SECRET_PATH)[0] == 200
 
 
-def empty_secret(installation: Installation) -> None:
-    empty = {key: base64.b64encode(b"nothing").decode() for key in installation.secret()}
-    assert installation.client.patch(SECRET_PATH, {"data": empty})[0] == 200
+def delete_authority(installation: Installation) -> None:
+    assert installation.client.delete(AUTHORITY_PATH)[0] == 200
+
+
+def delete_both(installation: Installation) -> None:
+    delete_authority(installation)
+    delete_secret(installation)
+
+
+def empty_authority(installation: Installation) -> None:
+    empty = {
+        key: base64.b64encode(b"nothing").decode() for key in (*installation.secret(AUTHORITY_PATH), "ca.key")
+    }
+    assert installation.client.patch(AUTHORITY_PATH, {"data": empty})[0] == 200
 
 
 def damage_leaf(installation: Installation) -> None:

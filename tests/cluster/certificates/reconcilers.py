@@ -15,5 +15,7 @@ TERMS = Terms(names=(f"gpu-admission.{NAMESPACE}.svc",), propagation=QUICKLY, re
 
 
 def reconciler(api: ApiClient) -> CertificateReconciler:
-    secret, configurations = ClusterSecret(api, SECRET_NAME), ClusterConfigurations(api)
-    return CertificateReconciler(secret, configurations, TERMS, lambda: dt.datetime.now(dt.UTC))
+    state, served = ClusterSecret(api, SECRET_NAME.of_authority), ClusterSecret(api, SECRET_NAME)
+    return CertificateReconciler(
+        state, served, ClusterConfigurations(api), TERMS, lambda: dt.datetime.now(dt.UTC)
+    )

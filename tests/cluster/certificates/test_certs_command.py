@@ -50,7 +50,7 @@ def test_check_finds_everything_at_once(installation: Installation) -> None:
     missing = certs(installation, "check", "-o", "json")
     assert missing.exit_code == 1
     *unsigned, no_secret = problems_of(missing)
-    assert no_secret == f"{where} does not exist: controllers keep authority and certificate in it"
+    assert no_secret == f"{where} does not exist: the webhook reads its certificate from it"
     assert {problem.rpartition("]")[2] for problem in unsigned} == {
         " must have a caBundle: without one the API server trusts no certificate of ours"
     }

@@ -1,22 +1,30 @@
 """Certificates in a cluster: made once by many at a time, rotated without a failed call, repaired by whoever sees it first."""
 
+import datetime as dt
 import time
 from collections.abc import Callable
 
 import pytest
 
-from certs.rotation import RotationPhase
+from certs.rotation import RotationPhase, Terms, new_state
+from certs.secret import encode
 from tests.cluster.certificates.damage import (
     damage_leaf,
     delete_and_apply_configurations,
+    delete_authority,
+    delete_both,
     delete_secret,
-    empty_secret,
+    empty_authority,
     remove_bundles,
     replace_bundles,
 )
 from tests.cluster.certificates.load import Load
-from tests.controlplane.certificates import SECRET, Installation, Process, within
+from tests.cluster.certificates.reconcilers import SECRET_NAME
+from tests.controlplane import ControlPlane
+from tests.controlplane.certificates import AUTHORITY_PATH, SECRET, Installation, Process, within
+from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import NAMESPACE
+from webhook.certificates.objects import ClusterSecret
 
 READY_SECONDS = 10.0
 REPAIR_SECONDS = 10.0
@@ -83,8 +91,10 @@ def test_rotations_cost_no_call(
 @pytest.mark.parametrize(
     ("damage", "calls_fail_meanwhile"),
     [
-        pytest.param(delete_secret, False, id="secret-deleted"),
-        pytest.param(empty_secret, False, id="secret-damaged", marks=pytest.mark.slow),
+        pytest.param(delete_both, False, id="secrets-deleted"),
+        pytest.param(delete_secret, False, id="secret-of-servers-deleted", marks=pytest.mark.slow),
+        pytest.param(delete_authority, False, id="secret-of-authority-deleted", marks=pytest.mark.slow),
+        pytest.param(empty_authority, False, id="secret-of-authority-damaged", marks=pytest.mark.slow),
         pytest.param(damage_leaf, False, id="leaf-damaged", marks=pytest.mark.slow),
         pytest.param(remove_bundles, True, id="bundles-removed"),
         pytest.param(replace_bundles, True, id="bundles-of-another", marks=pytest.mark.slow),
@@ -116,7 +126,11 @@ def test_what_is_broken_by_hand_is_repaired(
 
 
 def whole(installation: Installation) -> bool:
-    return "tls.key" in installation.secret() and installation.published()
+    return (
+        "tls.key" in installation.secret()
+        and "ca.key" in installation.secret(AUTHORITY_PATH)
+        and installation.published()
+    )
 
 
 def test_without_a_secret_servers_wait_alive_and_stop_when_asked(installation: Installation) -> None:
@@ -135,3 +149,21 @@ def test_an_api_server_that_is_away_costs_no_readiness(running: Installation) ->
         assert running.ready()
     finally:
         running.plane.restart("kube-apiserver")
+
+
+def test_the_keys_of_an_older_installation_move_without_a_failed_call(quotas: ControlPlane) -> None:
+    with Installation(quotas, retirement=20) as upgraded:
+        upgraded.apply()
+        state = new_state(Terms(names=(upgraded.host,)), dt.datetime.now(dt.UTC))
+        ClusterSecret(api_client(quotas), SECRET_NAME).create(encode(state))
+        upgraded.start()
+        within(60, upgraded.ready)
+        with Load(upgraded) as load:
+            assert "ca.key" in upgraded.secret()
+            within(60, lambda: "ca.key" not in upgraded.secret())
+            within(REPAIR_SECONDS, lambda: whole(upgraded))
+            time.sleep(3)
+        assert load.failures == [], upgraded.logs()
+        assert load.broken_calls() == {}
+        assert upgraded.state().authority.certificate == state.authority.certificate
+        assert upgraded.serve_the_secrets()

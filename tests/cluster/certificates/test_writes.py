@@ -15,7 +15,7 @@ from certs.rotation import RotationPhase
 from tests.cluster.certificates.damage import bundles_set, delete_secret, other_authority, remove_bundles
 from tests.cluster.certificates.reconcilers import SECRET_NAME, TERMS, reconciler
 from tests.controlplane import ControlPlane
-from tests.controlplane.certificates import NAME, REGISTRATION, SECRET, Installation, within
+from tests.controlplane.certificates import AUTHORITY, NAME, REGISTRATION, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE
 from webhook.certificates.objects import ClusterConfigurations, ClusterSecret
@@ -29,7 +29,7 @@ def test_a_write_upon_what_has_changed_is_a_race(installation: Installation, quo
     own = reconciler(api)
     while own.reconcile().written:
         pass
-    secret, configurations = ClusterSecret(api, SECRET_NAME), ClusterConfigurations(api)
+    secret, configurations = ClusterSecret(api, SECRET_NAME.of_authority), ClusterConfigurations(api)
     stored, [mutating, _] = secret.read(), configurations.read()
     assert stored is not None
     installation.ask("leaf")
@@ -71,12 +71,15 @@ def work_on(dying: CertificateReconciler, installation: Installation) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     "writes",
-    [pytest.param(each, marks=[] if each in {1, 4, 8} else [pytest.mark.slow]) for each in range(11)],
+    [pytest.param(each, marks=[] if each in {1, 6, 10} else [pytest.mark.slow]) for each in range(14)],
 )
 def test_another_controller_goes_on_where_one_died(
     installation: Installation, quotas: ControlPlane, writes: int, after: bool
 ) -> None:
-    """The writes: new authority, two caBundles, observed, leaf, two caBundles, observed, old dropped, two caBundles."""
+    """The writes: new authority and its copy, two caBundles, observed, leaf and its copy, two caBundles, observed, old dropped.
+
+    The last ones are a copy without the old authority, and two caBundles.
+    """
     api = api_client(quotas)
     survivor = reconciler(api)
     while survivor.reconcile().written:
@@ -140,7 +143,7 @@ SECRET_RULES = [
     {
         "apiGroups": [""],
         "resources": ["secrets"],
-        "resourceNames": [SECRET],
+        "resourceNames": [SECRET, AUTHORITY],
         "verbs": ["get", "list", "watch", "patch"],
     },
 ]

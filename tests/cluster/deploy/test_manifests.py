@@ -92,7 +92,8 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     namespace = BY_HELM
     server = ("--kubeconfig", plane.kubeconfig(), "--namespace", namespace)
     plane.kubectl("delete", "namespace", NAMESPACE, "gpu-admission-canary", "--ignore-not-found")
-    for kind in ("clusterrole", "clusterrolebinding"):
+    policies = ("validatingadmissionpolicy", "validatingadmissionpolicybinding")
+    for kind in ("clusterrole", "clusterrolebinding", *policies):
         plane.kubectl("delete", kind, "-l", "app.kubernetes.io/name=gpu-admission")
     plane.kubectl("delete", "crd", "-l", "app.kubernetes.io/name=gpu-admission")
     preset = ("-f", CHART / "values-first-install.yaml")
@@ -110,7 +111,7 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     helm.run("upgrade", RELEASE, CHART, *server, *preset, "--set", "webhooks.failurePolicy=Fail")
     assert bundles(plane) == {"Q0E="}
     assert '"Fail"' in plane.kubectl("get", CONFIGURATIONS[0], "zz-gpu-admission", "-o", "json").stdout
-    assert excluded(plane) == {"kube-system", "kube-node-lease", namespace, "gpu-operator"}
+    assert excluded(plane) == {"kube-system", "kube-node-lease", namespace}
     policy = json.loads(plane.kubectl("get", "gpupolicy", "default", "-o", "json").stdout)
     assert policy["spec"]["priority"] == 7
 

@@ -160,7 +160,7 @@ def test_what_the_api_server_would_refuse_is_heard_before(
         pytest.param("kube-system", NEVER, id="kube-system"),
         pytest.param("kube-node-lease", NEVER, id="kube-node-lease"),
         pytest.param("gpu-admission", NEVER, id="our-own"),
-        pytest.param("gpu-operator", NEVER, id="the-gpu-stack"),
+        pytest.param("gpu-operator", BOTH, id="a-name-that-anybody-could-have-created"),
         pytest.param("gpu-admission-canary", BOTH, id="the-canary"),
         pytest.param("default", BOTH, id="default"),
     ],

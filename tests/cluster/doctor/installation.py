@@ -15,13 +15,17 @@ from tests.controlplane.webhook import MANIFESTS, NAMESPACE, Webhook
 from webhook.commands.doctor import doctor
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 ACCOUNTS = {
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
     "ClusterRole": f"{RBAC}/clusterroles",
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
     "Role": f"{RBAC}/namespaces/{{namespace}}/roles",
     "RoleBinding": f"{RBAC}/namespaces/{{namespace}}/rolebindings",
+    "ValidatingAdmissionPolicy": f"{REGISTRATION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{REGISTRATION}/validatingadmissionpolicybindings",
 }
+"""What bounds the accounts' rights included."""
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 CANARY_NAMESPACE = "gpu-admission-canary"
 TEAM = "team"

@@ -22,6 +22,7 @@ from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster
 NAME = "gpu-admission.gpu-admission.svc"
 SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
 SECRET = "/api/v1/namespaces/gpu-admission/secrets/gpu-admission-certificates"
+AUTHORITY = "/api/v1/namespaces/gpu-admission/secrets/gpu-admission-ca"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/zz-gpu-admission"
 NOW = datetime.now(UTC)
 YEAR = timedelta(days=365)
@@ -196,15 +197,19 @@ def test_without_either_nothing_is_called_fine(tmp_path: Path) -> None:
 
 
 def kept(**data: bytes) -> dict[str, Any]:
-    """Return the Secret as the controller keeps it, with these keys instead of its own."""
+    """Return both Secrets as the controller keeps them, with these keys in the Secret that has them."""
     leaf = server(OURS)
-    whole = {
+    served = {
         "tls.crt": leaf.certificate_pem(),
         "tls.key": leaf.key_pem(),
         "ca.crt": OURS.certificate_pem(),
-        "ca.key": OURS.key_pem(),
     }
-    return encoded({**whole, **{name.replace("_", "."): value for name, value in data.items()}})
+    given = {name.replace("_", "."): value for name, value in data.items()}
+    state = {**served, "ca.key": OURS.key_pem(), **{k: v for k, v in given.items() if k not in served}}
+    return {
+        SECRET: encoded({**served, **{k: v for k, v in given.items() if k in served}}),
+        AUTHORITY: encoded(state),
+    }
 
 
 @pytest.mark.parametrize(
@@ -232,15 +237,21 @@ def kept(**data: bytes) -> dict[str, Any]:
         pytest.param(
             kept(ca_key=b""),
             OURS,
-            [("secret-damaged", "cannot be renewed: ")],
+            [("secret-damaged", "cannot be used to renew the certificate: ")],
             id="an-authority-without-its-key",
+        ),
+        pytest.param(
+            {SECRET: kept()[SECRET]},
+            OURS,
+            [("secret-missing", "does not exist: controllers keep the authority in it")],
+            id="no-secret-of-the-authority",
         ),
     ],
 )
-def test_what_the_secret_holds(
+def test_what_the_secrets_hold(
     stored: dict[str, Any], bundle: KeyPair, want: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    with cluster(tmp_path, 1, bundle.certificate_pem(), **{SECRET: stored}) as found:
+    with cluster(tmp_path, 1, bundle.certificate_pem(), **stored) as found:
         result = run_check(KEPT, found)
 
     assert [finding.id for finding in result.findings] == [identity for identity, _ in want]
@@ -249,8 +260,22 @@ def test_what_the_secret_holds(
         assert finding.remedy == certificates.REPAIR
 
 
+def test_an_authority_key_that_servers_can_read_is_found(tmp_path: Path) -> None:
+    with cluster(tmp_path, 1, OURS.certificate_pem(), **{SECRET: kept()[AUTHORITY]}) as found:
+        (finding,) = run_check(KEPT, found).findings
+
+    assert (finding.id, finding.object) == (
+        "authority-key-served",
+        "Secret/gpu-admission-certificates in gpu-admission",
+    )
+    assert finding.message == (
+        "must not hold ca.key: the webhook's pods can read it, and could issue certificates with it"
+    )
+    assert finding.remedy == certificates.MOVE
+
+
 def test_cert_manager_keeps_no_key_of_its_authority_in_the_secret(tmp_path: Path) -> None:
-    with cluster(tmp_path, 1, OURS.certificate_pem(), **{SECRET: kept(ca_key=b"")}) as found:
+    with cluster(tmp_path, 1, OURS.certificate_pem(), **{SECRET: kept()[SECRET]}) as found:
         annotations = {"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}
         found.get(MUTATING)["metadata"] = {"annotations": annotations}
         assert run_check(KEPT, found).findings == ()

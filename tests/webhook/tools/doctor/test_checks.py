@@ -23,8 +23,38 @@ QUOTAS = "/apis/gpu-admission.dev/v1alpha1/gpuquotas"
 POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/gpu-admission/endpointslices"
 SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
+OURS, NAMESPACES = f"{MUTATING}/zz-gpu-admission", "/api/v1/namespaces"
+POLICY, BINDING = (f"{ADMISSION}/validatingadmissionpolic{end}" for end in ("ies", "ybindings"))
+CONTROLLER = "gpu-admission-controller"
 GPU = {"nvidia.com/gpu": "8"}
 NVIDIA = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+def excluding(*names: str) -> dict[str, Any]:
+    """Return a configuration that excludes these namespaces."""
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(names)}
+    selector = {"matchExpressions": [expression]}
+    return {"webhooks": [{"name": "pods.mutate.gpu-admission.dev", "namespaceSelector": selector}]}
+
+
+def namespace(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
+
+
+def bound(action: str) -> dict[str, Any]:
+    return {"spec": {"policyName": CONTROLLER, "validationActions": [action]}}
+
+
+def test_a_gpu_operator_that_depends_on_the_webhook_is_noted(tmp_path: Path) -> None:
+    objects = {OURS: excluding("kube-system"), NAMESPACES: [namespace("gpu-operator")]}
+    with cluster_of(tmp_path, objects) as cluster:
+        result = run_check(BY_ID["excluded-namespaces"], cluster)
+
+    assert result.findings == ()
+    assert [note.text for note in result.notes] == [
+        "pods of gpu-operator that request GPUs are reviewed, and start only while the webhook answers: "
+        "name it in webhooks.excludedNamespaces of the chart where only administrators create pods in it"
+    ]
 
 
 def test_every_check_has_an_id_of_its_own() -> None:
@@ -163,6 +193,42 @@ def service(*ports: int) -> dict[str, Any]:
             {MUTATING: [other("zzz", operations=["UPDATE"]), other("zzzz", resources=["services"])]},
             [],
             id="later-ones-for-something-else",
+        ),
+        pytest.param(
+            "excluded-namespaces",
+            {OURS: excluding("kube-system", "gpu-operator"), NAMESPACES: [namespace("gpu-operator")]},
+            [],
+            id="an-excluded-namespace-that-exists",
+        ),
+        pytest.param(
+            "excluded-namespaces",
+            {OURS: excluding("kube-system", "gpu-operator"), NAMESPACES: [namespace("team")]},
+            [
+                (
+                    "excluded-namespace-missing",
+                    "does not exist and is excluded by MutatingWebhookConfiguration/zz-gpu-admission "
+                    "webhooks[pods.mutate.gpu-admission.dev]: nobody reviews the GPU pods of whoever creates it",
+                )
+            ],
+            id="an-excluded-namespace-that-does-not-exist",
+        ),
+        pytest.param(
+            "controller-policy",
+            {f"{POLICY}/{CONTROLLER}": {"spec": {}}, f"{BINDING}/{CONTROLLER}": bound("Deny")},
+            [],
+            id="a-policy-that-denies",
+        ),
+        pytest.param(
+            "controller-policy",
+            {f"{POLICY}/{CONTROLLER}": {"spec": {}}, f"{BINDING}/{CONTROLLER}": bound("Audit")},
+            [("controller-unbounded", "must exist, with a binding that denies")],
+            id="a-policy-that-only-audits",
+        ),
+        pytest.param(
+            "controller-policy",
+            {f"{BINDING}/{CONTROLLER}": bound("Deny")},
+            [("controller-unbounded", "may send any request of the cluster anywhere")],
+            id="no-policy",
         ),
         pytest.param(
             "gpu-quotas",

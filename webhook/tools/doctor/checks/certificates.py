@@ -1,4 +1,4 @@
-"""The certificates: what the API server trusts (caBundle), what is served, and what the Secret holds.
+"""The certificates: what the API server trusts (caBundle), what is served, and what the Secrets hold.
 
 What is served is asked for by a TLS handshake with the address that the API server calls. Where it cannot be reached from here,
 the Secret stands in for it, and a note says so. `gpu-admission certs check` runs these checks and `configurations_exist`.
@@ -19,8 +19,9 @@ from cryptography import x509
 from certs.check import issued_by, problems
 from certs.reconciler import StoredSecret
 from certs.rotation import COMMON_NAME, pem
-from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, DamagedError, decode
+from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, DamagedError, decode, holds_state
 from webhook.certificates.objects import ClusterSecret, SecretName
+from webhook.cluster.objects import AUTHORITY_SECRET
 from webhook.tools.doctor.check import (
     CheckResult,
     DoctorCheck,
@@ -38,6 +39,7 @@ from webhook.tools.doctor.cluster import InstalledCluster, Names
 REPAIR = "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
 RENEW_FILES = "renew the files: cert-manager does, and `serve --self-signed` at its next start"
+MOVE = "run controllers of this version and no older ones: they move it 10 minutes after their start"
 OVERDUE = 0.8
 """Of a life: renewal is due after two thirds, and a running controller does it at once."""
 SECONDS = 3.0
@@ -215,14 +217,13 @@ def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -
     return warning(identity, where, f"{what} ends on {end} and was not renewed", ROTATE)
 
 
-# ---- what the Secret holds
+# ---- what the Secrets hold
 
 
-def _secret(cluster: InstalledCluster) -> tuple[str, StoredSecret | None]:
-    """Return its name for people, and the Secret if it exists."""
-    names = cluster.names
-    stored = ClusterSecret(cluster.api, SecretName(names.namespace, names.secret)).read()
-    return f"Secret/{names.secret} in {names.namespace}", stored
+def _secret(cluster: InstalledCluster, name: str = "") -> tuple[str, StoredSecret | None]:
+    """Return its name for people, and the Secret if it exists; without `name` the one that servers read."""
+    full = SecretName(cluster.names.namespace, name or cluster.names.secret)
+    return f"Secret/{full.name} in {full.namespace}", ClusterSecret(cluster.api, full).read()
 
 
 def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: str) -> Iterator[Observation]:
@@ -247,14 +248,16 @@ def _is_controllers(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> b
 
 
 @doctor_check(
-    "certificate-secret", "The Secret can be served and renewed, and the caBundle is its authority", *READS
+    "certificate-secret",
+    "The certificate can be served and renewed, and the caBundle is its authority",
+    *READS,
 )
 def _kept(cluster: InstalledCluster) -> Iterator[Observation]:
     bundles = _trusted(cluster)
     where, stored = _secret(cluster)
     if stored is None:
         if _is_controllers(cluster, bundles):
-            message = "does not exist: controllers keep authority and certificate in it"
+            message = "does not exist: the webhook reads its certificate from it"
             yield failure("secret-missing", where, message, REPAIR)
         elif not bundles:  # else files take its place, or the check of what is served reports it
             yield NotChecked(f"{where} does not exist")
@@ -268,14 +271,27 @@ def _kept(cluster: InstalledCluster) -> Iterator[Observation]:
             yield _wrong_name(where, "its certificate", name)
         else:
             yield failure("certificate-unusable", where, f"cannot be served: {problem}", REPAIR)
-    if (CA in data or CA_KEY in data) and not has_cert_manager(cluster):
-        try:
-            decode(stored.content)
-        except DamagedError as error:
-            yield failure("secret-damaged", where, f"cannot be renewed: {error}", REPAIR)
     for bundle in bundles if CA in data else ():
         if bundle.pem != data[CA]:
             yield failure("ca-bundle-differs", bundle.where, f"caBundle must equal {CA} of {where}", REPAIR)
+    if holds_state(stored.content):
+        message = (
+            f"must not hold {CA_KEY}: the webhook's pods can read it, and could issue certificates with it"
+        )
+        yield warning("authority-key-served", where, message, MOVE)
+    elif CA in data and not has_cert_manager(cluster):
+        yield from _authority(cluster)
+
+
+def _authority(cluster: InstalledCluster) -> Iterator[Observation]:
+    where, stored = _secret(cluster, AUTHORITY_SECRET)
+    if stored is None:
+        yield failure("secret-missing", where, "does not exist: controllers keep the authority in it", REPAIR)
+        return
+    try:
+        decode(stored.content)
+    except DamagedError as error:
+        yield failure("secret-damaged", where, f"cannot be used to renew the certificate: {error}", REPAIR)
 
 
 def check_files(directory: Path, names: Iterable[str], now: datetime) -> CheckResult:

@@ -1,6 +1,6 @@
-"""Neighbours: mutating webhooks that run after ours, and GPU pods in namespaces that the webhook never sees."""
+"""Neighbours: mutating webhooks that run after ours, and namespaces that the webhook never sees."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -8,14 +8,16 @@ import msgspec
 from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import decode_pod
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
-from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.checks.configurations import APPLY, GROUP, READS, excluded_by_name, place
+from webhook.tools.doctor.check import Note, Observation, doctor_check, warning
+from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, READS, excluded_by_name, place
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects
 
 MUTATING = "mutatingwebhookconfigurations"
 PODS_ENTRY = "pods.mutate.gpu-admission.dev"
 SYSTEM = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+GPU_OPERATOR = "gpu-operator"
+"""Namespace of NVIDIA's GPU operator, whose validator pods request GPUs before a node is ready."""
 
 
 @doctor_check(
@@ -48,7 +50,7 @@ def _takes_new_pods(rule: Mapping[str, Any]) -> bool:
 
 @doctor_check(
     "excluded-namespaces",
-    "No GPU pods in namespaces that are not looked at",
+    "Namespaces that are not looked at exist, and have no GPU pods",
     *(*READS, Right("list", "namespaces"), Right("list", "pods")),
 )
 def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
@@ -58,16 +60,25 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     resource_mapping = cluster.resource_mapping
     selector = msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector)
     expected = expected_objects(cluster.names.namespace).configurations[MUTATING][PODS_ENTRY]
-    excluded = (excluded_by_name(expected.get("namespaceSelector") or {}) or frozenset()) | SYSTEM
+    system = (excluded_by_name(expected.get("namespaceSelector") or {}) or frozenset()) | SYSTEM
 
     def name_of_gpu_pod(raw: msgspec.Raw) -> str | None:
         pod = decode_pod(raw)
         asks = resource_mapping.pod_asks(pod) and not pod.is_terminal
         return ((pod.metadata and pod.metadata.name) or "") if asks else None
 
-    for namespace in cluster.items("/api/v1/namespaces"):
-        name, labels = namespace["metadata"]["name"], namespace["metadata"].get("labels") or {}
-        if name in excluded or selector.matches(labels):
+    namespaces = {
+        each["metadata"]["name"]: each["metadata"].get("labels") or {}
+        for each in cluster.items("/api/v1/namespaces")
+    }
+    yield from _missing(cluster, system | namespaces.keys())
+    if GPU_OPERATOR in namespaces and selector.matches(namespaces[GPU_OPERATOR]):
+        yield Note(
+            f"pods of {GPU_OPERATOR} that request GPUs are reviewed, and start only while the webhook answers: "
+            "name it in webhooks.excludedNamespaces of the chart where only administrators create pods in it"
+        )
+    for name, labels in namespaces.items():
+        if name in system | {GPU_OPERATOR} or selector.matches(labels):
             continue
         pods = cluster.listed(f"/api/v1/namespaces/{name}/pods", name_of_gpu_pod)
         if pods:
@@ -78,6 +89,23 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
                 f"has {len(pods)} GPU pods (such as {pods[0]}) and is excluded by {where}",
                 f"remove {name} from the selector (webhooks.excludedNamespaces of the chart), unless it is the GPU stack; "
                 f"or {APPLY}",
+            )
+
+
+def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Observation]:
+    """Yield a finding for every excluded namespace that is not `known`, with the first webhook that excludes it."""
+    excluding: dict[str, str] = {}
+    for kind in KINDS:
+        for entry in cluster.entries(kind):
+            for name in excluded_by_name(entry.get("namespaceSelector") or {}) or ():
+                excluding.setdefault(name, place(kind, entry["name"]))
+    for name, where in sorted(excluding.items()):
+        if name not in known:
+            yield warning(
+                "excluded-namespace-missing",
+                f"Namespace/{name}",
+                f"does not exist and is excluded by {where}: nobody reviews the GPU pods of whoever creates it",
+                f"remove {name} from webhooks.excludedNamespaces of the chart until it exists, or create it",
             )
 
 

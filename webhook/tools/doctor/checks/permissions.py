@@ -1,15 +1,16 @@
-"""The rights of both ServiceAccounts, asked of the API server by SubjectAccessReview."""
+"""The rights of both ServiceAccounts, asked of the API server by SubjectAccessReview, and what bounds those of the controller."""
 
 from collections.abc import Iterator
 
-from webhook.cluster.objects import CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
+from webhook.cluster.objects import AUTHORITY_SECRET, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
-from webhook.tools.doctor.check import Observation, doctor_check, failure
+from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
-from webhook.tools.doctor.cluster import InstalledCluster, Names, Right
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Right
 from webhook.tools.doctor.expected import expected_objects
 
 OURS = "gpu-admission.dev"
+POLICY_KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
 READING = "get list watch"
 
 
@@ -35,6 +36,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool) -> dict[str, li
     certificates = [
         *_rights("create", "secrets", namespace=own),
         *_rights("patch", "secrets", namespace=own, name=secret),
+        *_rights(f"{READING} patch", "secrets", namespace=own, name=AUTHORITY_SECRET),
         *configurations,
         *(right for kind in KINDS for right in _rights("patch", kind, GROUP, name=WEBHOOK_CONFIGURATION)),
     ]
@@ -76,4 +78,20 @@ def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
             yield failure("right-missing", where, message, f"{APPLY}, which has its ClusterRole and Role")
 
 
-CHECKS = (_permissions,)
+@doctor_check(
+    "controller-policy",
+    "An admission policy bounds what the controller may write",
+    *(Right("get", kind, GROUP, name=CONTROLLER) for kind in POLICY_KINDS),
+)
+def _bounded(cluster: InstalledCluster) -> Iterator[Observation]:
+    policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{CONTROLLER}") for kind in POLICY_KINDS)
+    denies = binding is not None and "Deny" in (binding["spec"].get("validationActions") or ())
+    if policy is None or not denies:
+        where = f"ValidatingAdmissionPolicy/{CONTROLLER}"
+        message = "must exist, with a binding that denies: without it the controller may send any request of the cluster anywhere"
+        yield warning(
+            "controller-unbounded", where, message, f"{APPLY}, with admissionPolicy.enabled of the chart"
+        )
+
+
+CHECKS = (_permissions, _bounded)
