@@ -64,8 +64,7 @@ class RotationState:
 
     `authority` issues leaves; `upcoming` will, once every API server has it; `retired` only verify leaves issued before.
     `since` is when every caBundle was first seen with the present bundle, and the Secret of the servers with the leaf, during a
-    rotation. `requested` is a rotation
-    that was requested and has not begun.
+    rotation. `requested` is a rotation that was requested and has not begun.
     """
 
     authority: KeyPair

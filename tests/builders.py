@@ -77,6 +77,7 @@ RESOURCE_MAPPING = ResourceMapping(
                 AnnotationKey(key="gpu-fraction", measure=Measure.FRACTION),
                 AnnotationKey(key="gpu-memory", measure=Measure.MEMORY_MIB),
             ),
+            fraction_schedulers=("kai-scheduler",),
         ),
     )
 )

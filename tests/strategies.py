@@ -58,13 +58,19 @@ CONTAINER_RESOURCES = optional(
     claims=at_most(1, st.just({"name": "gpu", "request": "card"})),
 )
 VARIABLES = st.fixed_dictionaries(
-    {"name": st.sampled_from(["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HOME"])},
+    {
+        "name": st.sampled_from(
+            ["NVIDIA_VISIBLE_DEVICES", "HABANA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HOME"]
+        )
+    },
     optional={"value": st.sampled_from(["void", "all", "0", ""])},
 ) | st.just({"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
 MOUNTS = st.fixed_dictionaries(
     {
         "name": st.sampled_from(["data", "dshm", "model-cache", "devices"]),
-        "mountPath": st.sampled_from(["/data", "/dev/shm", "/model-cache", "/models"]),  # noqa: S108  mounts, not files
+        "mountPath": st.sampled_from(
+            ["/data", "/dev/shm", "/model-cache", "/models", "/var/run/nvidia-container-devices/all"]  # noqa: S108  mounts
+        ),
     },
     optional={"readOnly": st.booleans()},
 )
@@ -89,6 +95,7 @@ def containers(prefix: str, least: int, **more: st.SearchStrategy[Any]) -> st.Se
         image=st.just("registry.example/image:1"),
         resources=CONTAINER_RESOURCES,
         env=at_most(2, VARIABLES),
+        envFrom=at_most(1, optional(prefix=st.sampled_from(["", "APP_"]))),
         volumeMounts=at_most(2, MOUNTS),
         securityContext=optional(privileged=st.booleans(), runAsUser=st.sampled_from([0, 1000])),
         **more,
@@ -110,6 +117,7 @@ VOLUMES = at_most(
             {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
             {"name": "model-cache", "persistentVolumeClaim": {"claimName": "models"}},
             {"name": "devices", "hostPath": {"path": "/dev/nvidia0"}},
+            {"name": "devices", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}},
         ]
     ),
 ).map(unique_by_name)
@@ -141,7 +149,9 @@ ANNOTATIONS = st.fixed_dictionaries(
     {},
     optional={
         "gpu-fraction": st.sampled_from(["0.5", "1.5", "half"]),
+        "gpu-fraction-container-name": st.sampled_from(["app-1", "init-0"]),
         "gpu-memory": st.sampled_from(["2000", "2Gi"]),
+        "cdi.k8s.io/gpus": st.just("nvidia.com/gpu=all"),
         "gpu-admission.dev/gpu-class": CLASS_NAMES,
         "gpu-admission.dev/model-params": st.sampled_from(["7B", "70e9", "huge"]),
         "gpu-admission.dev/model-precision": st.sampled_from(["bf16", "int4", "exact"]),
@@ -182,6 +192,7 @@ SPECS = st.builds(
         nodeSelector=st.dictionaries(st.sampled_from(["accelerator", "zone"]), CLASS_NAMES, max_size=2),
         affinity=AFFINITIES,
         nodeName=st.just("node-1"),
+        schedulerName=st.sampled_from(["kai-scheduler", "default-scheduler"]),
         schedulingGates=at_most(1, st.just({"name": "kueue.x-k8s.io/admission"})),
         resourceClaims=at_most(1, st.just({"name": "gpu", "resourceClaimName": "shared"})),
         overhead=RESOURCE_LISTS,

@@ -11,6 +11,9 @@ from policies.gpus.resource_mapping import AnnotationKey, Measure, ResourceMappi
 from policies.pods.annotations import BadAnnotation, whole_number
 from policies.pods.pod import Pod
 
+FRACTION_CONTAINER = "gpu-fraction-container-name"
+"""Annotation that names the container which gets the part, the first one where it is missing (`GetFractionContainerRef`)."""
+
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
 _UNITS = {Measure.MEMORY_MIB: "MiB", Measure.MEMORY_BYTES: "bytes"}
 _LARGEST = 10**12
@@ -30,6 +33,20 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
         if key.measure is not first.measure:
             message = f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory"
             yield BadAnnotation(key.key, text, message, "keep one of the two")
+
+
+def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | None:
+    """Return the name of the container to which a fraction scheduler assigns GPUs; None where no such scheduler places the pod.
+
+    That is so for a scheduler that only knows whole devices, and for a pod with a nodeName, which no scheduler looks at.
+    """
+    body = pod.body
+    if body.node_name or body.scheduler_name not in resource_mapping.fraction_schedulers:
+        return None
+    if resource_mapping.pod_fraction(pod) is None:
+        return None
+    first = body.containers[0].name if body.containers else ""
+    return pod.annotations.get(FRACTION_CONTAINER, first)
 
 
 def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:

@@ -20,6 +20,10 @@ IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource names that the API server turns into DRA claims; native to it, so it checks nothing about them."""
 
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""What the API server writes into a pod without a schedulerName."""
+
+
 class Measure(Enum):
     """What one unit of a resource is."""
 
@@ -86,6 +90,8 @@ class ResourceMappingSpec(
 
     resources: tuple[ResourcePattern, ...] = ()
     fraction_annotations: tuple[AnnotationKey, ...] = ()
+    fraction_schedulers: tuple[str, ...] = ()
+    """The schedulers that read these annotations, by `schedulerName`; all others ignore them."""
     device_classes: tuple[DeviceClassPattern, ...] = ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -99,12 +105,21 @@ class ResourceMappingSpec(
                 yield f"{path}.pattern", "must have at most one *, after the /"
             if resource.measure is Measure.FRACTION:
                 yield f"{path}.measure", "must not be fraction: amounts of resources are whole numbers"
-        for index, annotation in enumerate(self.fraction_annotations):
-            if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
-                yield f"fractionAnnotations[{index}].measure", "must be fraction, memoryMiB or devices"
+        yield from self._fraction_problems()
         for index, device_class in enumerate(self.device_classes):
             for field, text in device_class.problems():
                 yield f"deviceClasses[{index}].{field}", text
+
+    def _fraction_problems(self) -> Iterator[tuple[str, str]]:
+        for index, annotation in enumerate(self.fraction_annotations):
+            if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
+                yield f"fractionAnnotations[{index}].measure", "must be fraction, memoryMiB or devices"
+        for index, scheduler in enumerate(self.fraction_schedulers):
+            if scheduler in {"", DEFAULT_SCHEDULER}:
+                yield (
+                    f"fractionSchedulers[{index}]",
+                    "must be the schedulerName of a scheduler that shares GPUs",
+                )
 
 
 class GPUResource(msgspec.Struct, frozen=True):
@@ -130,6 +145,9 @@ class ResourceMapping:
         specs = tuple(specs)
         self.patterns = tuple(pattern for spec in specs for pattern in spec.resources)
         self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
+        self.fraction_schedulers = tuple(
+            dict.fromkeys(each for spec in specs for each in spec.fraction_schedulers)
+        )
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         # Tenants choose the names, so what is remembered is bounded.
         self.resource = lru_cache(maxsize=1024)(self._resource)

@@ -1,43 +1,53 @@
-"""Keep containers that ask for no GPU from seeing one.
+"""Keep containers from GPUs that nobody gave them.
 
 Images built on CUDA carry NVIDIA_VISIBLE_DEVICES=all, and a container runtime that believes them shows every GPU of the node
 to a container that asked for none (k8s-device-plugin#61, also with `nvidia.com/gpu: 0`). Unset in the pod does not help,
-the image's own value applies then: so `void` is written out.
+the image's own value applies then: so `void` is written out. Beside a request, too, the pod's own value wins: the kubelet
+appends it to the variables of the device plugin (`GenerateRunContainerOptions`).
 
-Reads:   what asks for a GPU, variables, hostPath volumes, privileged containers, tolerations.
-Adds:    NVIDIA_VISIBLE_DEVICES=void to each container that asks for no GPU and says nothing itself; not in the pods of a
-         fraction scheduler, which sets the variable.
-Denies:  the variable set to anything that shows GPUs in such a container; GPU devices of the node mounted as files.
-Warns:   of privileged containers in pods for GPU nodes, of pods that go to GPU nodes without asking for a GPU.
+Reads:   what asks for a GPU, variables, mounts, hostPath volumes, annotations, privileged containers, tolerations.
+Adds:    NVIDIA_VISIBLE_DEVICES=void to each container that asks for no GPU and does not set the variable; not to the one that
+         a fraction scheduler serves, whose variable it sets, nor in pods of device plugins and exporters.
+Denies:  values that show GPUs (of NVIDIA_VISIBLE_DEVICES and those of other vendors), also beside a request; files of the node
+         that lead to GPUs; mounts and annotations that name devices.
+Warns:   of variables beside a request whose values are elsewhere, of privileged containers in pods for GPU nodes, of pods that
+         go to GPU nodes without asking for a GPU.
 """
 
-import posixpath
 from collections.abc import Iterator
 from functools import partial
 
+import msgspec
+
 from policies.finding import Finding, Severity
+from policies.gpus import exposure
+from policies.gpus.fraction_annotations import fraction_container
+from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Pod
+from policies.pods.pod import ContainerPlace, EnvVar, Pod
 from policies.pods.tolerations import overlaps
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules import gpu_toleration
 
 ID = "gpu-isolation"
 
-VARIABLE = "NVIDIA_VISIBLE_DEVICES"
-VOID = "void"
-HARMLESS = frozenset({VOID, "none", ""})
-"""Values that show no GPU; `none` lets the driver's libraries in (README of nvidia-container-runtime)."""
+VARIABLE, VOID = exposure.NVIDIA_VISIBLE_DEVICES, exposure.VOID
 
-GPU_DEVICES = frozenset({"dri", "kfd"})
-GPU_DEVICE_PREFIXES = ("nvidia", "accel", "neuron")
-"""Below /dev: nvidia0, nvidiactl, nvidia-uvm, nvidia-caps; AMD's kfd; dri of all; accel of Gaudi and TPU; neuron0."""
-
-# The texts of findings that `gpu-admission export` says in the API server, too.
+# The texts of findings that `gpu-admission export` says in the API server, too; of a pair, what depends on the pod goes between.
 REQUEST_GPUS = 'request GPUs in resources.limits ("nvidia.com/gpu": 1)'
-EXPOSED = (
-    f'{VARIABLE} must be "{VOID}" or unset in a container that requests no GPU: its GPUs belong to other pods'
+EXPOSED = " must be ", " or unset in a container that requests no GPU: its GPUs belong to other pods"
+EXPOSED_REMEDY = f"{REQUEST_GPUS} or remove the variable"
+REPLACED = " must be ", " or unset beside a GPU request: it replaces the GPUs that the node assigns"
+REMOVE_VARIABLE = "remove the variable"
+UNREAD = "can replace the GPUs that the node assigns: what it holds is not known at admission"
+NAME_VARIABLES = "set a prefix, or name the variables in env"
+LISTED = "must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves them"
+LEADS_TO_GPUS = (
+    'must not lead to GPUs of the node (mounted by container "',
+    '"): nothing counts or reserves them',
 )
+EXEMPT = f"{REQUEST_GPUS}; device plugins and exporters need an exemption in the GPUPolicy"
+ANNOTATED = "must not name devices of the node: nothing counts or reserves them"
 PRIVILEGED = (
     "should be false: a privileged container sees every device of the node, also the GPUs of other pods"
 )
@@ -48,6 +58,7 @@ TOLERATED = (
 REMOVE_TOLERATION = "remove the toleration or request a GPU"
 
 
+_denial = partial(Finding, rule=ID)
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
@@ -56,17 +67,26 @@ class GPUIsolationOptions(RuleOptions, frozen=True):
 
 
 def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
-    if context.resource_mapping.pod_fraction(patch.pod) is None:
+    if not is_of_the_gpu_stack(patch.pod):
+        served = fraction_container(patch.pod, context.resource_mapping)
         for place in patch.pod.places:
-            is_set = any(variable.name == VARIABLE for variable in place.container.env or ())
-            if not is_set and not context.resource_mapping.container_asks(place.container):
+            container = place.container
+            is_set = any(variable.name == VARIABLE for variable in container.env or ())
+            asks = container.name == served or context.resource_mapping.container_asks(container)
+            if not is_set and not asks:
                 patch.add_env(place, VARIABLE, VOID)
     yield from ()
 
 
 def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
-    yield from exposed_containers(pod, context)
-    yield from mounted_devices(pod)
+    served = fraction_container(pod, context.resource_mapping)
+    for place in pod.places:
+        yield from variables(place, served, context)
+    yield from mounts(pod)
+    for key, value in pod.annotations.items():
+        if exposure.names_devices(key):
+            path = annotation_path(key)
+            yield _denial(path=path, value=value, message=ANNOTATED, remedy=REQUEST_GPUS)
     asks = context.resource_mapping.pod_asks(pod)
     tolerated = tolerated_gpu_taint(pod, context)
     if asks or tolerated is not None:
@@ -77,51 +97,86 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
         yield _warning(path=path, message=TOLERATED, remedy=REMOVE_TOLERATION)
 
 
-def exposed_containers(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Deny the variable where it shows GPUs that the container did not ask for."""
-    if context.resource_mapping.pod_fraction(pod) is not None:
-        return
+# ---- variables
+
+
+def variables(place: ContainerPlace, served: str | None, context: Context) -> Iterator[Finding]:
+    """Yield what is wrong with the variables by which container runtimes show devices."""
+    container = place.container
+    requests = context.resource_mapping.container_asks(container)
+    has_gpus = requests or container.name == served
+    for index, variable in enumerate(container.env or ()):
+        if exposure.shows_devices(variable.name):
+            yield from _shown(f"{place.path}.env[{index}]", place, variable, requests, has_gpus)
+    for index, source in enumerate(container.env_from or ()) if requests else ():
+        if exposure.may_set_devices(source.prefix or ""):
+            path = f"{place.path}.envFrom[{index}]"
+            yield _warning(path=path, container=container.name, message=UNREAD, remedy=NAME_VARIABLES)
+
+
+def _shown(
+    path: str, place: ContainerPlace, variable: EnvVar, requests: bool, has_gpus: bool
+) -> Iterator[Finding]:
+    # Fraction schedulers write valueFrom, and the pod does not say what they will put there.
+    elsewhere = isinstance(variable.value_from, msgspec.Raw) and bytes(variable.value_from) != b"null"
+    hiding = exposure.hiding_values(variable.name)
+    name = place.container.name
+    if elsewhere and has_gpus:
+        if requests:
+            yield _warning(path=path, container=name, message=UNREAD, remedy=REMOVE_VARIABLE)
+    elif elsewhere or (variable.value or "") not in hiding:
+        before, after = REPLACED if has_gpus else EXPOSED
+        yield _denial(
+            path=path,
+            container=name,
+            value=variable.value or None,
+            message=f'{variable.name}{before}"{hiding[-1]}"{after}',
+            remedy=REMOVE_VARIABLE if has_gpus else EXPOSED_REMEDY,
+        )
+
+
+# ---- files of the node
+
+
+def mounts(pod: Pod) -> Iterator[Finding]:
+    """Deny mounts that NVIDIA's runtime reads as GPUs, and files of the node that lead to GPUs, past every count."""
     for place in pod.places:
-        if context.resource_mapping.container_asks(place.container):
-            continue
-        for index, variable in enumerate(place.container.env or ()):
-            is_harmless = not variable.value_from and (variable.value or "") in HARMLESS
-            if variable.name == VARIABLE and not is_harmless:
-                yield Finding(
-                    rule=ID,
-                    path=f"{place.path}.env[{index}]",
+        for index, mount in enumerate(place.container.volume_mounts or ()):
+            if exposure.is_device_list(mount.mount_path):
+                yield _denial(
+                    path=f"{place.path}.volumeMounts[{index}].mountPath",
                     container=place.container.name,
-                    value=variable.value,
-                    message=EXPOSED,
-                    remedy=f"{REQUEST_GPUS} or remove the variable",
+                    value=mount.mount_path,
+                    message=LISTED,
+                    remedy=REQUEST_GPUS,
                 )
-
-
-def mounted_devices(pod: Pod) -> Iterator[Finding]:
-    """Deny GPU devices of the node that are mounted as files, past every count."""
-    mounting: dict[str, dict[str, None]] = {}
-    for place in pod.places:
-        for mount in place.container.volume_mounts or ():
-            mounting.setdefault(mount.name, {})[place.container.name] = None
-    for index, volume in enumerate(pod.body.volumes or ()):
-        path = volume.host_path.path if volume.host_path else ""
-        if volume.name in mounting and holds_gpu_devices(path):
-            names = ", ".join(f'"{name}"' for name in mounting[volume.name])
-            yield Finding(
-                rule=ID,
+    for index, path, container in mounted_paths(pod):
+        if exposure.leads_to_gpus(path):
+            yield _denial(
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=path,
-                message=f"must not hold GPU devices of the node (mounted by container {names}): nothing counts or reserves them",
-                remedy=f"{REQUEST_GPUS}, which mounts their devices",
+                message=container.join(LEADS_TO_GPUS),
+                remedy=EXEMPT,
             )
 
 
-def holds_gpu_devices(path: str) -> bool:
-    """Whether a path of the node is a GPU device, or a directory with all of them (/dev, /)."""
-    parts = [part for part in posixpath.normpath(path).split("/") if part]
-    if parts[:1] != ["dev"]:
-        return not parts and path.startswith("/")
-    return len(parts) == 1 or parts[1] in GPU_DEVICES or parts[1].startswith(GPU_DEVICE_PREFIXES)
+def is_of_the_gpu_stack(pod: Pod) -> bool:
+    """Whether it is a device plugin or an exporter, whose image rightly shows it all GPUs; its paths are denied all the same."""
+    return any(exposure.is_of_the_gpu_stack(path) for _, path, _ in mounted_paths(pod))
+
+
+def mounted_paths(pod: Pod) -> Iterator[tuple[int, str, str]]:
+    """Yield each hostPath volume that is mounted: its index, its path, and the name of the first container that mounts it."""
+    mounting: dict[str, str] = {}
+    for place in pod.places:
+        for mount in place.container.volume_mounts or ():
+            mounting.setdefault(mount.name, place.container.name)
+    for index, volume in enumerate(pod.body.volumes or ()):
+        if volume.host_path is not None and volume.name in mounting:
+            yield index, volume.host_path.path, mounting[volume.name]
+
+
+# ---- what is not denied
 
 
 def privileged_containers(pod: Pod) -> Iterator[Finding]:

@@ -18,8 +18,8 @@ from functools import cached_property, partial
 import msgspec
 
 from policies.finding import Finding, Severity, truncate
-from policies.gpus.fraction_annotations import fraction_problems
-from policies.gpus.resource_mapping import GPUResource, Measure, gpu_requests
+from policies.gpus.fraction_annotations import fraction_container, fraction_problems
+from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure, gpu_requests
 from policies.placement.availability import Availability, Complaint
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch, ResourceMap
@@ -314,8 +314,10 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     fraction = context.resource_mapping.pod_fraction(pod)
     requests = context.resource_mapping.requests(pod)
     whole = [asked.place for asked in requests if asked.resource.measure is Measure.DEVICES]
-    if fraction is not None and whole and not bad:
-        key, text = fraction
+    if fraction is None or bad:
+        return
+    key, text = fraction
+    if whole:
         names = ", ".join(f'"{place.container.name}"' for place in whole)
         yield warning(
             path=annotation_path(key.key),
@@ -323,6 +325,17 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
             message=f"should not stand beside whole GPUs (container {names}): schedulers that know the annotation refuse "
             "such pods, the others ignore it",
             remedy="keep one of the two",
+        )
+    # Before validation another webhook may still set the scheduler.
+    elif context.phase is not Phase.MUTATE and fraction_container(pod, context.resource_mapping) is None:
+        scheduler = pod.body.scheduler_name or DEFAULT_SCHEDULER
+        why = "nodeName bypasses schedulers" if pod.body.node_name else f"{scheduler} does not share GPUs"
+        schedulers = " or ".join(context.resource_mapping.fraction_schedulers)
+        yield warning(
+            path=annotation_path(key.key),
+            value=truncate(text, _QUOTED),
+            message=f"has no effect: {truncate(why, _QUOTED)}, so the pod gets none",
+            remedy=f"set schedulerName {schedulers} and no nodeName, or request a GPU in resources.limits",
         )
 
 

@@ -182,6 +182,7 @@ MEASURES = st.sampled_from([measure.value for measure in Measure])
 RESOURCE_MAPPINGS = some(
     resources=few(st.fixed_dictionaries({"pattern": st.just("example.com/*"), "measure": MEASURES})),
     fractionAnnotations=few(st.fixed_dictionaries({"key": WORDS, "measure": MEASURES})),
+    fractionSchedulers=few(st.sampled_from(["kai-scheduler", "volcano"])),
     deviceClasses=few(
         st.fixed_dictionaries(
             {"pattern": st.just("*.example.com")}, optional={"resource": st.sampled_from(["example.com/npu", None])}

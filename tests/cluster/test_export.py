@@ -47,6 +47,8 @@ def test_every_expression_type_checks(plane: ControlPlane) -> None:
         assert json.loads(done.stdout)["status"].get("typeChecking", {}) == {}
 
 
+KAI: JSON = {"annotations": {"gpu-fraction": "0.01"}, "schedulerName": "kai-scheduler"}
+
 # ---- what is added
 
 
@@ -76,8 +78,19 @@ def env_of(document: JSON) -> dict[str, list[JSON]]:
             {"a": [], "b": [VOID]},
             id="a-claim-is-a-gpu",
         ),
+        pytest.param(pod(container("a"), **KAI), {"a": []}, id="served-by-a-fraction-scheduler"),
         pytest.param(
-            pod(container("a"), annotations={"gpu-fraction": "0.5"}), {"a": []}, id="pod-of-a-fraction-scheduler"
+            pod(container("a"), container("b"), **KAI),
+            {"a": [], "b": [VOID]},
+            id="beside-a-container-that-a-fraction-scheduler-serves",
+        ),
+        pytest.param(
+            pod(container("a"), annotations=KAI["annotations"]),
+            {"a": [VOID]},
+            id="fraction-that-the-default-scheduler-ignores",
+        ),
+        pytest.param(
+            pod(container("a"), **KAI, nodeName="node-1"), {"a": [VOID]}, id="fraction-past-every-scheduler"
         ),
         pytest.param(
             pod(container("a", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}])),
@@ -93,6 +106,19 @@ def test_containers_without_gpu_get_void(
 
     assert status == 201, answer
     assert env_of(answer) == want
+
+
+def test_device_plugins_and_exporters_are_denied_unless_exempted(plane: ControlPlane) -> None:
+    mounts = [{"name": "plugins", "mountPath": "/var/lib/kubelet/device-plugins"}]
+    volumes = [{"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
+    plugin = pod(container("a", volumeMounts=mounts), volumes=volumes)
+
+    refused, reason = create(plane.client(), plugin)
+    exempted, answer = create(plane.client(), plugin, EXEMPTED)
+
+    assert (refused, exempted) == (403, 201)
+    assert "device plugins and exporters need an exemption in the GPUPolicy" in reason["message"]
+    assert env_of(answer) == {"a": []}
 
 
 @pytest.mark.parametrize("namespace", [EXEMPTED, WARNED, "default"])
@@ -196,10 +222,82 @@ SIDECARS = [
             TEAM,
             pod(MOUNTING, **DEVICES),
             [
-                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not hold GPU devices of the node '
+                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not lead to GPUs of the node '
                 '(mounted by container "main")'
             ],
             id="devices-mounted",
+        ),
+        pytest.param(
+            TEAM,
+            pod(gpu_container(env=[ALL])),
+            [
+                'spec.containers[0].env[0] (container "main") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset '
+                "beside a GPU request: it replaces the GPUs that the node assigns; remove the variable [gpu-isolation]"
+            ],
+            id="variable-beside-a-request",
+        ),
+        pytest.param(
+            TEAM,
+            pod(container(env=[ALL]), **KAI),
+            ['NVIDIA_VISIBLE_DEVICES must be "void" or unset beside a GPU request'],
+            id="variable-beside-a-fraction",
+        ),
+        pytest.param(
+            TEAM,
+            pod(container(env=[ALL]), annotations=KAI["annotations"]),
+            ['NVIDIA_VISIBLE_DEVICES must be "void" or unset in a container that requests no GPU'],
+            id="variable-beside-a-fraction-that-the-default-scheduler-ignores",
+        ),
+        pytest.param(
+            TEAM,
+            pod(container(env=[{"name": "HABANA_VISIBLE_DEVICES", "value": "void"}])),
+            ['(container "main") = "void": HABANA_VISIBLE_DEVICES must be "none" or unset'],
+            id="variable-of-another-vendor",
+        ),
+        pytest.param(
+            TEAM,
+            pod(container(env=[{"name": "DOCKER_RESOURCE_GPU", "value": "0"}])),
+            ['DOCKER_RESOURCE_GPU must be "void" or unset'],
+            id="variable-of-another-vendor-by-prefix",
+        ),
+        pytest.param(
+            TEAM,
+            pod(
+                gpu_container(
+                    volumeMounts=[{"name": "null", "mountPath": "/var/run/nvidia-container-devices/all"}]
+                ),
+                volumes=[{"name": "null", "hostPath": {"path": "/dev/null"}}],
+            ),
+            [
+                'spec.containers[0].volumeMounts[0].mountPath (container "main") = '
+                '"/var/run/nvidia-container-devices/all": must not be a list of GPUs'
+            ],
+            id="null-mounted-where-nvidias-runtime-reads-a-gpu",
+        ),
+        *(
+            pytest.param(
+                TEAM,
+                pod(MOUNTING, volumes=[{"name": "dev", "hostPath": {"path": path}}]),
+                [f'spec.volumes[0].hostPath.path = "{path}": must not lead to GPUs'],
+                id=name,
+            )
+            for name, path in (
+                ("devices-by-number", "/dev/char/195:0"),
+                ("driver-container", "/run/nvidia/driver"),
+                ("pod-resources", "/var/lib/kubelet/pod-resources/"),
+                ("runtime-socket", "/var/run//containerd/containerd.sock"),
+                ("above-runtime-sockets", "/var/run"),
+                ("cdi", "/etc/cdi"),
+            )
+        ),
+        pytest.param(
+            TEAM,
+            pod(gpu_container(), annotations={"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=all"}),
+            [
+                'metadata.annotations[nvidia.cdi.k8s.io/container.main] = "nvidia.com/gpu=all": must not name devices of '
+                "the node"
+            ],
+            id="cdi-annotation",
         ),
         pytest.param(
             TEAM,
@@ -290,6 +388,38 @@ def test_refused(plane: ControlPlane, namespace: str, document: JSON, told: list
 
     assert status == 403, answer
     assert all(words in answer["message"] for words in told), answer["message"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(
+            pod(gpu_container(env=[{"name": ALL["name"], "value": value}])), id=f"variable-that-is-{value or 'empty'}"
+        )
+        for value in ("", "void", "none")
+    ]
+    + [
+        pytest.param(
+            pod(
+                container(env=[{"name": ALL["name"], "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}]),
+                **KAI,
+            ),
+            id="variable-as-kai-writes-it",
+        ),
+        pytest.param(
+            pod(gpu_container(env=[{"name": "ROCR_VISIBLE_DEVICES", "value": "0"}])), id="variable-of-the-process"
+        ),
+        pytest.param(
+            pod(container(volumeMounts=[{"name": "log", "mountPath": "/log"}]),
+                volumes=[{"name": "log", "hostPath": {"path": "/var/log"}}]),
+            id="another-directory-of-the-node",
+        ),
+    ],
+)  # fmt: skip
+def test_not_refused(plane: ControlPlane, document: JSON) -> None:
+    status, answer = create(plane.client(), document)
+
+    assert status == 201, answer
 
 
 def test_a_pod_that_is_placed_after_its_creation_is_looked_at_again(plane: ControlPlane) -> None:

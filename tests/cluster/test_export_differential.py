@@ -6,7 +6,7 @@ checked the numbers), and on which class.
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -28,9 +28,12 @@ from tests.cluster.exported import (
     labels,
     mutations,
 )
+from tests.cluster.test_corpus import CORPUS, objects
 from tests.controlplane import ControlPlane
+from webhook.configuration.decoding import Problem
 from webhook.serving.engine import Engine, Outcome, Subject
 from webhook.tools.check.manifests import as_stored, with_requests
+from webhook.workloads.places import pod_places
 
 SEED = 20261121
 THREADS = 6
@@ -59,6 +62,46 @@ PATHS = [
     "/devices",
 ]
 PATHS += ["/dev/kfd", "/dev/kfd2", "/var/dev/nvidia0", "/dev/accel/accel0", "/./", "/dev/nvme0n1"]
+PATHS += [
+    "/dev/char/195:0",
+    "/var/run//nvidia/driver/",
+    "/run/nvidia",
+    "/run/udev",
+    "/var/run/docker.sock",
+    "dev/nvidia0",
+]
+PATHS += [
+    "/var/lib/kubelet/device-plugins",
+    "/var/lib/./kubelet/pod-resources/x",
+    "/var/lib/kubelet/pods",
+    "/var",
+]
+PATHS += [
+    "/etc/cdi",
+    "/run/cdi/a",
+    "/proc/1/root/dev",
+    "/proc/sys/root/x",
+    "/proc/self/task/1/cwd",
+    "/data",
+    "/data",
+]
+MOUNT_PATHS = [*["/mnt"] * 6, "/var/run/nvidia-container-devices/all", "run/../nvidia-container-devices"]
+VARIABLES = [*["NVIDIA_VISIBLE_DEVICES"] * 6, "HABANA_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES"]
+VARIABLES += ["DOCKER_RESOURCE_GPU", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"]
+PREFIXES = [None, "", "APP_", "NVIDIA_", "DOCKER_RESOURCE_G"]
+ISOLATED = (
+    "in a container that requests no GPU",
+    "beside a GPU request",
+    "lead to GPUs",
+    "list of GPUs",
+    "name devices",
+)
+NAMES_DEVICES = [
+    "cdi.k8s.io/gpus",
+    "nvidia.cdi.k8s.io/container.c0",
+    "example.com/cdi.k8s.io",
+    "devices.nri.io",
+]
 TOLERATIONS = [
     {"operator": "Exists"},
     {"key": "nvidia.com/gpu", "operator": "Exists"},
@@ -97,15 +140,17 @@ def container_of(choose: random.Random, name: str) -> JSON:
         made["resources"] = {"limits": {"cpu": "1", **asked}, **some(choose, 0.3, requests=asked)}
     if choose.random() < 0.3:
         value = choose.choice(VALUES)
-        variable: JSON = {"name": "NVIDIA_VISIBLE_DEVICES", **({} if value is None else {"value": value})}
+        variable: JSON = {"name": choose.choice(VARIABLES), **({} if value is None else {"value": value})}
         if choose.random() < 0.2:
-            variable = {
-                "name": "NVIDIA_VISIBLE_DEVICES",
-                "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
-            }
+            variable = {"name": variable["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
         made["env"] = [{"name": "HOME", "value": "/"}, variable]
     if choose.random() < 0.2:
-        made["volumeMounts"] = [{"name": choose.choice(["v0", "v1"]), "mountPath": "/mnt"}]
+        mount = {"name": choose.choice(["v0", "v1"]), "mountPath": choose.choice(MOUNT_PATHS)}
+        made["volumeMounts"] = [mount]
+    if choose.random() < 0.1:
+        source: JSON = {"configMapRef": {"name": "settings"}}
+        prefix = choose.choice(PREFIXES)
+        made["envFrom"] = [{**source, **({} if prefix is None else {"prefix": prefix})}]
     if choose.random() < 0.1:
         made.setdefault("resources", {})["claims"] = [{"name": "claim"}]
     return made
@@ -131,6 +176,7 @@ def pods(count: int) -> Iterator[JSON]:
             "volumes": [{"name": name, "hostPath": {"path": choose.choice(PATHS)}} for name in ("v0", "v1")],
             "resourceClaims": [{"name": "claim", "resourceClaimName": "mine"}],
             **some(choose, 0.15, schedulingGates=[{"name": "example.com/queue"}]),
+            **some(choose, 0.3, schedulerName=choose.choice(["kai-scheduler", "kai-scheduler", "volcano"])),
             **some(choose, 0.5, tolerations=choose.sample(TOLERATIONS, choose.choice([1, 2, 3]))),
             **some(
                 choose, 0.4, nodeSelector={choose.choice(LABELS): choose.choice(CLASSES) for _ in range(2)}
@@ -147,7 +193,9 @@ def pods(count: int) -> Iterator[JSON]:
             terms = [term_of(choose) for _ in range(choose.choice([1, 2]))]
             required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
             spec["affinity"] = {"nodeAffinity": required}
-        annotations = some(choose, 0.1, **{"gpu-fraction": "0.5"})
+        annotations = some(choose, 0.3, **{"gpu-fraction": "0.5"})
+        annotations |= some(choose, 0.1, **{"gpu-fraction-container-name": choose.choice(["c1", "i0"])})
+        annotations |= some(choose, 0.1, **{choose.choice(NAMES_DEVICES): "nvidia.com/gpu=all"})
         annotations |= some(
             choose, 0.1, **{"gpu-admission.dev/gpu-class": choose.choice(["nvidia-h100", "gpu"])}
         )
@@ -162,6 +210,19 @@ def without_claims(document: JSON) -> JSON:
         for each in containers:
             each.get("resources", {}).pop("claims", None)
     return {**document, "spec": spec}
+
+
+def pods_of_others() -> Iterator[JSON]:
+    """Yield the pods, and those of the workloads, that others wrote, without the objects of a cluster that they name."""
+    for _source, data in objects(CORPUS):
+        group = data["apiVersion"].rpartition("/")[0]
+        for place in pod_places(group, data["kind"], data):
+            assert not isinstance(place, Problem), place
+            left_out = {"priorityClassName", "runtimeClassName", "serviceAccountName", "serviceAccount"}
+            spec = {key: value for key, value in place.data["spec"].items() if key not in left_out}
+            annotations = (place.data.get("metadata") or {}).get("annotations")
+            metadata = {"name": "written-by-others", **({"annotations": annotations} if annotations else {})}
+            yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 # ---- what our engine says
@@ -217,41 +278,84 @@ def plane(exported: ControlPlane) -> ControlPlane:
     return exported
 
 
-@pytest.mark.parametrize("number", [200, pytest.param(500, marks=pytest.mark.slow)])
-def test_exported_policies_and_engine_agree(
-    plane: ControlPlane, number: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+class Comparison(msgspec.Struct):
+    """What was seen of either verdict, and the cases in which they differ."""
+
+    seen: Counter[str] = msgspec.field(default_factory=Counter)
+    differences: list[tuple[object, ...]] = msgspec.field(default_factory=list)
+
+
+Compare = Callable[[Iterable[JSON], list[str]], Comparison]
+
+
+@pytest.fixture(scope="module")
+def compare(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Compare:
+    """Return the function that tries the pods, each in one of the namespaces, on the API server and in the engine."""
     engine = Engine(configuration(tmp_path_factory.mktemp("engine")))
     client = plane.client()
     mutating = mutations(client) is not None
-    choose = random.Random(SEED)  # noqa: S311  the same namespaces in every run
-    namespaces = [*NAMESPACES, TEAM, RESTRICTED, RESTRICTED]
     knows_claims = client.get("/apis/resource.k8s.io")[0] == HTTPStatus.OK
-    documents = [document if knows_claims else without_claims(document) for document in pods(number)]
-    cases = [(document, choose.choice(namespaces)) for document in documents]
-    with ThreadPoolExecutor(THREADS) as pool:
-        answers = list(pool.map(lambda case: create(client, *case), cases))
 
-    seen: Counter[str] = Counter()
-    differences: list[tuple[object, ...]] = []
-    for (document, namespace), (status, answer) in zip(cases, answers, strict=True):
-        want = expected(engine, document, namespace, mutating=mutating)
-        if status == 422:
-            seen["invalid"] += 1
-            continue
-        told = answer.get("message", "")
-        isolation = [finding.sentence() for finding in want.denials if finding.rule == "gpu-isolation"]
-        if (status == 403) != bool(want.denials):
-            differences.append((namespace, document, told, want.denials))
-        elif status == 403 and "[gpu-isolation]" in told and not told.endswith("; ".join(isolation)):
-            differences.append((namespace, document, told, isolation))
-        elif status == 201 and additions(answer) != additions(want.pod):
-            differences.append((namespace, document, additions(answer), additions(want.pod)))
-        seen.update({finding.rule for finding in want.denials} or {"allowed"})
-        seen[f"{status} in {namespace}"] += 1
-    assert differences[:3] == [], f"{len(differences)} of {len(cases)} differ"
+    def run(documents: Iterable[JSON], namespaces: list[str]) -> Comparison:
+        choose = random.Random(SEED)  # noqa: S311  the same namespaces in every run
+        known = (document if knows_claims else without_claims(document) for document in documents)
+        cases = [(document, choose.choice(namespaces)) for document in known]
+        with ThreadPoolExecutor(THREADS) as pool:
+            answers = list(pool.map(lambda case: create(client, *case), cases))
+        comparison = Comparison()
+        for (document, namespace), (status, answer) in zip(cases, answers, strict=True):
+            if status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+                comparison.seen["invalid"] += 1
+                continue
+            want = expected(engine, document, namespace, mutating=mutating)
+            isolation = [finding.sentence() for finding in want.denials if finding.rule == "gpu-isolation"]
+            difference = differing(status, answer, want, isolation)
+            if difference is not None:
+                comparison.differences.append((namespace, document, *difference))
+            comparison.seen.update({finding.rule for finding in want.denials} or {"allowed"})
+            comparison.seen.update(words for words in ISOLATED if any(words in text for text in isolation))
+            comparison.seen[f"{status} in {namespace}"] += 1
+        return comparison
+
+    return run
+
+
+def differing(
+    status: int, answer: JSON, want: Expected, isolation: list[str]
+) -> tuple[object, object] | None:
+    """Return what the API server and the engine say, where that is not the same."""
+    told = answer.get("message", "")
+    if (status == HTTPStatus.FORBIDDEN) != bool(want.denials):
+        return told, want.denials
+    if "[gpu-isolation]" in told and not told.endswith("; ".join(isolation)):
+        return told, isolation
+    if status == HTTPStatus.CREATED and additions(answer) != additions(want.pod):
+        return additions(answer), additions(want.pod)
+    return None
+
+
+@pytest.mark.parametrize("number", [200, pytest.param(500, marks=pytest.mark.slow)])
+def test_exported_policies_and_engine_agree(compare: Compare, number: int) -> None:
+    found = compare(pods(number), [*NAMESPACES, TEAM, RESTRICTED, RESTRICTED])
+    seen = found.seen
+
+    assert found.differences[:3] == [], f"{len(found.differences)} of {number} differ"
     assert seen["invalid"] < number / 5, seen
     assert all(
         seen[key] > number / 25 for key in ("gpu-requests", "gpu-class", "gpu-isolation", "allowed")
     ), seen
+    assert all(seen[words] > number / 50 for words in ISOLATED), seen
     assert seen[f"201 in {EXEMPTED}"] > number / 25, seen
+
+
+@pytest.mark.skipif(
+    not CORPUS.is_dir(), reason="no folder of manifests (shared/corpus, or GPU_ADMISSION_CORPUS)"
+)
+def test_exported_policies_and_engine_agree_over_the_corpus(compare: Compare) -> None:
+    documents = list(pods_of_others())
+
+    found = compare(documents, [TEAM])
+
+    assert found.differences[:3] == [], f"{len(found.differences)} of {len(documents)} differ"
+    assert found.seen["invalid"] < len(documents) / 4, found.seen
+    assert found.seen["allowed"] > len(documents) / 4, found.seen

@@ -45,17 +45,24 @@ def debug(plane: ControlPlane, name: str, debugger: JSON, namespace: str = TEAM)
     return status, answer
 
 
+LIST = "/var/run/nvidia-container-devices/all"
+
+
 def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
     stored(plane, "debugged", pod(gpu_container(), volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]))
     mounts = [{"name": "dev", "mountPath": "/dev"}]
 
     shown, first = debug(plane, "debugged", container("peek", env=[ALL]))
     mounted, second = debug(plane, "debugged", container("peek", volumeMounts=mounts))
+    listed, third = debug(
+        plane, "debugged", container("peek", volumeMounts=[{**mounts[0], "mountPath": LIST}])
+    )
 
-    assert (shown, mounted) == (403, 403)
+    assert (shown, mounted, listed) == (403, 403, 403)
     want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset'
     assert want in first["message"]
     assert '(mounted by container "peek"): nothing counts or reserves them' in second["message"]
+    assert f'(container "peek") = "{LIST}": must not be a list of GPUs' in third["message"]
 
 
 def test_ephemeral_containers_get_void_once(mutating: ControlPlane) -> None:
@@ -75,6 +82,32 @@ def test_ephemeral_containers_get_void_once(mutating: ControlPlane) -> None:
 def test_what_an_ephemeral_container_was_before_is_left_alone(plane: ControlPlane) -> None:
     stored(plane, "old", pod(container("main", env=[ALL])), EXEMPTED)
     assert debug(plane, "old", container("one", env=[ALL]), EXEMPTED)[0] == 200
+
+
+# ---- annotations
+
+
+def test_an_annotation_that_names_devices_may_not_be_added_later(plane: ControlPlane) -> None:
+    stored(plane, "annotated", pod(gpu_container(), annotations={"team": "ml"}))
+    path = f"/api/v1/namespaces/{TEAM}/pods/annotated"
+    key = "nvidia.cdi.k8s.io/container.main"
+
+    refused, answer = plane.client().patch(path, {"metadata": {"annotations": {key: "nvidia.com/gpu=all"}}})
+    changed, _ = plane.client().patch(path, {"metadata": {"annotations": {"team": "web"}}})
+
+    assert (refused, changed) == (403, 200)
+    assert (
+        f'metadata.annotations[{key}] = "nvidia.com/gpu=all": must not name devices of the node'
+        in answer["message"]
+    )
+
+
+def test_an_annotation_from_before_is_left_alone(plane: ControlPlane) -> None:
+    annotations = {"cdi.k8s.io/gpus": "nvidia.com/gpu=all"}
+    stored(plane, "annotated-before", pod(container(), annotations=annotations), WARNED)
+    path = f"/api/v1/namespaces/{WARNED}/pods/annotated-before"
+
+    assert plane.client().patch(path, {"metadata": {"labels": {"team": "web"}}})[0] == 200
 
 
 # ---- templates
@@ -173,19 +206,30 @@ def test_a_template_is_refused_or_warned_of_as_the_policy_says(plane: ControlPla
 
 
 def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
+    elsewhere: list[JSON] = [
+        {"prefix": "APP_", "configMapRef": {"name": "c"}},
+        {"configMapRef": {"name": "c"}},
+    ]
+    variable = {"name": ALL["name"], "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
     document = pod(
         container("a", env=[ALL], securityContext={"privileged": True}), tolerations=[{"operator": "Exists"}]
     )
     document["metadata"] = {"name": "warned"}
+    reading = pod(gpu_container(env=[variable], envFrom=elsewhere))
+    reading["metadata"] = {"name": "reading"}
 
     done = plane.kubectl(
-        "create", "--dry-run=server", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump(document)
+        "create", "--dry-run=server", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump_all([document, reading])
     )
 
     for told in (
         'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset',
         'spec.containers[0].securityContext.privileged (container "a") = "true": should be false: a privileged container sees',
         "spec.tolerations[0]: should not let the pod onto GPU nodes: it requests no GPU",
+        'spec.containers[0].env[0] (container "main"): can replace the GPUs that the node assigns: what it holds is not known '
+        "at admission; remove the variable [gpu-isolation]; "
+        'spec.containers[0].envFrom[1] (container "main"): can replace the GPUs that the node assigns: what it holds is not '
+        "known at admission; set a prefix, or name the variables in env [gpu-isolation]",
     ):
         assert told in done.stderr
 

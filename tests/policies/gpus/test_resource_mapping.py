@@ -45,6 +45,14 @@ def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
             {"deviceClasses": [{"pattern": "gpu.nvidia.com"}, {"pattern": "*.x.com"}]}, [], id="fine"
         ),
         pytest.param(
+            {"fractionSchedulers": ["kai-scheduler", "default-scheduler", ""]},
+            [
+                ("fractionSchedulers[1]", "must be the schedulerName of a scheduler that shares GPUs"),
+                ("fractionSchedulers[2]", "must be the schedulerName of a scheduler that shares GPUs"),
+            ],
+            id="schedulers-that-share-nothing",
+        ),
+        pytest.param(
             {"deviceClasses": [{"pattern": "GPU"}]},
             [
                 (

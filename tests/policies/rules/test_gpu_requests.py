@@ -59,7 +59,7 @@ def request_alone(request: Any, resource: str = GPU) -> JSON:
             pod(request_alone("1", "deviceclass.resource.kubernetes.io/big")),
             id="implicit-class-request-alone",
         ),
-        pytest.param(pod(annotations={"gpu-fraction": "0.5"}), id="fraction"),
+        pytest.param(pod(annotations={"gpu-fraction": "0.5"}, schedulerName="kai-scheduler"), id="fraction"),
         pytest.param(
             pod(container(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}])), id="variable-without-a-gpu"
         ),
@@ -456,6 +456,38 @@ def test_a_bad_fraction() -> None:
         'metadata.annotations[gpu-fraction] = "1.5": must be a decimal number between 0 and 1; set the part '
         'of one GPU, such as "0.5"; request a whole GPU in the resources of a container [gpu-requests]'
     ]
+
+
+PART: JSON = {"annotations": {"gpu-fraction": "0.5"}}
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        pytest.param(pod(**PART), "default-scheduler does not share GPUs", id="no-scheduler-named"),
+        pytest.param(
+            pod(**PART, schedulerName="volcano"), "volcano does not share GPUs", id="another-scheduler"
+        ),
+        pytest.param(
+            pod(**PART, schedulerName="kai-scheduler", nodeName="node-1"),
+            "nodeName bypasses schedulers",
+            id="no-scheduler-asked",
+        ),
+    ],
+)
+@pytest.mark.parametrize("phase", [Phase.VALIDATE, Phase.TEMPLATE])
+def test_a_fraction_that_no_scheduler_reads(document: JSON, why: str, phase: Phase) -> None:
+    [finding] = findings(document, phase=phase)
+
+    assert finding.severity is Severity.WARNING
+    assert finding.sentence() == (
+        f'metadata.annotations[gpu-fraction] = "0.5": has no effect: {why}, so the pod gets none; set schedulerName '
+        "kai-scheduler and no nodeName, or request a GPU in resources.limits [gpu-requests]"
+    )
+
+
+def test_the_scheduler_of_a_fraction_may_still_be_set_before_validation() -> None:
+    assert findings(pod(**PART), phase=Phase.MUTATE) == []
 
 
 def test_everything_is_told_at_once() -> None:

@@ -193,6 +193,7 @@ def test_json(directory: str) -> None:
             "from": "cards.yaml:11",
             "resources": [{"pattern": "example.com/card", "measure": "devices"}],
             "fractionAnnotations": [{"key": "example.com/part", "measure": "fraction"}],
+            "fractionSchedulers": [],
             "deviceClasses": [],
         }
     ]

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from policies.finding import VALUE_LENGTH
+from policies.gpus.fraction_annotations import FRACTION_CONTAINER
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, ResourcePattern
 from webhook.serving.admission import MIRROR_ANNOTATION
 
@@ -167,6 +168,16 @@ def is_fraction_pod(resource_mapping: ResourceMapping) -> str:
     if not keys:
         return "false"
     return f"{texts(dict.fromkeys(keys))}.exists(key, {POD}.metadata.?annotations[?key].hasValue())"
+
+
+def fraction_container(resource_mapping: ResourceMapping) -> str:
+    """Return the name of the container that a fraction scheduler serves, '' where none does."""
+    schedulers = texts(resource_mapping.fraction_schedulers)
+    return f"""\
+({is_fraction_pod(resource_mapping)}) && {POD}.spec.?nodeName.orValue('') == '' &&
+{POD}.spec.?schedulerName.orValue('') in {schedulers}
+  ? {POD}.metadata.?annotations[?{text(FRACTION_CONTAINER)}].orValue({POD}.spec.?containers[?0].?name.orValue(''))
+  : ''"""
 
 
 CONTAINERS = f"{POD}.spec.?containers.orValue([]) + {POD}.spec.?initContainers.orValue([])"

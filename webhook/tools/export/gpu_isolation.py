@@ -7,6 +7,7 @@ that has it (kubectl exec).
 from collections.abc import Iterable, Iterator
 
 from policies.finding import Severity
+from policies.gpus import exposure
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
@@ -16,9 +17,10 @@ from webhook.tools.export.cel import (
     CONTAINERS,
     NOT_A_MIRROR_POD,
     POD,
+    Named,
+    fraction_container,
     gpu_names,
     indented,
-    is_fraction_pod,
     pod_asks,
     quoted_value,
     sentence,
@@ -30,54 +32,59 @@ from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, MutationFra
 LISTS = ("containers", "initContainers")
 EPHEMERAL = ("ephemeralContainers",)
 
-_NAMES, _PREFIXES = "|".join(sorted(rule.GPU_DEVICES)), "|".join(rule.GPU_DEVICE_PREFIXES)
-GPU_DEVICE_PATHS = (r"^(/+\.?)+$", rf"^(\.?/)*dev((/+\.?)*|(/+\.)*/+(({_NAMES})(/.*)?|({_PREFIXES}).*))$")
-"""What `holds_gpu_devices` says, as expressions: all of /, all of /dev, or a GPU in it. The API server refuses `..` in a path."""
-
 
 def fragments(
     resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]
 ) -> Iterator[ValidationFragment | MutationFragment]:
     """Yield what gpu-isolation comes to; `gpu_taints` are the taints of GPU nodes, as tolerations."""
-    fraction = f"!({is_fraction_pod(resource_mapping)})"
-    gpus = gpu_names(CONTAINERS, resource_mapping)
     asking = f"({CONTAINERS}).filter(c,\n  {indented(ASKS, 2)}).map(c, c.?name.orValue(''))"
+    having_gpus = (
+        gpu_names(CONTAINERS, resource_mapping),
+        ("asking", asking),
+        ("served", fraction_container(resource_mapping)),
+    )
     before = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield MutationFragment(
         part="gpu-isolation.void",
         description=f"Containers that request no GPU get {rule.VARIABLE}={rule.VOID}, unless they set the variable themselves.",
         resources=(PODS,),
-        conditions=(NOT_A_MIRROR_POD, ("not-a-fraction-pod", fraction)),
-        variables=(gpus, ("spared", asking)),
+        conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK),
+        variables=(*having_gpus, ("spared", "variables.asking + [variables.served]")),
         patch=" +\n".join(_void(name) for name in LISTS),
     )
     yield MutationFragment(
         part="gpu-isolation.void-ephemeral",
         description=f"Ephemeral containers, which cannot request a GPU, get {rule.VARIABLE}={rule.VOID}.",
         resources=(EPHEMERAL_CONTAINERS,),
-        conditions=(("not-a-fraction-pod", fraction),),
         variables=(("spared", before),),
         patch=_void(*EPHEMERAL),
     )
     yield ValidationFragment(
         part="gpu-isolation.exposed",
-        description="No container sees GPUs that it did not request, by a variable or as files of the node.",
+        description="No container sees GPUs that it did not request, by a variable, files of the node or an annotation.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD,),
-        variables=(("isFraction", is_fraction_pod(resource_mapping)), gpus, ("spared", asking)),
-        findings=" +\n".join((*map(_exposed, LISTS), _mounted(CONTAINERS))),
+        variables=(*having_gpus, ("before", "dyn([])"), *_EXPOSURE),
+        findings=" +\n".join((*map(_shown, LISTS), *map(_listed, LISTS), _mounted(CONTAINERS), _annotated())),
     )
     yield ValidationFragment(
         part="gpu-isolation.exposed-ephemeral",
-        description="No ephemeral container sees GPUs, by a variable or as files of the node.",
+        description="No ephemeral container sees GPUs, by a variable or files of the node.",
         resources=(EPHEMERAL_CONTAINERS,),
-        variables=(("isFraction", is_fraction_pod(resource_mapping)), ("spared", before)),
-        findings=" +\n".join((*map(_exposed, EPHEMERAL), _mounted(_ADDED))),
+        variables=(("asking", "dyn([])"), ("served", "''"), ("before", before), *_EXPOSURE),
+        findings=" +\n".join((*map(_shown, EPHEMERAL), *map(_listed, EPHEMERAL), _mounted(_ADDED))),
+    )
+    yield ValidationFragment(
+        part="gpu-isolation.annotated",
+        description="No annotation that names devices of the node is set on a pod after its creation.",
+        resources=({**PODS, "operations": ["UPDATE"]},),
+        conditions=(NOT_A_MIRROR_POD,),
+        findings=_annotated("dyn(oldObject).metadata.?annotations[?key].orValue('') != value"),
     )
     yield _advice(resource_mapping, gpu_taints)
 
 
-_ADDED = f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.spared))"
+# ---- variables
 
 
 def _void(containers: str) -> str:
@@ -91,39 +98,105 @@ def _void(containers: str) -> str:
     : JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env', value: [{variable}]}})"""
 
 
-def _exposed(containers: str) -> str:
+def _shown(containers: str) -> str:
+    is_habana = f"e.name == {text(exposure.HABANA_VISIBLE_DEVICES)}"
+    hiding = f"({is_habana} ? {texts(exposure.HIDING_HABANA)} : {texts(exposure.HIDING)})"
+    best = f"({is_habana} ? {text(exposure.HIDING_HABANA[-1])} : {text(exposure.HIDING[-1])})"
+    has_gpus = "(c.name in variables.asking || c.name == variables.served)"
+    (before, beside), (_, without) = rule.REPLACED, rule.EXPOSED
     finding = sentence(
         f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
-        text(rule.EXPOSED),
+        f"""e.name + {text(f'{before}"')} + {best} + '"' +
+      ({has_gpus} ? {text(beside)} : {text(without)})""",
         rule.ID,
         container="c.name",
         value=f"(e.?value.hasValue() ? {quoted_value('e.value')} : '')",
-        remedy=text(f"{rule.REQUEST_GPUS} or remove the variable"),
+        remedy=f"({has_gpus} ? {text(rule.REMOVE_VARIABLE)} : {text(rule.EXPOSED_REMEDY)})",
     )
     return f"""\
-(variables.isFraction ? [] : {POD}.spec.?{containers}.orValue([])).transformList(i, c,
-  !(c.name in variables.spared),
+{POD}.spec.?{containers}.orValue([]).transformList(i, c,
+  !(c.name in variables.before),
   c.?env.orValue([]).transformList(j, e,
-    e.name == {text(rule.VARIABLE)} && (e.?valueFrom.hasValue() || !(e.?value.orValue('') in {texts(sorted(rule.HARMLESS))})),
+    (e.name in variables.visibleDevices || e.name.startsWith({text(exposure.DOCKER_RESOURCE)})) &&
+      (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding})),
+    {finding}).join('; ')).filter(finding, finding != '')"""
+
+
+# ---- files of the node
+
+
+def _canonical(path: str) -> str:
+    """Return the expression that is `exposure.canonical`; the API server refuses `..` in a hostPath."""
+    cleaned = f"'/' + {path}.split('/').filter(part, !(part in ['', '.'])).map(part, part + '/').join('')"
+    return f"[{cleaned}].map(p, p.startsWith('/var/run/') ? p.substring(4) : p)[0]"
+
+
+def _mounts(containers: str) -> str:
+    return f"({containers}).exists(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name))"
+
+
+_EXPOSURE: tuple[Named, ...] = (
+    ("visibleDevices", texts(exposure.VISIBLE_DEVICES)),
+    ("nodePaths", texts(exposure.NODE_PATHS)),
+)
+_NOT_OF_THE_GPU_STACK: Named = (
+    "not-of-the-gpu-stack",
+    f"""\
+!{POD}.spec.?volumes.orValue([]).exists(v, {_mounts(CONTAINERS)} &&
+  [{_canonical("v.?hostPath.?path.orValue('')")}].exists(p,
+    {texts(exposure.GPU_STACK_PATHS)}.exists(prefix, p.startsWith(prefix))))""",
+)
+_ADDED = f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.before))"
+
+
+def _listed(containers: str) -> str:
+    finding = sentence(
+        f"'spec.{containers}[' + string(i) + '].volumeMounts[' + string(j) + '].mountPath'",
+        text(rule.LISTED),
+        rule.ID,
+        container="c.name",
+        value=quoted_value("m.mountPath"),
+        remedy=text(rule.REQUEST_GPUS),
+    )
+    return f"""\
+{POD}.spec.?{containers}.orValue([]).transformList(i, c,
+  !(c.name in variables.before),
+  c.?volumeMounts.orValue([]).transformList(j, m,
+    m.mountPath.contains({text(exposure.DEVICE_LIST)}),
     {finding}).join('; ')).filter(finding, finding != '')"""
 
 
 def _mounted(containers: str) -> str:
     path = "v.hostPath.path"
-    holds_gpu_devices = " || ".join(f"{path}.matches(r'{regex}')" for regex in GPU_DEVICE_PATHS)
+    before, after = map(text, rule.LEADS_TO_GPUS)
     finding = sentence(
         "'spec.volumes[' + string(i) + '].hostPath.path'",
-        f"""'must not hold GPU devices of the node (mounted by container "' + ({containers})
-      .filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)).map(c, c.name).join('", "') +
-    '"): nothing counts or reserves them'""",
+        f"""{before} +
+      ({containers}).filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name))[0].name + {after}""",
         rule.ID,
         value=quoted_value(path),
-        remedy=text(f"{rule.REQUEST_GPUS}, which mounts their devices"),
+        remedy=text(rule.EXEMPT),
     )
     return f"""\
 {POD}.spec.?volumes.orValue([]).transformList(i, v,
-  v.?hostPath.?path.hasValue() && ({holds_gpu_devices}) &&
-    ({containers}).exists(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name)),
+  v.?hostPath.?path.orValue('') != '' && {_mounts(containers)} &&
+    [{_canonical(path)}].exists(p,
+      variables.nodePaths.exists(prefix, p.startsWith(prefix) || prefix.startsWith(p)) ||
+      p.matches(r'{exposure.OTHER_ROOT}')),
+  {finding})"""
+
+
+def _annotated(condition: str = "true") -> str:
+    finding = sentence(
+        "'metadata.annotations[' + key + ']'",
+        text(rule.ANNOTATED),
+        rule.ID,
+        value=quoted_value("value"),
+        remedy=text(rule.REQUEST_GPUS),
+    )
+    return f"""\
+{POD}.metadata.?annotations.orValue({{}}).transformList(key, value,
+  key.matches(r'{exposure.DEVICE_ANNOTATIONS}') && {condition},
   {finding})"""
 
 
@@ -133,16 +206,17 @@ def _mounted(containers: str) -> str:
 def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> ValidationFragment:
     return ValidationFragment(
         part="gpu-isolation.advice",
-        description="Privileged containers on GPU nodes, and pods there that request no GPU, are reported.",
+        description="Values from elsewhere, privileged containers on GPU nodes, and pods there without a request are reported.",
         severity=Severity.WARNING,
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD,),
         variables=(
             *pod_asks(resource_mapping),
+            *_EXPOSURE[:1],
             ("tolerated", _tolerated(gpu_taints)),
             ("madeByDaemonSet", _MADE_BY_DAEMONSET),
         ),
-        findings=" +\n".join((*map(_privileged, LISTS), _TOLERATING)),
+        findings=" +\n".join((*map(_unread, LISTS), *map(_privileged, LISTS), _TOLERATING)),
     )
 
 
@@ -173,6 +247,36 @@ request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 (request.userInfo.username == {text(CONTROLLER_MANAGER)} &&
  {POD}.metadata.?ownerReferences.orValue([]).exists(o,
    o.?controller.orValue(false) && o.kind == 'DaemonSet' && o.apiVersion.startsWith('apps/')))"""
+
+
+def _unread(containers: str) -> str:
+    """Return the warnings of variables and sources of variables that a container with a request takes from elsewhere."""
+    prefix = text(exposure.DOCKER_RESOURCE)
+    parts = {"container": "c.name"}
+    variable = sentence(
+        f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
+        text(rule.UNREAD),
+        rule.ID,
+        remedy=text(rule.REMOVE_VARIABLE),
+        **parts,
+    )
+    source = sentence(
+        f"'spec.{containers}[' + string(i) + '].envFrom[' + string(j) + ']'",
+        text(rule.UNREAD),
+        rule.ID,
+        remedy=text(rule.NAME_VARIABLES),
+        **parts,
+    )
+    return f"""\
+{POD}.spec.?{containers}.orValue([]).transformList(i, c,
+  {indented(ASKS, 2)},
+  (c.?env.orValue([]).transformList(j, e,
+    (e.name in variables.visibleDevices || e.name.startsWith({prefix})) && e.?valueFrom.hasValue(),
+    {variable}) +
+  c.?envFrom.orValue([]).transformList(j, f,
+    f.?prefix.orValue('').startsWith({prefix}) ||
+      (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue(''))),
+    {source})).join('; ')).filter(finding, finding != '')"""
 
 
 def _privileged(containers: str) -> str:

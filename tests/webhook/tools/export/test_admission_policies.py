@@ -60,6 +60,7 @@ def test_the_built_in_defaults(exported: Any) -> None:
     assert names(made, "MutatingAdmissionPolicy") == ["built-in.gpu-toleration"]
     assert actions(made) == {
         "built-in.gpu-isolation.advice": ["Audit"],
+        "built-in.gpu-isolation.annotated": ["Audit"],
         "built-in.gpu-isolation.exposed": ["Audit"],
         "built-in.gpu-isolation.exposed-ephemeral": ["Audit"],
         "built-in.gpu-requests": ["Deny"],
@@ -143,6 +144,13 @@ def test_each_policy_leaves_alone_what_an_earlier_one_governs(exported: Any) -> 
     assert not any(name.startswith(("d.", "built-in.")) for name in names(made, "ValidatingAdmissionPolicy"))
 
 
+def test_device_plugins_and_exporters_never_get_void(exported: Any) -> None:
+    made = exported(policy("default", "priority: 0", "gpu-isolation: {mode: enforce}"))
+
+    condition = conditions(made, "default.gpu-isolation.void")["not-of-the-gpu-stack"]
+    assert "'/var/lib/kubelet/device-plugins/', '/var/lib/kubelet/pod-resources/'" in condition
+
+
 def test_times_are_read_when_it_is_exported(exported: Any) -> None:
     exemptions = (
         "exemptions: [{namespaces: [over], reason: r, until: 2026-11-20}, "
@@ -203,7 +211,7 @@ def test_long_names_are_cut_and_stay_apart(exported: Any) -> None:
     made = exported(policy("p" * 253, "priority: 0"))
     found = names(made, "ValidatingAdmissionPolicy")
 
-    assert len(found) == len(set(found)) == 5
+    assert len(found) == len(set(found)) == 6
     assert all(len(f"gpu-admission.{name}") <= 253 for name in found)
 
 

@@ -1,0 +1,91 @@
+"""Ways to GPUs: which paths of a node lead to them and which do not, however they are written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.gpus.exposure import (
+    NODE_PATHS,
+    canonical,
+    is_of_the_gpu_stack,
+    leads_to_gpus,
+    may_set_devices,
+    names_devices,
+)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/dev/infiniband",
+        "/dev/driver",
+        "/dev/nvme0n1",
+        "/dev/null",
+        "/dev/shm",  # noqa: S108  of the node, and only a text
+        "/data",
+        "/home/dev/nvidia0",
+        "/var/log",
+        "/run/udev",
+        "/run/nvidia/validations",
+        "/run/containerd/io.containerd.runtime.v2.task",
+        "/var/lib/kubelet/plugins_registry",
+        "/var/lib/kubelet/pods",
+        "/etc/ssl",
+        "/proc",
+        "/proc/sys/net",
+        "/sys",
+        "",
+    ],
+)
+def test_paths_that_lead_to_no_gpu(path: str) -> None:
+    assert not leads_to_gpus(path)
+
+
+SPELLINGS = st.sampled_from(["/", "//", "/./", "/x/../"])
+
+
+@given(st.sampled_from(NODE_PATHS), st.data())
+def test_a_path_is_the_same_however_it_is_written(path: str, data: st.DataObject) -> None:
+    parts = path.strip("/").split("/")
+    at_run = ["var", *parts] if parts[0] == "run" and data.draw(st.booleans()) else parts
+    written = "".join(data.draw(SPELLINGS) + part for part in at_run) + data.draw(
+        st.sampled_from(["", "/", "/."])
+    )
+
+    assert canonical(written) == "/" + "/".join(parts) + "/"
+    assert leads_to_gpus(written)
+
+
+@given(st.sampled_from(NODE_PATHS), st.integers(min_value=0, max_value=4))
+def test_every_directory_above_leads_there(path: str, levels: int) -> None:
+    assert leads_to_gpus("/" + "/".join(path.strip("/").split("/")[:levels]))
+
+
+@pytest.mark.parametrize(
+    ("path", "want"),
+    [
+        ("/var/lib/kubelet/device-plugins/", True),
+        ("/var/lib/kubelet/pod-resources/kubelet.sock", True),
+        ("/var/lib/kubelet/device-plugins-of-mine", False),
+        ("/var/lib/kubelet", False),
+        ("/", False),
+    ],
+)
+def test_paths_of_the_gpu_stack(path: str, want: bool) -> None:
+    assert is_of_the_gpu_stack(path) is want
+
+
+@pytest.mark.parametrize(
+    ("prefix", "want"),
+    [("", True), ("N", True), ("NVIDIA_", True), ("HABANA_VISIBLE_DEVICES", True), ("DOCKER_RESOURCE_X", True),
+     ("DOCKER_", True), ("APP_", False), ("NVIDIA_VISIBLE_DEVICES_", False), ("nvidia_", False)],
+)  # fmt: skip
+def test_prefixes_of_variables(prefix: str, want: bool) -> None:
+    assert may_set_devices(prefix) is want
+
+
+@pytest.mark.parametrize(
+    "key", ["team", "cdi.k8s.io.example.com/x", "xcdi.k8s.io/x", "example.com/cdi.k8s.io", "nri.io/devices"]
+)
+def test_annotations_that_name_no_devices(key: str) -> None:
+    assert not names_devices(key)
