@@ -13,9 +13,9 @@ LIFETIME = dt.timedelta(days=7)  # longer than any `run` left open over a weeken
 
 
 class Authority:
-    """Signs server certificates with a P-256 key of its own; good enough for OpenSSL's X.509 strict mode."""
+    """Signs certificates with a P-256 key of its own; good enough for OpenSSL's X.509 strict mode."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, lifetime: dt.timedelta = LIFETIME) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
@@ -31,7 +31,7 @@ class Authority:
             decipher_only=False,
         )
         certificate = (
-            self._builder(self._name, self._key.public_key())
+            self._builder(self._name, self._key.public_key(), lifetime)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(self._identifier, critical=False)
@@ -39,35 +39,51 @@ class Authority:
         )
         self.certificate = certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, *, names: Sequence[str], addresses: Sequence[str] = ()) -> bytes:
-        """Return a server certificate for these DNS names and IP addresses, and its key, in one PEM text."""
+    def issue(
+        self,
+        *,
+        names: Sequence[str],
+        addresses: Sequence[str] = (),
+        uris: Sequence[str] = (),
+        client: bool = False,
+        lifetime: dt.timedelta = LIFETIME,
+    ) -> bytes:
+        """Return a certificate for these DNS names, IP addresses and URIs, and its key, in one PEM text.
+
+        The first name is the common name as well. It is a server's, or a client's; `lifetime` counts from now.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
         alternatives = [
             *(x509.DNSName(name) for name in names),
             *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
+            *(x509.UniformResourceIdentifier(uri) for uri in uris),
         ]
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
         certificate = (
-            self._builder(subject, key.public_key())
+            self._builder(subject, key.public_key(), lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(issuer, critical=False)
             .sign(self._key, hashes.SHA256())
         )
         return certificate.public_bytes(serialization.Encoding.PEM) + _pem(key)
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, lifetime: dt.timedelta
+    ) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)
+        end = now + lifetime
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(minutes=5))
-            .not_valid_after(now + LIFETIME)
+            .not_valid_before(min(now, end) - dt.timedelta(minutes=5))
+            .not_valid_after(end)
         )
 
 

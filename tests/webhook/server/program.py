@@ -45,6 +45,7 @@ def respond(
                 "scheme": environ["wsgi.url_scheme"],
                 "last_error": serving.state.last_error,
                 "failures": serving.state.failures,
+                "client_ca": serving.client_ca and serving.client_ca.last_error,
             }
         case "/large":
             start_response("200 OK", [("Content-Length", argument)])
@@ -74,4 +75,5 @@ def refuse_to_start(_serving: ServingCertificate, _draining: Callable[[], bool])
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     factory = refuse_to_start if given.pop("refuse", False) else make_site
-    run(factory, ServerSettings(**given | {name: Path(given[name]) for name in ("certificate", "key")}))
+    paths = {name: Path(given[name]) for name in ("certificate", "key", "client_ca") if name in given}
+    run(factory, ServerSettings(**given | paths))
