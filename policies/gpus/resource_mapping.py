@@ -4,6 +4,7 @@ A `GPUResourceMapping` document configures it; the built-in one ships with the w
 DeviceClasses of a cluster. A pattern is a name with at most one `*`; the first pattern that fits a name decides.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -189,6 +190,9 @@ class ResourceMapping:
         self._resources = tuple(pattern for spec in specs for pattern in spec.resources)
         self.patterns = (*self._resources, *self._derived_patterns())
         """Patterns of all resource names, with those by which DRA devices are asked for."""
+        self._by_domain: dict[str, list[ResourcePattern]] = defaultdict(list)
+        for each in self.patterns:
+            self._by_domain[each.pattern.partition("/")[0]].append(each)
         self.extended_names = {
             each.pattern: each.extended_resource_name
             for each in reversed(self._device_classes)
@@ -216,7 +220,7 @@ class ResourceMapping:
 
     def _resource(self, name: str) -> GPUResource | None:
         """Return what `name` asks for, None where it asks for no GPU; called through the cache `resource`."""
-        fitting = _fitting(self.patterns, name)
+        fitting = self._first(name)
         if fitting is None or fitting[0] is Measure.NOTHING:
             return None
         measure, filling = fitting
@@ -224,7 +228,11 @@ class ResourceMapping:
 
     def knows(self, name: str) -> bool:
         """Whether some pattern fits the resource name, be it one that says that it is not a GPU."""
-        return _fitting(self.patterns, name) is not None
+        return self._first(name) is not None
+
+    def _first(self, name: str) -> tuple[Measure, str] | None:
+        # A * is never in the domain.
+        return _fitting(self._by_domain.get(name.partition("/")[0], ()), name)
 
     def stated_device_class(self, name: str) -> DeviceClassPattern | None:
         """Return the first pattern that fits the name of a DeviceClass or of a DRA driver, whatever it says."""

@@ -10,10 +10,10 @@ CANARY_NAMESPACE = "gpu-admission-canary"
 WEBHOOK_CONFIGURATION = "zz-gpu-admission"
 """Of both kinds. API servers call mutating webhooks in the order of these names: ours comes last."""
 CERTIFICATE_SECRET = "gpu-admission-certificates"  # noqa: S105 - its name
-AUTHORITY_SECRET = "gpu-admission-ca"  # noqa: S105 - its name
-"""Beside the other one; only controllers may read it."""
 CATALOGUES = "gpu-admission-catalogues"
 """The ConfigMap in which controllers publish what charges depend on."""
+AUTHORITY_SECRET = "gpu-admission-ca"  # noqa: S105 - its name
+"""Beside the other one; only controllers may read it."""
 WEBHOOK = "gpu-admission-webhook"
 """Deployment and ServiceAccount of `serve`."""
 CONTROLLER = "gpu-admission-controller"

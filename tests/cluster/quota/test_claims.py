@@ -7,6 +7,7 @@ There is no DRA driver and no kubelet: what the scheduler does is done here as `
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from policies.quota.amounts import GPUS
 from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
-from tests.controlplane import ControlPlane, claims_api
+from tests.controlplane import ControlPlane, claims_api, create_gpu_node, minor_version
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.webhook import Webhook
 from webhook.cluster.objects import CATALOGUES
@@ -33,6 +34,18 @@ TENANT = {"apiGroup": RBAC, "kind": "User", "name": "tenant"}
 
 @pytest.fixture(scope="module")
 def counted(plane: ControlPlane) -> Iterator[ControlPlane]:
+    with counting(plane):
+        yield plane
+
+
+@pytest.fixture
+def scheduling(full_plane: ControlPlane) -> Iterator[ControlPlane]:
+    with counting(full_plane):
+        yield full_plane
+
+
+@contextmanager
+def counting(plane: ControlPlane) -> Iterator[None]:
     """Serve and count by the documents and DeviceClasses of the cluster; the ConfigMap of the chart is there."""
     configmaps = "/api/v1/namespaces/default/configmaps"
     assert plane.client().post(configmaps, {"metadata": {"name": CATALOGUES}})[0] == 201
@@ -53,7 +66,7 @@ def counted(plane: ControlPlane) -> Iterator[ControlPlane]:
 
             thread = threading.Thread(target=follow, daemon=True)
             thread.start()
-            yield plane
+            yield
             stopping.set()
             thread.join(10)
         source.stop()
@@ -229,6 +242,62 @@ def test_devices_of_a_class_of_ones_own_are_charged(team: Namespace, device_clas
     assert eventually(lambda: status("nics", 30) == 201)
     assert (status("mine", 30), status("cards", 5), status("nobody-knows", 5)) == (403, 403, 403)
     assert (status("mine", 4), status("cards", 4), status("nobody-knows", 4)) == (201, 201, 201)
+
+
+def test_what_nothing_charges_is_shown_on_the_quota(
+    team: Namespace, plane: ControlPlane, device_classes: Any
+) -> None:
+    in_force(team, {"gpus": "4"})
+    create_gpu_node(plane.client(), f"npus-of-{team.name}", resources={"example.com/npu": "4"})
+    device_classes("of-another-driver", "", "device.driver == 'npu.example.com'")
+
+    def uncharged() -> str:
+        return next((c.message for c in team.row().conditions if c.type == "Uncharged"), "")
+
+    want = "charged nothing, because no GPUResourceMapping names them: DeviceClass of-another-driver, example.com/npu"
+    assert eventually(lambda: uncharged() == want), uncharged()
+
+
+@pytest.mark.skipif(minor_version() < 36, reason="DRAExtendedResource is an alpha feature before 1.36")
+def test_a_pod_that_the_real_scheduler_makes_a_claim_for_is_charged_once(scheduling: ControlPlane) -> None:
+    client, team = scheduling.client(), Namespace(scheduling)
+    devices = [{"name": f"gpu-{index}"} for index in range(4)]
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
+    create_gpu_node(client, "with-dra", resources={})
+    slice_spec = {"driver": "gpu.nvidia.com", "nodeName": "with-dra", "pool": pool, "devices": devices}
+    fast = {
+        "selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}],
+        "extendedResourceName": "example.com/fastgpu",
+    }
+    assert client.post(DEVICE_CLASSES, {"metadata": {"name": "fast"}, "spec": fast})[0] == 201
+    slices = f"{claims_api()}/resourceslices"
+    status, answer = client.post(slices, {"metadata": {"name": "slice"}, "spec": slice_spec})
+    assert status == 201, answer["message"]
+    try:
+        in_force(team, {"gpus": "4"})
+        pods, pod = PODS.format(team.name), gpu_pod("fast", "example.com/fastgpu", 3)
+
+        def is_refused() -> bool:
+            more = gpu_pod("more", "example.com/fastgpu", 5)
+            return bool(client.post(pods, more, {"dryRun": "All"})[0] == 403)
+
+        assert eventually(is_refused)
+        assert eventually(lambda: client.post(pods, pod)[0] in {201, 409})
+
+        def scheduled_claim() -> str:
+            stored = client.get(f"{pods}/fast")[1]
+            named = stored["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName", "")
+            return named if stored["spec"].get("nodeName") else ""
+
+        assert eventually(scheduled_claim, seconds=30), client.get(f"{pods}/fast")[1]["status"]
+        assert client.get(f"{CLAIMS.format(team.name)}/{scheduled_claim()}")[0] == 200
+        assert uses(team, 3)
+        assert eventually(lambda: not team.row().reservations)
+        assert uses(team, 3)
+    finally:
+        client.delete(f"{slices}/slice")
+        client.delete(f"{DEVICE_CLASSES}/fast")
+        client.delete("/api/v1/nodes/with-dra")
 
 
 @pytest.mark.parametrize(

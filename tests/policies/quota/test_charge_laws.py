@@ -174,7 +174,7 @@ def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> No
 @given(
     amounts=LIMITED,
     name=NVIDIA,
-    pinned=st.sampled_from(["nvidia-a100", "nvidia-t4", *NAMES]) | st.none(),
+    pinned=st.sampled_from(["nvidia-a100", *NAMES]) | st.none(),
     unpinned=st.sampled_from([Unpinned.DENY, Unpinned.MOST_EXPENSIVE]),
 )
 @generated
@@ -183,7 +183,9 @@ def test_binding_charges_no_class_anew_where_limits_by_class_hold(
 ) -> None:
     before = charged(on(pinned, amounts) if pinned else of(amounts), unpinned)
     node = {"accelerator": name, "zone": "a"}
-    assume(not before.denials and pinned in {None, name, FAMILIES[name]})
+    # The label of a family; nvidia-t4 is the name of a class, too, and selects that one alone.
+    of_family = pinned == FAMILIES[name] == "nvidia-a100"
+    assume(not before.denials and (pinned in {None, name} or of_family))
 
     assert is_within(charged(of(amounts), unpinned, node).vector, before.vector)
 

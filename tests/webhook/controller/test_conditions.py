@@ -43,7 +43,7 @@ def counted(**used: Fraction) -> QuotaLedger:
         pytest.param(
             msgspec.structs.replace(counted(), reservations=Reservations.parse("gpus=1 | x x")),
             "",
-            {"Ready": "False", "Exceeded": "False", "Stale": "False"},
+            {"Ready": "False", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
             id="a-line-that-cannot-be-read",
         ),
         pytest.param(

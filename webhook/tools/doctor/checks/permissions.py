@@ -2,7 +2,13 @@
 
 from collections.abc import Iterator
 
-from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
+from webhook.cluster.objects import (
+    AUTHORITY_SECRET,
+    CATALOGUES,
+    CONTROLLER,
+    WEBHOOK,
+    WEBHOOK_CONFIGURATION,
+)
 from webhook.configuration.cluster_source import PLURALS
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
