@@ -120,7 +120,7 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 
 @doctor_check(
     "catalogues",
-    "What GPUQuotas are counted by is published for replicas of other versions",
+    "Replicas of other versions can read the catalogues of all GPUQuotas",
     Right("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _catalogues(cluster: InstalledCluster) -> Iterator[Observation]:
