@@ -109,10 +109,12 @@ def parse_amount(raw: Any) -> Fraction:
         raise ValueError(f'must be text, such as "16", "0.5" or "2/7": quote {_quoted(raw)}')  # noqa: TRY004  one error for all
     if not _AMOUNT.fullmatch(raw):
         raise ValueError(f'must be an amount such as "16", "0.5" or "2/7", not {_quoted(raw)}')
+    if "." in raw:
+        return Fraction(raw)
     numerator, _, denominator = raw.partition("/")
     if denominator and not int(denominator):
         raise ValueError(f"must not divide by zero, as {_quoted(raw)} does")
-    return Fraction(numerator) / int(denominator or "1")
+    return Fraction(int(numerator), int(denominator or "1"))
 
 
 def parse_vector(raw: Any) -> Vector:

@@ -14,6 +14,7 @@ import urllib3
 from prometheus_client import CollectorRegistry
 
 from policies.quota.amounts import GPUS
+from policies.quota.catalogue import Basis
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.api import ApiClient
@@ -89,6 +90,10 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def basis(self, team: Namespace) -> str:
+        """Return by what this controller counts the quota of the namespace, or is about to."""
+        return str(Basis(self.controller.countings.own.digest, team.row().unpinned))
 
     def stop(self) -> None:
         self._stopping.set()

@@ -60,11 +60,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
     uid = team.pod("trainer", 2)
     assert uses(team, 2)
 
-    team.reserve(
-        ReservationRequest.creation(
-            uid, {GPUS: Fraction(2)}, str(running.controller.countings.target(team.row()))
-        )
-    )
+    team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(2)}, running.basis(team)))
 
     assert eventually(lambda: not team.row().reservations)
     assert gpus(team) == 2
@@ -73,11 +69,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
 def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, running: Running) -> None:
     team.quota({"gpus": "8"})
     assert uses(team, 0)
-    team.reserve(
-        ReservationRequest.creation(
-            "never", {GPUS: Fraction(2)}, str(running.controller.countings.target(team.row()))
-        )
-    )
+    team.reserve(ReservationRequest.creation("never", {GPUS: Fraction(2)}, running.basis(team)))
 
     assert len(team.row().reservations) == 1
     assert eventually(lambda: not team.row().reservations, seconds=6)

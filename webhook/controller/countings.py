@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.catalogue import catalogue_digest
 from policies.quota.charge import Catalogues
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.api import ApiClient
@@ -44,10 +44,6 @@ class Countings:
             return False  # policies do not change charges
         self.own = self._kept(catalogues)
         return True
-
-    def target(self, ledger: QuotaLedger) -> Basis:
-        """Return by what the ledger should be counted."""
-        return Basis(self.own.digest, ledger.unpinned)
 
     def of(self, digest: str) -> Counting | None:
         """Return the Counting of a catalogue, begun now if need be; None if it cannot be had. Raises `errors.ApiError`."""

@@ -132,7 +132,8 @@ class QuotaReconciler:
         What was counted by another basis moves to ours without a pause, if everybody can have both catalogues; otherwise it is
         counted anew, and denies until all is gone that was charged by the other one.
         """
-        own, target = self._countings.own, self._countings.target(ledger)
+        own = self._countings.own
+        target = Basis(own.digest, ledger.unpinned)
         if self._countings.publish() or ledger.class_catalogue == str(target):
             moving = begin_transition(ledger, str(target))
             by = Basis.parse(basis_to_count_by(moving) or "")

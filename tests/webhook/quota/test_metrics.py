@@ -1,0 +1,39 @@
+"""Whose amounts become series: an administrator chooses them, no tenant."""
+
+from fractions import Fraction
+
+from prometheus_client import CollectorRegistry
+
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation, Reservations
+from webhook.quota.metrics import LedgerCollector
+
+INVENTED = {"resources/example.com/invented": Fraction(1), "classes/nvidia-t4": Fraction(1)}
+
+
+def test_only_gpus_and_what_is_granted_have_series() -> None:
+    ledger = QuotaLedger(
+        quota_uid="q",
+        generation=1,
+        hard={"classes/nvidia-t4": Fraction(4)},
+        unpinned=Unpinned.TOTAL_ONLY,
+        used={"gpus": Fraction(3), "classes/nvidia-t4": Fraction(1), **INVENTED},
+        reservations=Reservations.of(Reservation("pod", {"gpus": Fraction(2), **INVENTED})),
+    )
+    registry = CollectorRegistry()
+    registry.register(LedgerCollector(lambda: {"team": ledger}))
+
+    samples = [
+        (sample.name, sample.labels["dimension"], sample.value)
+        for family in registry.collect()
+        for sample in family.samples
+        if "dimension" in sample.labels
+    ]
+    assert sorted(samples) == [
+        ("gpu_admission_quota_hard", "classes/nvidia-t4", 4),
+        ("gpu_admission_quota_reserved", "classes/nvidia-t4", 1),
+        ("gpu_admission_quota_reserved", "gpus", 2),
+        ("gpu_admission_quota_used", "classes/nvidia-t4", 1),
+        ("gpu_admission_quota_used", "gpus", 3),
+    ]
