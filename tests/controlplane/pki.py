@@ -9,11 +9,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+CLIENT_AUTH = ExtendedKeyUsageOID.CLIENT_AUTH
 LIFETIME = dt.timedelta(days=7)  # longer than any `run` left open over a weekend
 
 
 class Authority:
-    """Signs server certificates with a P-256 key of its own; good enough for OpenSSL's X.509 strict mode."""
+    """Signs certificates with a P-256 key of its own; good enough for OpenSSL's X.509 strict mode."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -39,8 +40,18 @@ class Authority:
         )
         self.certificate = certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, *, names: Sequence[str], addresses: Sequence[str] = ()) -> bytes:
-        """Return a server certificate for these DNS names and IP addresses, and its key, in one PEM text."""
+    def issue(
+        self,
+        *,
+        names: Sequence[str],
+        addresses: Sequence[str] = (),
+        usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH,
+        days: float = LIFETIME.days,
+    ) -> bytes:
+        """Return a certificate for these DNS names and IP addresses, and its key, in one PEM text.
+
+        The first name is the common name as well. It ends after so many days, in the past for a negative number.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
         alternatives = [
@@ -49,25 +60,28 @@ class Authority:
         ]
         issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
         certificate = (
-            self._builder(subject, key.public_key())
+            self._builder(subject, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(issuer, critical=False)
             .sign(self._key, hashes.SHA256())
         )
         return certificate.public_bytes(serialization.Encoding.PEM) + _pem(key)
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, days: float = LIFETIME.days
+    ) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)
+        end = now + dt.timedelta(days=days)
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(minutes=5))
-            .not_valid_after(now + LIFETIME)
+            .not_valid_before(min(now, end) - dt.timedelta(minutes=5))
+            .not_valid_after(end)
         )
 
 

@@ -23,7 +23,7 @@ import urllib3
 
 from tests.controlplane.build import ControlPlaneUnavailable, locate, minor_version
 from tests.controlplane.client import Client
-from tests.controlplane.pki import Authority, signing_key
+from tests.controlplane.pki import CLIENT_AUTH, Authority, signing_key
 from tests.controlplane.processes import Processes
 
 API_SERVER, CONTROLLERS, SCHEDULER = "kube-apiserver", "kube-controller-manager", "kube-scheduler"
@@ -54,7 +54,8 @@ class ControlPlane:
     With `controllers`, namespaces get their default ServiceAccount and Jobs, Deployments and DaemonSets their
     pods, each made by the service account of its own controller, and ServiceAccount admission is on; without,
     it is off. `scheduler` binds pods to nodes. Nothing ever runs the pods: there is no kubelet. ResourceClaims
-    are served by every version, unless `claims` is false. Arguments in `apiserver_args` come last and win.
+    are served by every version, unless `claims` is false. With `client_name` the API server presents webhooks a
+    client certificate of that common name, issued by `callers_ca`. Arguments in `apiserver_args` come last and win.
 
     Raises ControlPlaneUnavailable when there are no binaries, ControlPlaneFailed when they do not come up.
     """
@@ -62,6 +63,7 @@ class ControlPlane:
     processes: Processes
     url: str
     ca_file: Path
+    callers_ca: Path
     service_range: ipaddress.IPv4Network
 
     def __init__(
@@ -72,6 +74,7 @@ class ControlPlane:
         claims: bool = True,
         enable_admission: Sequence[str] = (),
         disable_admission: Sequence[str] = (),
+        client_name: str | None = None,
         apiserver_args: Sequence[str] = (),
     ) -> None:
         self.binaries = locate()
@@ -82,6 +85,7 @@ class ControlPlane:
         self._enable_admission = enable_admission
         self._disable_admission = [*disable_admission, *["ServiceAccount"] * (not controllers)]
         self._serve_claims = claims
+        self._client_name = client_name
         self._apiserver_args = apiserver_args
         self._users = {
             "admin": User(groups=["system:masters"]),
@@ -201,12 +205,36 @@ class ControlPlane:
         addresses = ["127.0.0.1", self.service_address(1)]
         (folder / "apiserver.pem").write_bytes(authority.issue(names=names, addresses=addresses))
         (folder / "service-accounts.key").write_bytes(signing_key())
+        self._prepare_client_certificate()
         (folder / "tokens.csv").write_text(
             "".join(
                 f'{user.token},{name},{name},"{",".join(user.groups)}"\n'
                 for name, user in self._users.items()
             )
         )
+
+    def _prepare_client_certificate(self) -> None:
+        """Write what docs/security.md has an administrator write on a control plane node."""
+        if self._client_name is None:
+            return
+        folder, authority = self.processes.folder, Authority("callers of webhooks")
+        self.callers_ca = folder / "callers-ca.crt"
+        self.callers_ca.write_bytes(authority.certificate)
+        pem = folder / "caller.pem"
+        pem.write_bytes(authority.issue(names=[self._client_name], usage=CLIENT_AUTH))
+        user = {"client-certificate": str(pem), "client-key": str(pem)}
+        kubeconfig = folder / "webhooks.kubeconfig"
+        users = [{"name": "gpu-admission.gpu-admission.svc", "user": user}]
+        kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "users": users}))
+        plugin = {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": str(kubeconfig),
+        }
+        names = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+        plugins = [{"name": name, "configuration": plugin} for name in names]
+        document = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration"}
+        (folder / "admission.json").write_text(json.dumps({**document, "plugins": plugins}))
 
     def _claim_service_range(self) -> ipaddress.IPv4Network:
         # An abstract socket is a lock with exactly the reach of the addresses, one network namespace, that
@@ -303,6 +331,7 @@ class ControlPlane:
             "--allow-privileged=true",
             f"--enable-admission-plugins={','.join(self._enable_admission)}",
             f"--disable-admission-plugins={','.join(self._disable_admission)}",
+            *([f"--admission-control-config-file={folder}/admission.json"] if self._client_name else ()),
             *self._runtime_config(),
             *self._apiserver_args,
         ]

@@ -52,14 +52,14 @@ RETRY = 2.0
 UNTRUSTED_GRACE = dt.timedelta(seconds=30)
 """How long a published caBundle may not verify our certificate before the server is unready: the controller is faster."""
 
-LEAF_LABEL, AUTHORITY_LABEL = "leaf", "ca"
+LEAF_LABEL, AUTHORITY_LABEL, CLIENT_CA_LABEL = "leaf", "ca", "client-ca"
 
 
 def not_after_gauge(registry: CollectorRegistry) -> Gauge:
     """Return the gauge that serve and controller share."""
     return Gauge(
         "gpu_admission_certificate_not_after_timestamp_seconds",
-        "Expiry of the certificate: the leaf that is served, and the authority that issued it; 0 if there is none.",
+        "Expiry of the certificate: the leaf that is served, the authority that issued it, and those of callers; 0 if there is none.",
         ["certificate"],
         registry=registry,
     )

@@ -32,7 +32,7 @@ from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import Site
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
-from webhook.server.tls import CertificateState, ServingCertificate
+from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission, ClusterState
 from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.document_reviews import DocumentReviews
@@ -71,6 +71,17 @@ _path = click.Path(path_type=Path)
     "names",
     multiple=True,
     help="DNS name or IP address in the self-signed certificate (repeatable).",
+)
+@click.option(
+    "--client-ca",
+    type=_path,
+    help="Authorities of callers, PEM: all pages but the probes need a client certificate of theirs. Read again when it changes.",
+)
+@click.option(
+    "--client-name",
+    "client_names",
+    multiple=True,
+    help="Common name, or DNS or URI name, of a client certificate that may call (repeatable).",
 )
 @click.option("--host", default="0.0.0.0", help="Address of the webhook.")  # noqa: S104 - a pod's address
 @click.option("--port", default=8443, help="Port of the webhook (TLS).")
@@ -154,10 +165,14 @@ def build(
     recorder = Recorder(metrics, _audit(audit_target, metrics))
     admission = Admission(EngineInForce(lambda: source.configuration, fetcher_image), recorder, cluster_state)
     served = secret or serving
+    if serving.client_ca is not None:
+        metrics.watch_client_ca(serving.client_ca)
     app = create_app(
         admission,
         metrics,
-        lambda: _readiness(source, served.state, secret.unready() if secret else [], draining=draining()),
+        lambda: _readiness(
+            source, served.state, secret.unready() if secret else [], serving.client_ca, draining=draining()
+        ),
     )
     # Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. With a cluster, quotas are asked
     # over the network, and labels of namespaces if policies ask for them.
@@ -208,11 +223,17 @@ def _audit(target: str, metrics: Metrics) -> AuditLog | None:
 
 
 def _readiness(
-    source: ConfigurationSource, certificate: CertificateState | None, unready: list[str], *, draining: bool
+    source: ConfigurationSource,
+    certificate: CertificateState | None,
+    unready: list[str],
+    client_ca: ClientCA | None,
+    *,
+    draining: bool,
 ) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
-    A rejected configuration is listed, but does not change readiness: the old one stays in force.
+    A rejected configuration is listed, but does not change readiness: the old one stays in force. So is a client CA, since all
+    replicas have the same.
     """
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
     detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}
@@ -222,6 +243,8 @@ def _readiness(
             "expired": expired,
             "lastError": certificate.last_error,
         }
+    if client_ca is not None:
+        detail["clientCA"] = {"notAfter": client_ca.not_after.isoformat(), "lastError": client_ca.last_error}
     if unready:
         detail["unready"] = unready
     return not (draining or expired or unready or source.waits), detail

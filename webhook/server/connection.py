@@ -11,6 +11,7 @@ import socket
 import ssl
 
 from webhook.server.http import Request, find_request
+from webhook.server.tls import Caller, caller_of
 
 # A TLS record holds at most 16 KiB. A read of no less leaves nothing decrypted behind, which would be there to take
 # without the socket being ready.
@@ -48,6 +49,7 @@ class Connection:
         self.events = 0  # what the poller watches for
         self.received = bytearray()
         self.request: Request | None = None
+        self.caller: Caller | None = None  # whose certificate the handshake has verified
         self.outgoing = memoryview(b"")
         self.closing = False  # after the answer
         self.counted = self.served = 0
@@ -57,6 +59,7 @@ class Connection:
         try:
             if isinstance(self.socket, ssl.SSLSocket):
                 self.socket.do_handshake()
+                self.caller = caller_of(self.socket)
         except _NOT_NOW as wait:
             return selectors.EVENT_WRITE if isinstance(wait, ssl.SSLWantWriteError) else selectors.EVENT_READ
         return 0

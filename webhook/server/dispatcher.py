@@ -62,6 +62,11 @@ class EdgeMetrics:
             "gpu_admission_connections_sent_away",
             "Idle connections closed at the end of a drain, with an answer that makes a request under way be repeated.",
         )
+        self.callers_refused = counter(
+            "gpu_admission_callers_refused",
+            "Requests and handshakes of callers that --client-ca or --client-name does not allow, by what is wrong.",
+            ["reason"],
+        )
         self.held = gauge("gpu_admission_requests_held", "Requests that are worked on or wait for it.")
         self.shed = counter(
             "gpu_admission_requests_shed",

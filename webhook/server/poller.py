@@ -11,11 +11,13 @@ import errno
 import os
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from typing import Any
 
 from webhook.server import http
+from webhook.server.callers import CallerAuthentication
 from webhook.server.connection import Connection, ConnectionState
 from webhook.server.dispatcher import Dispatcher, EdgeMetrics, Site
 from webhook.server.settings import Limits
@@ -34,6 +36,7 @@ class Poller:
     """Connections to a listening socket, whose whole requests are answered by `site`.
 
     `wrap` puts TLS around a new connection, without waiting for it. `on_sweep` is called with every look at the deadlines.
+    With `callers` all but the probes of `site` are for those that they know.
     """
 
     def __init__(
@@ -44,11 +47,13 @@ class Poller:
         metrics: EdgeMetrics,
         *,
         wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain,
+        callers: CallerAuthentication | None = None,
         on_sweep: Callable[[], object] = lambda: None,
     ) -> None:
         self.connections: set[Connection] = set()
         self._listener, self._limits, self._metrics = listener, limits, metrics
         self._wrap, self._on_sweep = wrap, on_sweep
+        self._callers, self._probes = callers, site.probes
         self._dispatcher = Dispatcher(site, limits, metrics, self.wake)
         self._selector = selectors.DefaultSelector()
         self._buffered, self._next_sweep = 0, 0.0
@@ -149,6 +154,14 @@ class Poller:
             step(connection)
         except http.RefusedError as refused:
             self._refuse(connection, refused.response)
+        except ssl.SSLCertVerificationError as error:
+            if self._callers:
+                self._callers.count(
+                    connection, "not verified", f"whose client certificate: {error.verify_message}"
+                )
+            # The alert that says so would be lost with what the client sends meanwhile.
+            connection.say_goodbye()
+            self._enter(connection, ConnectionState.LINGER, _LINGER_SECONDS)
         except OSError:
             self._close(connection)
 
@@ -192,6 +205,8 @@ class Poller:
             return
         whole, request = connection.is_whole(), connection.request
         if request is not None:
+            if self._callers and request.path not in self._probes:
+                self._callers.check(connection)
             if request.body_size > self._limits.body_limit:
                 raise http.RefusedError(http.BODY_TOO_LONG)
             if whole:

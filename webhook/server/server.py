@@ -19,6 +19,7 @@ from gunicorn.errors import AppImportError
 from gunicorn.workers.base import Worker
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from webhook.server.callers import CallerAuthentication
 from webhook.server.dispatcher import EdgeMetrics, Site
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.poller import SWEEP_SECONDS, Poller
@@ -55,7 +56,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     def __init__(self, make_site: SiteFactory, settings: ServerSettings, registry: CollectorRegistry) -> None:
         self.make_site, self.settings, self.registry = make_site, settings, registry
         self.draining = False
-        self.certificate = ServingCertificate(settings.certificate, settings.key)
+        self.certificate = ServingCertificate(settings.certificate, settings.key, settings.client_ca)
         self.listener = listen(settings.host, settings.port)
         self.metrics_listener = listen(settings.metrics_host, settings.metrics_port, field="metrics_port")
         super().__init__()
@@ -105,8 +106,21 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
         """Serve, drain and stop. gunicorn calls it when signals are handled and the site is made."""
         server: Server = self.app
         [listener], settings, metrics = self.sockets, server.settings, EdgeMetrics(server.registry)
-        wrap, site = server.certificate.wrap, server.wsgi()
-        poller = Poller(listener, site, settings, metrics, wrap=wrap, on_sweep=self.sign_of_life)
+        certificate, site = server.certificate, server.wsgi()
+        callers = (
+            CallerAuthentication(settings.client_names, certificate, metrics)
+            if certificate.client_ca
+            else None
+        )
+        poller = Poller(
+            listener,
+            site,
+            settings,
+            metrics,
+            wrap=certificate.wrap,
+            callers=callers,
+            on_sweep=self.on_sweep,
+        )
         signal.set_wakeup_fd(poller.wakeup)
         start_monitoring(server.metrics_listener, server.registry)
         # Not before: whoever reads this line may connect, and may stop us.
@@ -132,8 +146,10 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
                 return
             poller.turn(min(left, SWEEP_SECONDS))
 
-    def sign_of_life(self) -> None:
-        """Give the master one, and go when it has gone."""
+    def on_sweep(self) -> None:
+        """Give the master a sign of life, and go when it has gone. Connections that are kept depend on the client CA's file."""
+        if self.app.certificate.client_ca:
+            self.app.certificate.context()
         self.notify()
         if self.ppid != os.getppid():
             self.alive = False

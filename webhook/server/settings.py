@@ -54,6 +54,8 @@ class ServerSettings(Limits):
 
     certificate: Path
     key: Path
+    client_ca: Path | None = None
+    client_names: tuple[str, ...] = ()  # of whom the certificates may call
     host: str = "0.0.0.0"  # noqa: S104 - the API server reaches a pod on its pod address
     port: int = 8443
     metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus likewise
@@ -62,7 +64,7 @@ class ServerSettings(Limits):
     graceful_seconds: float = 15  # for requests in flight when draining ends
 
     def __post_init__(self) -> None:
-        if problems := list(self._problems()):
+        if problems := [*self._problems(), *self._caller_problems()]:
             raise SettingsError(problems)
 
     def _problems(self) -> Iterator[str]:
@@ -81,3 +83,10 @@ class ServerSettings(Limits):
             yield f"connections: {self.connections} leaves some of {self.threads} threads without work"
         if self.buffer_limit < self.body_limit:
             yield f"buffer_limit: {self.buffer_limit} must not be less than body_limit, {self.body_limit}"
+
+    def _caller_problems(self) -> Iterator[str]:
+        if self.client_ca is not None and not all(self.client_names or ("",)):
+            # An authority commonly issues certificates to others, too: that of a cluster to each of its nodes.
+            yield "client_names: must name the callers, as their certificates do: other certificates of client_ca are refused"
+        if self.client_names and self.client_ca is None:
+            yield "client_ca: must be the authorities that issue the certificates of client_names"

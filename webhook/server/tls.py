@@ -1,7 +1,8 @@
-"""The certificate that new connections are given, read again whenever its files change.
+"""The certificate that new connections are given, and the authorities of their callers, read again whenever files change.
 
 Works for files that are rewritten, replaced, or swapped behind symlinks as kubelet does with a Secret volume. A pair that
-does not load or match changes nothing: the pair in use stays, the reason is logged once and kept in `state`.
+does not load or match changes nothing: the pair in use stays, the reason is logged once and kept in `state`. The same holds
+for a bundle of authorities.
 """
 
 import dataclasses
@@ -10,9 +11,12 @@ import logging
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from webhook.server.settings import StartupError
 
@@ -37,28 +41,117 @@ class CertificateState:
     failures: int
 
 
-class ServingCertificate:
-    """One pair of PEM files and the TLS context made of them.
+class ServerContext(ssl.SSLContext):
+    """The context of server connections; client certificates are verified by `client_ca`, if they are asked for."""
 
-    Raises CertificateError when the pair does not load at the start; later failures only show in `state`, which any thread
-    may read. `context` belongs to one thread.
+    client_ca: bytes | None = None
+
+
+class Caller(NamedTuple):
+    """What a verified certificate says of who presents it.
+
+    `names` are its common name and its DNS and URI names, `not_after` is in seconds since the epoch, `verified_by` the
+    authorities that were in use at the handshake.
+    """
+
+    names: frozenset[str]
+    not_after: float
+    verified_by: bytes | None
+
+
+def caller_of(client: ssl.SSLSocket) -> Caller | None:
+    """Return who is at the other end of a connection whose handshake is done, None without a readable certificate."""
+    try:
+        found: Mapping[str, Any] | None = client.getpeercert()
+    except ValueError:
+        return None
+    if not found:
+        return None
+    subject = (pair for relative in found.get("subject", ()) for pair in relative)
+    names = {value for kind, value in subject if kind == "commonName"}
+    names |= {value for kind, value in found.get("subjectAltName", ()) if kind in {"DNS", "URI"}}
+    context = client.context
+    verified_by = context.client_ca if isinstance(context, ServerContext) else None
+    return Caller(frozenset(names), ssl.cert_time_to_seconds(found["notAfter"]), verified_by)
+
+
+class ClientCA:
+    """The authorities whose certificates callers present: one PEM file, which may hold several.
+
+    `bundle` is those in use, one after the other in DER. `last_error` says why the file's present content is not in use (None:
+    it is). Raises CertificateError when the file cannot be used at the start.
+    """
+
+    bundle: bytes
+    not_after: dt.datetime
+    """The end of the last authority to expire."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.last_error: str | None = None
+        self._seen = _fingerprint(path)
+        self._load()
+
+    def refresh(self) -> bool:
+        """Read the file again if it has changed; return whether other authorities are in use since."""
+        seen: tuple[object, ...] = ()
+        before = self.bundle
+        try:
+            seen = _fingerprint(self._path)
+            if seen != self._seen:
+                self._load()
+                logger.info("callers are verified by %s, valid until %s", self._path, self.not_after)
+        except CertificateError as error:
+            if seen != self._seen:
+                self.last_error = str(error)
+                logger.error("keeping the client CA valid until %s: %s", self.not_after, error)  # noqa: TRY400 - no traceback
+        self._seen = seen
+        return self.bundle != before
+
+    def _load(self) -> None:
+        try:
+            authorities = x509.load_pem_x509_certificates(self._path.read_bytes())
+            constraints = [
+                each.extensions.get_extension_for_class(x509.BasicConstraints) for each in authorities
+            ]
+        except OSError as error:
+            raise CertificateError(f"{self._path}: {error.strerror}") from error
+        except (ValueError, x509.ExtensionNotFound) as error:
+            raise CertificateError(f"{self._path} must hold certificates of authorities in PEM") from error
+        if not all(each.value.ca for each in constraints):
+            raise CertificateError(f"{self._path} must hold certificates of authorities only")
+        not_after = max(each.not_valid_after_utc for each in authorities)
+        if not_after <= dt.datetime.now(dt.UTC):
+            raise CertificateError(f"{self._path} expired on {not_after:%Y-%m-%d}")
+        self.bundle = b"".join(each.public_bytes(Encoding.DER) for each in authorities)
+        self.not_after, self.last_error = not_after, None
+
+
+class ServingCertificate:
+    """One pair of PEM files and the TLS context made of them; with `client_ca`, callers are asked for a certificate.
+
+    Raises CertificateError when the files do not load at the start; later failures only show in `state` and
+    `client_ca.last_error`, which any thread may read. `context` belongs to one thread.
     """
 
     state: CertificateState
 
-    def __init__(self, certificate: Path, key: Path) -> None:
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
         self._certificate, self._key = certificate, key
+        self.client_ca = None if client_ca is None else ClientCA(client_ca)
         self._failures = 0
-        self._seen = self._fingerprint()
+        self._seen = _fingerprint(certificate, key)
         self._load()
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> ServerContext:
         """Context for the next connection, new if the files have changed since the last call."""
         seen: tuple[object, ...] = ()
         try:
-            seen = self._fingerprint()
-            if seen != self._seen:
+            renewed = self.client_ca is not None and self.client_ca.refresh()
+            seen = _fingerprint(self._certificate, self._key)
+            if renewed or seen != self._seen:
                 self._load()
+            if seen != self._seen:
                 until = self.state.not_after
                 logger.info("serving a new certificate from %s, valid until %s", self._certificate, until)
         except CertificateError as error:
@@ -69,20 +162,17 @@ class ServingCertificate:
         self._seen = seen
         return self._context
 
+    @property
+    def verified_by(self) -> bytes | None:
+        """Return the authorities that verify the client certificates of new connections."""
+        return self._context.client_ca
+
     def wrap(self, plain: socket.socket) -> ssl.SSLSocket:
         """Put TLS around a connection that does not block; its handshake is still to come."""
         return self.context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
-    def _fingerprint(self) -> tuple[object, ...]:
-        """Change of either file, seen through symlinks: a write moves the times, a swap the inode."""
-        try:
-            found = [path.stat() for path in (self._certificate, self._key)]
-        except OSError as error:
-            raise CertificateError(f"{error.filename}: {error.strerror}") from error
-        return tuple((file.st_ino, file.st_mtime_ns, file.st_ctime_ns, file.st_size) for file in found)
-
     def _load(self) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])  # all that kube-apiserver offers to webhooks
         try:
@@ -96,8 +186,23 @@ class ServingCertificate:
             raise CertificateError(f"{error.filename or self._key}: {error.strerror}") from error
         except ValueError as error:
             raise CertificateError(f"{self._key}: {error}") from error
+        if self.client_ca is not None:
+            context.client_ca = self.client_ca.bundle
+            context.load_verify_locations(cadata=context.client_ca)
+            # Not required: the kubelet's probes have none. An intermediate authority can be trusted alone, as by Go.
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         not_after = x509.load_pem_x509_certificate(pem).not_valid_after_utc
         self._context, self.state = context, CertificateState(time.time(), not_after, None, self._failures)
+
+
+def _fingerprint(*paths: Path) -> tuple[object, ...]:
+    """Change of any file, seen through symlinks: a write moves the times, a swap the inode."""
+    try:
+        found = [path.stat() for path in paths]
+    except OSError as error:
+        raise CertificateError(f"{error.filename}: {error.strerror}") from error
+    return tuple((file.st_ino, file.st_mtime_ns, file.st_ctime_ns, file.st_size) for file in found)
 
 
 def _no_password() -> str:

@@ -5,8 +5,8 @@ from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from webhook.certificates.serving import AUTHORITY_LABEL, LEAF_LABEL, not_after_gauge
-from webhook.server.tls import CertificateState
+from webhook.certificates.serving import AUTHORITY_LABEL, CLIENT_CA_LABEL, LEAF_LABEL, not_after_gauge
+from webhook.server.tls import CertificateState, ClientCA
 from webhook.serving.engine import Decision
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -58,6 +58,17 @@ class Metrics:
         if authority is not None:
             expiry.labels(AUTHORITY_LABEL).set_function(authority)
         self._certificate_valid.set_function(lambda: float(bool((s := state()) and s.last_error is None)))
+
+    def watch_client_ca(self, authorities: ClientCA) -> None:
+        """Read at every scrape when the authorities of callers expire, and whether the newest ones are in use."""
+        expiry = self._certificate_not_after.labels(CLIENT_CA_LABEL)
+        expiry.set_function(lambda: authorities.not_after.timestamp())
+        valid = Gauge(
+            "gpu_admission_client_ca_valid",
+            "1 if the newest --client-ca is in use, 0 if it could not be used and an older one is; absent without one.",
+            registry=self.registry,
+        )
+        valid.set_function(lambda: float(authorities.last_error is None))
 
     def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:
         """Count one answered request."""

@@ -74,4 +74,5 @@ def refuse_to_start(_serving: ServingCertificate, _draining: Callable[[], bool])
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     factory = refuse_to_start if given.pop("refuse", False) else make_site
-    run(factory, ServerSettings(**given | {name: Path(given[name]) for name in ("certificate", "key")}))
+    paths = {name: Path(given[name]) for name in ("certificate", "key", "client_ca") if name in given}
+    run(factory, ServerSettings(**given | paths))

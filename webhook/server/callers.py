@@ -1,0 +1,64 @@
+"""Callers that are known by their client certificate: required for all pages but the probes, whatever their path.
+
+The certificate belongs to the connection: it is verified in the handshake and read once. Every request on it is held against
+the authorities in use and the certificate's end, so neither a kept connection nor a resumed session (which OpenSSL resumes
+without looking at the certificate again) outlives them.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Collection
+
+from webhook.server.connection import Connection
+from webhook.server.dispatcher import EdgeMetrics
+from webhook.server.http import RETRY, RefusedError, text
+from webhook.server.tls import ServingCertificate
+
+_LOG_SECONDS = 60.0
+# A name in a certificate has no bound; of a common name X.509 allows 64 characters.
+_NAMES, _NAME_LIMIT = 3, 128
+
+# 403 and not 401: of a 401 kube-apiserver reports no word of ours ("the server has asked for the client to provide
+# credentials"), of a 403 all of them (client-go, NewGenericServerResponse).
+NO_CERTIFICATE = text(
+    403, "gpu-admission takes reviews only from callers with a client certificate: see its docs/security.md"
+)
+# kube-apiserver repeats the call on a new connection, with the certificate that its files hold by then.
+VERIFY_AGAIN = text(503, "the client certificate must be verified again; try again", RETRY)
+
+logger = logging.getLogger(__name__)
+
+
+class CallerAuthentication:
+    """Who may call: whoever presents a certificate of the authorities in use with one of the names, to the letter.
+
+    All methods belong to the poller's thread.
+    """
+
+    def __init__(self, names: Collection[str], serving: ServingCertificate, metrics: EdgeMetrics) -> None:
+        self._names, self._serving, self._metrics = frozenset(names), serving, metrics
+        self._next_log = 0.0
+
+    def check(self, connection: Connection) -> None:
+        """Raise RefusedError for a request on this connection that must not be worked on."""
+        caller = connection.caller
+        if caller is None:
+            self.count(connection, "no certificate", "without a client certificate")
+            raise RefusedError(NO_CERTIFICATE)
+        if caller.verified_by != self._serving.verified_by or caller.not_after < time.time():
+            self.count(connection, "no longer valid", "whose client certificate is no longer valid")
+            raise RefusedError(VERIFY_AGAIN)
+        if self._names.isdisjoint(caller.names):
+            names = ", ".join(ascii(name[:_NAME_LIMIT]) for name in sorted(caller.names)[:_NAMES]) or "nobody"
+            problem = f"with a client certificate of {names}, which --client-name does not allow"
+            self.count(connection, "name not allowed", problem)
+            raise RefusedError(text(403, f"gpu-admission was called {problem}"))
+
+    def count(self, connection: Connection, reason: str, which: str) -> None:
+        """Count a refusal, and log one a minute."""
+        self._metrics.callers_refused.labels(reason).inc()
+        if (now := time.monotonic()) >= self._next_log:
+            self._next_log = now + _LOG_SECONDS
+            with contextlib.suppress(OSError):  # it has gone
+                logger.warning("refusing a caller: %s, %s", connection.socket.getpeername()[0], which)
