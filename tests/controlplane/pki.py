@@ -9,14 +9,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-CLIENT_AUTH = ExtendedKeyUsageOID.CLIENT_AUTH
 LIFETIME = dt.timedelta(days=7)  # longer than any `run` left open over a weekend
 
 
 class Authority:
     """Signs certificates with a P-256 key of its own; good enough for OpenSSL's X.509 strict mode."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, lifetime: dt.timedelta = LIFETIME) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
@@ -32,7 +31,7 @@ class Authority:
             decipher_only=False,
         )
         certificate = (
-            self._builder(self._name, self._key.public_key())
+            self._builder(self._name, self._key.public_key(), lifetime)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(self._identifier, critical=False)
@@ -45,22 +44,25 @@ class Authority:
         *,
         names: Sequence[str],
         addresses: Sequence[str] = (),
-        usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH,
-        days: float = LIFETIME.days,
+        uris: Sequence[str] = (),
+        client: bool = False,
+        lifetime: dt.timedelta = LIFETIME,
     ) -> bytes:
-        """Return a certificate for these DNS names and IP addresses, and its key, in one PEM text.
+        """Return a certificate for these DNS names, IP addresses and URIs, and its key, in one PEM text.
 
-        The first name is the common name as well. It ends after so many days, in the past for a negative number.
+        The first name is the common name as well. It is a server's, or a client's; `lifetime` counts from now.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
         alternatives = [
             *(x509.DNSName(name) for name in names),
             *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
+            *(x509.UniformResourceIdentifier(uri) for uri in uris),
         ]
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
         certificate = (
-            self._builder(subject, key.public_key(), days)
+            self._builder(subject, key.public_key(), lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -70,10 +72,10 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM) + _pem(key)
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, days: float = LIFETIME.days
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, lifetime: dt.timedelta
     ) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)
-        end = now + dt.timedelta(days=days)
+        end = now + lifetime
         return (
             x509.CertificateBuilder()
             .subject_name(subject)

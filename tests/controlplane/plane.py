@@ -23,7 +23,7 @@ import urllib3
 
 from tests.controlplane.build import ControlPlaneUnavailable, locate, minor_version
 from tests.controlplane.client import Client
-from tests.controlplane.pki import CLIENT_AUTH, Authority, signing_key
+from tests.controlplane.pki import Authority, signing_key
 from tests.controlplane.processes import Processes
 
 API_SERVER, CONTROLLERS, SCHEDULER = "kube-apiserver", "kube-controller-manager", "kube-scheduler"
@@ -221,7 +221,7 @@ class ControlPlane:
         self.callers_ca = folder / "callers-ca.crt"
         self.callers_ca.write_bytes(authority.certificate)
         pem = folder / "caller.pem"
-        pem.write_bytes(authority.issue(names=[self._client_name], usage=CLIENT_AUTH))
+        pem.write_bytes(authority.issue(names=[self._client_name], client=True))
         user = {"client-certificate": str(pem), "client-key": str(pem)}
         kubeconfig = folder / "webhooks.kubeconfig"
         users = [{"name": "gpu-admission.gpu-admission.svc", "user": user}]

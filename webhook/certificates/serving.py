@@ -59,7 +59,7 @@ def not_after_gauge(registry: CollectorRegistry) -> Gauge:
     """Return the gauge that serve and controller share."""
     return Gauge(
         "gpu_admission_certificate_not_after_timestamp_seconds",
-        "Expiry of the certificate: the leaf that is served, the authority that issued it, and those of callers; 0 if there is none.",
+        "Expiry of the leaf that is served, of the authority that issued it, and of those of callers; 0: there is none.",
         ["certificate"],
         registry=registry,
     )

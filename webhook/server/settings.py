@@ -87,6 +87,6 @@ class ServerSettings(Limits):
     def _caller_problems(self) -> Iterator[str]:
         if self.client_ca is not None and not all(self.client_names or ("",)):
             # An authority commonly issues certificates to others, too: that of a cluster to each of its nodes.
-            yield "client_names: must name the callers, as their certificates do: other certificates of client_ca are refused"
+            yield "client_names: must name the callers: client_ca alone would admit every certificate of these authorities"
         if self.client_names and self.client_ca is None:
             yield "client_ca: must be the authorities that issue the certificates of client_names"

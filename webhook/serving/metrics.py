@@ -62,7 +62,7 @@ class Metrics:
     def watch_client_ca(self, authorities: ClientCA) -> None:
         """Read at every scrape when the authorities of callers expire, and whether the newest ones are in use."""
         expiry = self._certificate_not_after.labels(CLIENT_CA_LABEL)
-        expiry.set_function(lambda: authorities.not_after.timestamp())
+        expiry.set_function(lambda: authorities.not_after.timestamp())  # noqa: PLW0108 - another one after a reload
         valid = Gauge(
             "gpu_admission_client_ca_valid",
             "1 if the newest --client-ca is in use, 0 if it could not be used and an older one is; absent without one.",

@@ -37,12 +37,23 @@ class Answer:
 
 
 class Client:
-    """One TLS connection, byte by byte."""
+    """One TLS connection, byte by byte; `pem` holds the client's certificate and key, `session` is one to resume."""
 
-    def __init__(self, port: int, ca: Path, timeout: float = 10) -> None:
-        context = ssl.create_default_context(cafile=ca)
+    def __init__(
+        self,
+        port: int,
+        ca: Path,
+        timeout: float = 10,
+        *,
+        pem: Path | None = None,
+        context: ssl.SSLContext | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> None:
+        self.context = context or ssl.create_default_context(cafile=ca)
+        if pem is not None:
+            self.context.load_cert_chain(pem)
         raw = socket.create_connection(("127.0.0.1", port), timeout=timeout)
-        self.socket = context.wrap_socket(raw, server_hostname="localhost")
+        self.socket = self.context.wrap_socket(raw, server_hostname="localhost", session=session)
         self._left = b""
 
     def send(self, data: bytes) -> None:
@@ -111,8 +122,8 @@ class Server:
             self.end()
             raise
 
-    def client(self) -> Client:
-        return Client(self.port, self.ca)
+    def client(self, **options: Any) -> Client:
+        return Client(self.port, self.ca, **options)
 
     def plain_socket(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)

@@ -45,6 +45,7 @@ def respond(
                 "scheme": environ["wsgi.url_scheme"],
                 "last_error": serving.state.last_error,
                 "failures": serving.state.failures,
+                "client_ca": serving.client_ca and serving.client_ca.last_error,
             }
         case "/large":
             start_response("200 OK", [("Content-Length", argument)])

@@ -1,0 +1,352 @@
+"""Callers that are known by a client certificate: on kept connections, resumed sessions, and while the authorities change."""
+
+import datetime as dt
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.pki import Authority
+from tests.webhook.server.harness import Server, certificates, new_pair, request, serving, start_in_vain
+from webhook.server.poller import SWEEP_SECONDS
+
+CALLER = "kube-apiserver-webhooks"
+AUTHORITY, ANOTHER = Authority("callers"), Authority("others")
+NO_CERTIFICATE = (
+    b"gpu-admission takes reviews only from callers with a client certificate: see its docs/security.md\n"
+)
+SECOND = dt.timedelta(seconds=1)
+
+
+def issued(folder: Path, authority: Authority = AUTHORITY, *names: str, **fields: Any) -> Path:
+    """Return a file with a client certificate and its key."""
+    path = folder / f"caller-{time.monotonic_ns()}.pem"
+    path.write_bytes(authority.issue(names=names or [CALLER], **{"client": True, **fields}))
+    return path
+
+
+def asking(directory: Path, **settings: Any) -> dict[str, Any]:
+    """Return settings with the authority of callers in a file of the directory."""
+    (directory / "callers.crt").write_bytes(AUTHORITY.certificate)
+    return {"client_ca": str(directory / "callers.crt"), "client_names": [CALLER], **settings}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = certificates(tmp_path_factory.mktemp("certificates"))
+    with serving(directory, **asking(directory)) as running:
+        yield running
+
+
+def refused(server: Server, reason: str) -> float:
+    """Return how many callers were refused for the reason."""
+    found = re.search(rf'gpu_admission_callers_refused_total{{reason="{reason}"}} (\S+)', server.scrape())
+    return float(found[1]) if found else 0
+
+
+# ---- who may call
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([CALLER], id="common-name"),
+        pytest.param(["control-plane-1", CALLER], id="dns-name"),
+    ],
+)
+def test_allowed_caller_is_answered_on_every_request_of_its_connection(
+    server: Server, tmp_path: Path, names: list[str]
+) -> None:
+    with server.client(pem=issued(tmp_path, AUTHORITY, *names)) as client:
+        assert [client.post("/body", b"review").status for _ in range(3)] == [200, 200, 200]
+
+
+def test_uri_name_is_a_name(tmp_path: Path, directory: Path) -> None:
+    uri = "spiffe://cluster.example/kube-apiserver"
+    with serving(directory, **asking(directory, client_names=[uri])) as server:
+        with server.client(pem=issued(tmp_path, uris=[uri])) as client:
+            assert client.post("/body").status == 200
+        with server.client(pem=issued(tmp_path)) as client:
+            assert client.post("/body").status == 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/body", "/at-once?0", "/", "//healthz", "/healthz/", "/healthz/../body", "/HEALTHZ"]
+)
+def test_without_a_certificate_every_page_but_the_probes_is_refused(server: Server, path: str) -> None:
+    before = refused(server, "no certificate")
+    with server.client() as client:
+        answer = client.post(path, b"review")
+        assert (answer.status, answer.body) == (403, NO_CERTIFICATE)
+        assert client.is_closed(within=5)
+    assert refused(server, "no certificate") == before + 1
+
+
+def test_probe_needs_no_certificate(server: Server) -> None:
+    with server.client() as client:
+        assert [client.post("/healthz").status for _ in range(2)] == [200, 200]
+        assert client.post("/body").status == 403, "a probe makes nobody a caller"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("system:node:gpu-7", "system:node:gpu-7", id="another"),
+        pytest.param(CALLER.upper(), CALLER.upper(), id="in-capitals"),
+        pytest.param(f"{CALLER}.example.com", f"{CALLER}.example.com", id="longer"),
+        pytest.param(f"*{CALLER[4:]}", f"*{CALLER[4:]}", id="wildcard"),
+    ],
+)
+def test_certificate_of_another_name_is_refused_with_that_name(
+    server: Server, tmp_path: Path, name: str, said: str
+) -> None:
+    with server.client(pem=issued(tmp_path, AUTHORITY, name)) as client:
+        answer = client.post("/body", b"review")
+
+    sentence = f"gpu-admission was called with a client certificate of '{said}', which --client-name does not allow\n"
+    assert (answer.status, answer.body.decode()) == (403, sentence)
+
+
+@pytest.mark.parametrize(
+    ("pem", "alert"),
+    [
+        pytest.param(lambda folder: issued(folder, ANOTHER), "alert unknown ca", id="of-another-authority"),
+        pytest.param(
+            lambda folder: issued(folder, lifetime=-SECOND), "alert certificate expired", id="expired"
+        ),
+        pytest.param(
+            lambda folder: issued(folder, client=False),
+            "alert unsupported certificate",
+            id="for-servers-only",
+        ),
+    ],
+)
+def test_certificate_that_does_not_verify_ends_the_handshake_with_a_reason(
+    server: Server, tmp_path: Path, pem: Callable[[Path], Path], alert: str
+) -> None:
+    before = refused(server, "not verified")
+    with pytest.raises(ssl.SSLError, match=alert), server.client(pem=pem(tmp_path)) as client:
+        client.post("/body", b"x" * 100_000)
+    assert refused(server, "not verified") == before + 1
+
+
+def test_refusal_waits_for_no_body_and_holds_none(server: Server) -> None:
+    with server.client() as client:
+        client.send(request("/body", b"x" * 1_000_000)[:200])
+        assert client.answer().status == 403
+
+
+def test_refusals_are_logged_once_a_minute_with_the_address(directory: Path) -> None:
+    with serving(directory, **asking(directory)) as server:
+        for _ in range(5):
+            with server.client() as client:
+                client.post("/body")
+        said = [line for line in server.lines if "refusing a caller" in line]
+    assert len(said) == 1
+    assert "refusing a caller: 127.0.0.1, without a client certificate" in said[0]
+
+
+def test_without_the_option_nobody_is_asked_for_a_certificate(tmp_path: Path, directory: Path) -> None:
+    with serving(directory) as server, server.client(pem=issued(tmp_path, ANOTHER)) as client:
+        assert client.post("/body").status == 200
+
+
+# ---- resumed sessions
+
+each_version = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+
+
+def context(server: Server, version: ssl.TLSVersion, pem: Path | None = None) -> ssl.SSLContext:
+    made = ssl.create_default_context(cafile=server.ca)
+    made.minimum_version = made.maximum_version = version
+    if pem is not None:
+        made.load_cert_chain(pem)
+    return made
+
+
+def session_of(server: Server, made: ssl.SSLContext) -> ssl.SSLSession:
+    """Return a session that the server has given, after a request: tickets of TLS 1.3 come with its answer."""
+    with server.client(context=made) as client:
+        client.post("/healthz")
+        assert client.socket.session is not None
+        return client.socket.session
+
+
+@each_version
+def test_resumed_session_without_a_certificate_is_refused(server: Server, version: ssl.TLSVersion) -> None:
+    made = context(server, version)
+    with server.client(context=made, session=session_of(server, made)) as client:
+        assert client.socket.session_reused
+        assert client.post("/body").status == 403
+
+
+@each_version
+def test_resumed_session_has_the_certificate_of_its_first_handshake(
+    server: Server, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    made = context(server, version, issued(tmp_path))
+    with server.client(context=made, session=session_of(server, made)) as client:
+        assert client.socket.session_reused
+        assert client.post("/body").status == 200
+
+
+@each_version
+def test_resumed_session_does_not_outlive_its_certificate(
+    server: Server, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    made = context(server, version, issued(tmp_path, lifetime=2 * SECOND))
+    session = session_of(server, made)
+    time.sleep(2.5)
+    with server.client(context=made, session=session) as client:
+        assert client.socket.session_reused, "OpenSSL does not look at the certificate again"
+        assert client.post("/body").status == 503
+
+
+@each_version
+def test_session_of_an_authority_that_is_gone_is_not_resumed(
+    directory: Path, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    with serving(directory, **asking(directory)) as server:
+        made = context(server, version, issued(tmp_path))
+        session = session_of(server, made)
+        (directory / "callers.crt").write_bytes(ANOTHER.certificate)
+        with (
+            pytest.raises(ssl.SSLError, match="alert unknown ca"),
+            server.client(context=made, session=session) as client,
+        ):
+            client.post("/body")
+
+
+# ---- authorities that change
+
+
+def test_kept_connection_does_not_outlive_its_certificate(server: Server, tmp_path: Path) -> None:
+    with server.client(pem=issued(tmp_path, lifetime=3 * SECOND)) as client:
+        assert client.post("/body").status == 200
+        time.sleep(3.5)
+        answer = client.post("/body")
+    assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
+    assert answer.body == b"the client certificate must be verified again; try again\n"
+
+
+def test_new_authority_holds_for_kept_connections_and_new_ones(directory: Path, tmp_path: Path) -> None:
+    old, new = issued(tmp_path), issued(tmp_path, ANOTHER)
+    with serving(directory, **asking(directory)) as server, server.client(pem=old) as kept:
+        assert kept.post("/body").status == 200
+        (directory / "callers.crt").write_bytes(ANOTHER.certificate)
+        time.sleep(2 * SWEEP_SECONDS)  # with nobody connecting
+        assert kept.post("/body").status == 503, "to be repeated on a new connection, as kube-apiserver does"
+        with pytest.raises(ssl.SSLError, match="alert unknown ca"), server.client(pem=old) as again:
+            again.post("/body")
+        with server.client(pem=new) as renewed:
+            assert renewed.post("/body").status == 200
+
+
+def test_rotation_with_both_authorities_refuses_nobody(directory: Path, tmp_path: Path) -> None:
+    with serving(directory, **asking(directory)) as server:
+        (directory / "callers.crt").write_bytes(AUTHORITY.certificate + ANOTHER.certificate)
+        for authority in (AUTHORITY, ANOTHER):
+            with server.client(pem=issued(tmp_path, authority)) as client:
+                assert client.post("/body").status == 200
+
+
+def test_new_serving_certificate_ends_no_callers_connection(directory: Path, tmp_path: Path) -> None:
+    with serving(directory, **asking(directory)) as server, server.client(pem=issued(tmp_path)) as kept:
+        kept.post("/body")
+        (directory / "tls.crt").touch()
+        with server.client(pem=issued(tmp_path)) as other:
+            assert other.post("/body").status == 200
+        assert kept.post("/body").status == 200
+
+
+BROKEN = [
+    pytest.param(lambda path: path.unlink(), "callers.crt: No such file or directory", id="gone"),
+    pytest.param(
+        lambda path: path.write_text("x"),
+        "callers.crt must hold certificates of authorities in PEM",
+        id="not-pem",
+    ),
+    pytest.param(
+        lambda path: path.write_text(""),
+        "callers.crt must hold certificates of authorities in PEM",
+        id="empty",
+    ),
+    pytest.param(
+        lambda path: path.write_bytes(AUTHORITY.issue(names=[CALLER])),
+        "callers.crt must hold certificates of authorities only",
+        id="not-of-an-authority",
+    ),
+    pytest.param(
+        lambda path: path.write_bytes(Authority("old", lifetime=-SECOND).certificate),
+        "callers.crt expired on ",
+        id="expired",
+    ),
+]
+Damage = Callable[[Path], object]
+
+
+@pytest.mark.parametrize(("damage", "want"), BROKEN)
+def test_authorities_that_cannot_be_used_keep_the_ones_before(
+    directory: Path, tmp_path: Path, damage: Damage, want: str
+) -> None:
+    with serving(directory, **asking(directory)) as server:
+        damage(directory / "callers.crt")
+        server.wait_for(want)
+        with server.client(pem=issued(tmp_path)) as client:
+            assert want in client.post("/state").json()["client_ca"]
+        with pytest.raises(ssl.SSLError), server.client(pem=issued(tmp_path, ANOTHER)) as client:
+            client.post("/body")
+        (directory / "callers.crt").write_bytes(ANOTHER.certificate)
+        with server.client(pem=issued(tmp_path, ANOTHER)) as client:
+            assert client.post("/state").json()["client_ca"] is None
+        assert len([line for line in server.lines if "keeping the client CA" in line]) == 1
+
+
+def test_broken_authorities_do_not_keep_a_new_serving_certificate_away(
+    directory: Path, tmp_path: Path
+) -> None:
+    with serving(directory, **asking(directory)) as server:
+        (directory / "callers.crt").unlink()
+        server.wait_for("keeping the client CA")
+        authority, pair = new_pair()
+        (directory / "ca.crt").write_bytes(authority.certificate_pem())
+        (directory / "tls.key").write_bytes(pair.key_pem())
+        (directory / "tls.crt").write_bytes(pair.certificate_pem())
+        with server.client(pem=issued(tmp_path)) as client:
+            assert client.post("/body").status == 200
+
+
+@pytest.mark.parametrize(("damage", "want"), BROKEN)
+def test_authorities_that_never_worked_are_an_error_at_the_start(
+    directory: Path, damage: Damage, want: str
+) -> None:
+    settings = asking(directory)
+    damage(directory / "callers.crt")
+    code, said = start_in_vain(directory, **settings)
+    assert code == 2
+    assert want in said
+
+
+# ---- hostile callers
+
+
+def test_silent_handshakes_take_nothing_from_callers(directory: Path, tmp_path: Path) -> None:
+    with serving(directory, **asking(directory, connections=64)) as server:
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(64)]
+        with server.client(pem=issued(tmp_path)) as client:
+            assert client.post("/body").status == 200
+        for each in idle:
+            each.close()
+
+
+def test_what_follows_a_refused_request_is_not_answered(server: Server) -> None:
+    with server.client() as client:
+        client.send(request("/body", b"one") + request("/healthz"))
+        assert client.answer().status == 403
+        with pytest.raises(ConnectionError):
+            client.answer()
