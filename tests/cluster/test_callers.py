@@ -1,0 +1,210 @@
+"""Callers that are known: a real API server with a client certificate, one without, and whoever reaches the port."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import urllib3
+import yaml
+
+from tests.builders import JSON
+from tests.cluster.controllers import Running, eventually, uses
+from tests.controlplane import Authority, ControlPlane
+from tests.controlplane.gpuquota import Namespace
+from tests.controlplane.webhook import Webhook, manifests, uninstall
+
+CALLER = "kube-apiserver-webhooks"
+CALLED = 'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
+REFUSED = "gpu-admission takes reviews only from callers with a client certificate: see its docs/security.md"
+TIMEOUT = 10
+
+
+@pytest.fixture(scope="module")
+def presenting() -> Iterator[ControlPlane]:
+    """Serve the API with a client certificate for webhooks, as docs/security.md says how."""
+    with ControlPlane(client_name=CALLER) as plane:
+        yield plane
+
+
+@pytest.fixture
+def registered(presenting: ControlPlane) -> Iterator[ControlPlane]:
+    yield presenting
+    uninstall(presenting)
+
+
+def webhook_of(plane: ControlPlane, authority: Path, *names: str) -> Webhook:
+    callers = [part for name in names for part in ("--client-name", name)]
+    return Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig(), "--client-ca", authority, *callers))
+
+
+def register(plane: ControlPlane, webhook: Webhook) -> None:
+    """Apply what registers the webhook, whether or not it answers the API server."""
+    documents = manifests(webhook.address, webhook.certificates / "ca.crt")
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+
+def gpu_pod(name: str = "trainer") -> JSON:
+    container = {"name": "train", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container]},
+    }
+
+
+def denial(plane: ControlPlane, want: str) -> str:
+    """Return what the author of a GPU pod reads, once the API server knows of the configurations."""
+
+    def said() -> str:
+        path = "/api/v1/namespaces/default/pods"
+        status, answer = plane.client().post(path, gpu_pod(), {"dryRun": "All"})
+        return "" if status == 201 else str(answer["message"])
+
+    eventually(lambda: want in said(), seconds=10)
+    return said()
+
+
+def ask(webhook: Webhook, method: str, path: str, body: bytes = b"") -> tuple[int, str]:
+    """Ask as anybody who reaches the port can: without a certificate."""
+    authority = str(webhook.certificates / "ca.crt")
+    with urllib3.PoolManager(ca_certs=authority, retries=False, timeout=TIMEOUT) as pool:
+        url = f"https://{webhook.address}{path}"
+        answer = pool.request(method, url, body=body, headers={"Content-Type": "application/json"})
+        return answer.status, answer.data.decode()
+
+
+def forged(namespace: str, gpus: int) -> bytes:
+    """Return the review of a pod that nobody creates."""
+    document = gpu_pod("forged")
+    document["metadata"]["namespace"] = namespace
+    document["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    fields: dict[str, Any] = {
+        "uid": str(uuid4()),
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "operation": "CREATE",
+        "namespace": namespace,
+        "name": "forged",
+        "userInfo": {"username": "system:serviceaccount:kube-system:replicaset-controller"},
+        "object": document,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return json.dumps(review).encode()
+
+
+# ---- the API server
+
+
+def test_api_server_with_the_certificate_is_answered_and_probes_need_none(registered: ControlPlane) -> None:
+    with webhook_of(registered, registered.callers_ca, CALLER) as webhook:
+        webhook.register()  # returns once both webhooks have answered
+        status, answer = registered.client().post(
+            "/api/v1/namespaces/default/pods", gpu_pod(), {"dryRun": "All"}
+        )
+        assert status == 201, answer
+        assert answer["spec"]["tolerations"], "changed by /mutate"
+        status, detail = ask(webhook, "GET", "/readyz")
+        assert status == 200
+        assert json.loads(detail)["clientCA"]["lastError"] is None
+        assert ask(webhook, "GET", "/healthz") == (200, "ok\n")
+
+
+def test_api_server_with_another_name_is_refused_with_that_name(registered: ControlPlane) -> None:
+    with webhook_of(registered, registered.callers_ca, "somebody-else") as webhook:
+        register(registered, webhook)
+        said = denial(registered, CALLER)
+    assert said == (
+        f"{CALLED}gpu-admission was called with a client certificate of '{CALLER}', which --client-name does not allow"
+    )
+
+
+def test_api_server_with_a_certificate_of_another_authority_is_refused_in_the_handshake(
+    registered: ControlPlane, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.crt").write_bytes(Authority("another").certificate)
+    with webhook_of(registered, tmp_path / "ca.crt", CALLER) as webhook:
+        register(registered, webhook)
+        said = denial(registered, "remote error")
+        assert eventually(lambda: "refusing a caller: 127." in webhook.log())
+    assert said.startswith('Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev"')
+    assert said.endswith("remote error: tls: unknown certificate authority")
+
+
+def test_api_server_without_a_certificate_is_refused_and_says_where_to_read(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.crt").write_bytes(Authority("callers").certificate)
+    with webhook_of(plane, tmp_path / "ca.crt", CALLER) as webhook:
+        try:
+            register(plane, webhook)
+            said = denial(plane, "client certificate")
+        finally:
+            uninstall(plane)
+    assert said == f"{CALLED}{REFUSED}"
+
+
+def test_new_authorities_fail_no_creation(registered: ControlPlane, tmp_path: Path) -> None:
+    """The kept connections of the API server are answered 503 once, and it repeats the call on new ones."""
+    bundle = tmp_path / "ca.crt"
+    bundle.write_bytes(registered.callers_ca.read_bytes())
+    with webhook_of(registered, bundle, CALLER) as webhook:
+        webhook.register()
+        bundle.write_bytes(Authority("next").certificate + registered.callers_ca.read_bytes())
+        time.sleep(1)  # two looks at the file, while connections are kept
+        for number in range(3):
+            path = "/api/v1/namespaces/default/pods"
+            status, answer = registered.client().post(path, gpu_pod(f"pod-{number}"), {"dryRun": "All"})
+            assert status == 201, answer
+        assert 'gpu_admission_callers_refused_total{reason="no longer valid"}' in webhook_metrics(webhook)
+
+
+def webhook_metrics(webhook: Webhook) -> str:
+    with urllib3.PoolManager(retries=False, timeout=TIMEOUT) as pool:
+        return pool.request("GET", f"http://{webhook.address}:9443/metrics").data.decode()
+
+
+# ---- whoever reaches the port
+
+
+def test_forged_review_is_refused_and_changes_no_row(registered: ControlPlane) -> None:
+    with webhook_of(registered, registered.callers_ca, CALLER) as webhook, Running(registered):
+        webhook.register()
+        team = Namespace(registered)
+        team.quota({"gpus": "8"})
+        assert uses(team, 0)
+        before = team.row()
+
+        for path in ("/validate", "/mutate", "/validate/for-people?timeout=5s", "//validate", "/nowhere"):
+            status, said = ask(webhook, "POST", path, forged(team.name, 8))
+            assert (status, said) == (403, f"{REFUSED}\n"), path
+
+        assert team.row() == before
+        assert registered.client().post(team.path("pods"), gpu_pod())[0] == 201, "the quota is not held"
+
+
+def test_without_client_authentication_a_forged_review_holds_the_quota_until_it_expires(
+    presenting: ControlPlane,
+) -> None:
+    """What docs/security.md says is left where an API server can present no certificate."""
+    with (
+        Webhook(presenting, arguments=("--kubeconfig", presenting.kubeconfig())) as webhook,
+        Running(presenting),
+    ):
+        webhook.register()
+        try:
+            team = Namespace(presenting)
+            team.quota({"gpus": "8"})
+            assert uses(team, 0)
+            status, said = ask(webhook, "POST", "/validate", forged(team.name, 8))
+            assert (status, json.loads(said)["response"]["allowed"]) == (200, True)
+            status, answer = presenting.client().post(team.path("pods"), gpu_pod())
+            assert status == 403
+            assert "exceeded quota" in answer["message"]
+            assert uses(team, 0), "nothing is gained: no pod is counted"
+        finally:
+            uninstall(presenting)
