@@ -24,6 +24,10 @@ SETS: dict[str, tuple[str | Path, ...]] = {
     "default": (),
     **{name: ("-f", CHART / name) for name in PRESETS},
     "cert-manager": ("--set", "certificates.certManager.enabled=true"),
+    "known-callers": (
+        "--set",
+        "webhook.clientAuthentication.caConfigMap=callers,webhook.clientAuthentication.names={kube-apiserver}",
+    ),
 }
 each_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
 
@@ -76,6 +80,12 @@ def test_manifests_that_are_out_of_date_fail_the_check(
         ),
         pytest.param("fetcher.image.name=f", "additional properties 'name' not allowed", id="not-an-image"),
         pytest.param("webhook.resources.limit.cpu=1", "additional properties 'limit'", id="not-resources"),
+        pytest.param(
+            "webhook.clientAuthentication.ca=x",
+            "additional properties 'ca' not allowed",
+            id="not-an-authority",
+        ),
+        pytest.param("webhook.clientAuthentication.names={}", "minLength: got 0, want 1", id="empty-name"),
         pytest.param("policies[0].name=default", "missing property 'spec'", id="policy-without-spec"),
         pytest.param(
             "networkPolicy.webhookFrom[0].cidr=10.0.0.0/8", "additional properties 'cidr'", id="not-a-peer"
@@ -325,3 +335,59 @@ def test_the_image_has_the_version_of_the_project() -> None:
 
     assert project is not None
     assert chart["version"] == chart["appVersion"] == project[1] == FETCHER_IMAGE.partition(":")[2]
+
+
+KNOWN = "webhook.clientAuthentication."
+
+
+@pytest.mark.parametrize(
+    ("source", "volume"),
+    [
+        pytest.param("caConfigMap", {"configMap": {"name": "callers"}}, id="config-map"),
+        pytest.param("caSecret", {"secret": {"secretName": "callers"}}, id="secret"),
+    ],
+)
+def test_known_callers_are_those_of_the_values(source: str, volume: dict[str, Any]) -> None:
+    documents = rendered("--set", f"{KNOWN}{source}=callers,{KNOWN}names={{kube-apiserver,spiffe://a/b}}")
+    pods = {
+        deployment["metadata"]["name"]: deployment["spec"]["template"]["spec"]
+        for deployment in of_kind("Deployment", documents)
+    }
+    webhook = pods["gpu-admission-webhook"]
+    (container,) = webhook["containers"]
+    (mounted,) = [each for each in webhook["volumes"] if each["name"] == "client-ca"]
+
+    assert [argument for argument in container["args"] if argument.startswith("--client")] == [
+        "--client-ca=/etc/gpu-admission/client-ca/ca.crt",
+        "--client-name=kube-apiserver",
+        "--client-name=spiffe://a/b",
+    ]
+    assert {"name": "client-ca", "mountPath": "/etc/gpu-admission/client-ca", "readOnly": True} in container[
+        "volumeMounts"
+    ], "not by subPath, which kubelet never updates"
+    assert mounted == {
+        "name": "client-ca",
+        **{kind: {**named, "items": [{"key": "ca.crt", "path": "ca.crt"}]} for kind, named in volume.items()},
+    }
+    assert "client-ca" not in str(pods["gpu-admission-controller"])
+
+
+def test_callers_are_not_asked_for_a_certificate_unless_values_say_so() -> None:
+    assert "client" not in str([d["spec"]["template"]["spec"] for d in of_kind("Deployment", rendered())])
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        pytest.param(f"{KNOWN}caSecret=a", f"{KNOWN}names: must name the callers", id="any-certificate"),
+        pytest.param(f"{KNOWN}names={{a}}", "names need the authority", id="no-authority"),
+        pytest.param(
+            f"{KNOWN}caSecret=a,{KNOWN}caConfigMap=b,{KNOWN}names={{a}}",
+            "set one of caConfigMap and caSecret",
+            id="two-authorities",
+        ),
+    ],
+)
+def test_known_callers_need_one_authority_and_names(values: str, want: str) -> None:
+    with pytest.raises(helm.HelmFailed, match=re.escape(want)):
+        template("--set", values)
