@@ -5,8 +5,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.doctor.installation import TAINT, TEAM, Installation
+from tests.cluster.controllers import eventually
+from tests.cluster.doctor.installation import TAINT, TEAM, Installation, cluster
 from tests.controlplane import JSON_PATCH, Client, create_gpu_node
+from tests.controlplane.webhook import Webhook
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/zz-gpu-admission"
@@ -134,6 +136,28 @@ def webhook_down(installation: Installation) -> Iterator[tuple[str | Path, ...]]
         yield ()
     finally:
         installation.webhook.start()
+
+
+@contextmanager
+def any_caller(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
+    installation.webhook.stop()
+    try:
+        with Webhook(installation.plane, arguments=cluster(installation.plane)):
+            yield ()
+    finally:
+        installation.webhook.start()
+
+
+@contextmanager
+def broken_client_ca(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
+    file = installation.plane.callers_ca
+    before = file.read_bytes()
+    file.write_text("-----BEGIN")
+    try:
+        assert eventually(lambda: "keeping the client CA" in installation.webhook.log())
+        yield ()
+    finally:
+        file.write_bytes(before)
 
 
 @contextmanager

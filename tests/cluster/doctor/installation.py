@@ -29,6 +29,7 @@ ACCOUNTS = {
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 CANARY_NAMESPACE = "gpu-admission-canary"
 TEAM = "team"
+CALLER = "kube-apiserver-webhooks"
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 T4 = {"accelerator": "nvidia-t4", "nvidia.com/gpu.product": "Tesla-T4"}
 
@@ -71,9 +72,9 @@ class Installation:
 @contextmanager
 def installed(folder: Path) -> Iterator[Installation]:
     """Install everything on a control plane of its own: whatever else is in a cluster, doctor would look at it."""
-    plane = ControlPlane()
+    plane = ControlPlane(client_name=CALLER)
     plane.add_user("engineer", groups=["ml-engineers"])
-    with plane, Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
+    with plane, Webhook(plane, arguments=(*_known_callers(plane), *cluster(plane))) as webhook:
         client = plane.client()
         for name in (CANARY_NAMESPACE, TEAM):
             client.post("/api/v1/namespaces", {"metadata": {"name": name}})
@@ -86,6 +87,14 @@ def installed(folder: Path) -> Iterator[Installation]:
         )
         controller.start()
         yield Installation(plane, webhook, controller, folder)
+
+
+def cluster(plane: ControlPlane) -> tuple[str | Path, ...]:
+    return "--kubeconfig", plane.kubeconfig()
+
+
+def _known_callers(plane: ControlPlane) -> tuple[str | Path, ...]:
+    return "--client-ca", plane.callers_ca, "--client-name", CALLER
 
 
 def _ready_endpoint(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from webhook.tools.doctor.check import DoctorCheck
 from webhook.tools.doctor.checks import (
+    callers,
     certificates,
     configurations,
     control_plane,
@@ -15,6 +16,7 @@ from webhook.tools.doctor.checks import (
 CHECKS: tuple[DoctorCheck, ...] = (
     *configurations.CHECKS,
     *certificates.CHECKS,
+    *callers.CHECKS,
     *documents.CHECKS,
     *control_plane.CHECKS,
     *permissions.CHECKS,

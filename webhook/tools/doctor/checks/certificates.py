@@ -119,7 +119,7 @@ def _served(cluster: InstalledCluster) -> Iterator[Observation]:
         yield NotChecked("no webhook has a caBundle to check with")
     for target in dict.fromkeys(bundle.target for bundle in bundles):
         trusting = [bundle for bundle in bundles if bundle.target == target]
-        address = _address(cluster, target)
+        address = service_address(cluster, target)
         at = f"{address}:{target.port}"
         leaf = _presented(target, address)
         if leaf is None:
@@ -131,7 +131,8 @@ def _served(cluster: InstalledCluster) -> Iterator[Observation]:
         yield from _lifetimes(f"certificate served at {at}", leaf, trusting, cluster.now)
 
 
-def _address(cluster: InstalledCluster, target: Target) -> str:
+def service_address(cluster: InstalledCluster, target: Target) -> str:
+    """Return where the target's Service is reached, the host itself without one; empty: nowhere."""
     if not target.service:
         return target.host
     service = cluster.get(f"/api/v1/namespaces/{target.namespace}/services/{target.service}") or {}
