@@ -47,6 +47,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [
         ROOT / "README.md",
+        ROOT / "SECURITY.md",
         *(ROOT / "docs").glob("*.md"),
         *(ROOT / room / "README.md" for room in ("deploy", "policies", "webhook")),
     ]
@@ -342,14 +343,16 @@ def test_the_table_of_metrics_has_what_the_processes_serve(tmp_path: Path) -> No
     assert names <= first_column(ROOT / "docs" / "audit-log.md", "Metrics")
 
 
-# ---- docs/operations.md
+# ---- docs/operations.md, docs/security.md
 
 
 OPERATIONS = ROOT / "docs" / "operations.md"
+SECURITY = ROOT / "docs" / "security.md"
 
 
-def test_every_proof_that_is_named_exists() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", OPERATIONS.read_text())
+@pytest.mark.parametrize("page", [OPERATIONS, SECURITY], ids=lambda page: page.name)
+def test_every_proof_that_is_named_exists(page: Path) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text())
 
     assert len(named) > 15
     assert [
@@ -366,6 +369,7 @@ def test_every_message_is_one_that_we_write_or_have_seen() -> None:
         *(ROOT / "webhook").rglob("*.py"),
         *(ROOT / "tests" / "cluster" / "outage").glob("*.py"),
         ROOT / "tests" / "cluster" / "availability" / "test_idle_connections.py",
+        ROOT / "tests" / "cluster" / "test_callers.py",
     ]
     written = "\n".join(path.read_text() for path in sources)
 

@@ -18,6 +18,7 @@ from webhook.commands import main
 ROOT = Path(__file__).parents[1]
 SHIPPED = (
     "README.md",
+    "SECURITY.md",
     "docs",
     "policies",
     "webhook",

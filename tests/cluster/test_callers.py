@@ -1,9 +1,11 @@
 """Callers that are known: a real API server with a client certificate, one without, and whoever reaches the port."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +17,7 @@ from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually, uses
 from tests.controlplane import Authority, ControlPlane
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import Webhook, manifests, uninstall
+from tests.controlplane.webhook import ROOT, Webhook, manifests, uninstall
 
 CALLER = "kube-apiserver-webhooks"
 CALLED = 'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
@@ -98,6 +100,24 @@ def forged(namespace: str, gpus: int) -> bytes:
 
 
 # ---- the API server
+
+
+def test_the_api_server_was_given_what_the_page_says(presenting: ControlPlane) -> None:
+    folder = presenting.processes.folder
+    text = (ROOT / "docs" / "security.md").read_text()
+    blocks = [
+        yaml.safe_load(dedent(block))
+        for block in re.findall(r"^ *```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    ]
+    page = {block.get("kind"): block for block in blocks}
+    user = {"client-certificate": f"{folder}/caller.pem", "client-key": f"{folder}/caller.pem"}
+    [written] = page["Config"]["users"]
+    written["user"] = {name: user[name] for name in written["user"]}
+    for plugin in page["AdmissionConfiguration"]["plugins"]:
+        plugin["configuration"]["kubeConfigFile"] = f"{folder}/webhooks.kubeconfig"
+
+    assert json.loads((folder / "webhooks.kubeconfig").read_text()) == page["Config"]
+    assert json.loads((folder / "admission.json").read_text()) == page["AdmissionConfiguration"]
 
 
 def test_api_server_with_the_certificate_is_answered_and_probes_need_none(registered: ControlPlane) -> None:

@@ -2,8 +2,10 @@
 
 import datetime as dt
 import re
+import shutil
 import socket
 import ssl
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,6 +155,21 @@ def test_refusals_are_logged_once_a_minute_with_the_address(directory: Path) -> 
 
 def test_without_the_option_nobody_is_asked_for_a_certificate(tmp_path: Path, directory: Path) -> None:
     with serving(directory) as server, server.client(pem=issued(tmp_path, ANOTHER)) as client:
+        assert client.post("/body").status == 200
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_documented_commands_make_an_authority_and_a_caller(directory: Path, tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "security.md"
+    commands = re.search(r"^ +```sh\n(.*?openssl req.*?)```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert commands is not None
+    subprocess.run(["bash", "-ec", commands[1]], cwd=tmp_path, check=True, capture_output=True)
+    pem = tmp_path / "caller.pem"
+    pem.write_bytes((tmp_path / "client.crt").read_bytes() + (tmp_path / "client.key").read_bytes())
+    with (
+        serving(directory, client_ca=str(tmp_path / "callers-ca.crt"), client_names=[CALLER]) as server,
+        server.client(pem=pem) as client,
+    ):
         assert client.post("/body").status == 200
 
 
