@@ -83,7 +83,7 @@ def ask(webhook: Webhook, method: str, path: str, body: bytes = b"") -> tuple[in
 def forged(namespace: str, gpus: int) -> bytes:
     """Return the review of a pod that nobody creates."""
     document = gpu_pod("forged")
-    document["metadata"]["namespace"] = namespace
+    document["metadata"] |= {"namespace": namespace, "uid": str(uuid4())}
     document["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
     fields: dict[str, Any] = {
         "uid": str(uuid4()),
