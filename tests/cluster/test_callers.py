@@ -16,7 +16,7 @@ import yaml
 from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually, uses
 from tests.controlplane import Authority, ControlPlane
-from tests.controlplane.gpuquota import Namespace
+from tests.controlplane.gpuquota import Namespace, install_quota_kind
 from tests.controlplane.webhook import ROOT, Webhook, manifests, uninstall
 
 CALLER = "kube-apiserver-webhooks"
@@ -29,6 +29,7 @@ TIMEOUT = 10
 def presenting() -> Iterator[ControlPlane]:
     """Serve the API with a client certificate for webhooks, as docs/security.md says how."""
     with ControlPlane(client_name=CALLER) as plane:
+        install_quota_kind(plane.client())
         yield plane
 
 

@@ -29,6 +29,21 @@ def settings(**given: Any) -> ServerSettings:
         pytest.param(
             {"buffer_limit": 100}, "buffer_limit: 100 must not be less than body_limit, 8388608", id="buffer"
         ),
+        pytest.param(
+            {"client_ca": Path("ca.crt")},
+            "client_names: must name the callers: client_ca alone would admit every certificate of these authorities",
+            id="any-certificate",
+        ),
+        pytest.param(
+            {"client_ca": Path("ca.crt"), "client_names": ("a", "")},
+            "client_names: must name the callers: client_ca alone would admit every certificate of these authorities",
+            id="empty-name",
+        ),
+        pytest.param(
+            {"client_names": ("a",)},
+            "client_ca: must be the authorities that issue the certificates of client_names",
+            id="no-authority",
+        ),
         pytest.param({"drain_seconds": -1}, "drain_seconds: -1 must be at least 0", id="drain"),
     ],
 )
