@@ -181,7 +181,10 @@ def test_new_authorities_fail_no_creation(registered: ControlPlane, tmp_path: Pa
             path = "/api/v1/namespaces/default/pods"
             status, answer = registered.client().post(path, gpu_pod(f"pod-{number}"), {"dryRun": "All"})
             assert status == 201, answer
-        assert 'gpu_admission_callers_refused_total{reason="no longer valid"}' in webhook_metrics(webhook)
+        metrics = webhook_metrics(webhook)
+        assert 'gpu_admission_callers_refused_total{reason="no longer valid"}' in metrics
+        assert "gpu_admission_client_ca_valid 1.0" in metrics
+        assert 'gpu_admission_certificate_not_after_timestamp_seconds{certificate="client-ca"}' in metrics
 
 
 def webhook_metrics(webhook: Webhook) -> str:
