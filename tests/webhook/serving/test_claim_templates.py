@@ -34,7 +34,7 @@ def serve(tmp_path: Path) -> Callable[..., Served]:
     [
         pytest.param(template(3), "{}", {}, (WARNING,), id="never-fits"),
         pytest.param(template(2), "{}", {}, None, id="may-fit"),
-        pytest.param(template(3, "nic.example.com"), "{}", {}, None, id="no-gpus"),
+        pytest.param(template(3, "dra.net"), "{}", {}, None, id="no-gpus"),
         pytest.param(template(3), "{mode: audit}", {}, (WARNING,), id="advice-in-every-mode"),
         pytest.param(template(3), "{mode: disabled}", {}, None, id="no-quota-holds"),
         pytest.param(template(3), "{}", {"namespace": "elsewhere"}, None, id="no-quota"),
