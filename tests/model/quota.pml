@@ -116,6 +116,12 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef BASES_ARE_CHARGED
 #define BASES_ARE_CHARGED 1
 #endif
+#ifndef CLAIM_IS_CHARGED_BEYOND
+#define CLAIM_IS_CHARGED_BEYOND 1
+#endif
+#ifndef CLAIM_IS_CHARGED_ALONE
+#define CLAIM_IS_CHARGED_ALONE 1
+#endif
 
 /* ---- Vectors of two keys in one byte: VECTOR(gpus, a class) */
 
@@ -241,6 +247,17 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define UNREADABLE_ENTRY 0
 #define DELETIONS 1
 #endif
+#ifdef REMADE            /* object 1 is a claim that pod 0 takes its devices from, and asks for more; another pod wants the rest */
+#define SERVES 1
+#define CONTROLLERS 1
+#define OBJECTS 3
+#define CREATED(object) VECTOR(1, (object == 1 -> 1 : 0))
+#define HARD(generation) VECTOR(2, 1)
+#define COLLECTIONS 2
+#define COLLECTION(object) (object == 1 -> CLAIMS : PODS)
+#define BESIDE 1
+#define DELETIONS 1
+#endif
 #ifdef MOVED             /* the row moves to a basis by which the first pod costs more; the second serve knows only the old one */
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
@@ -253,6 +270,9 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #else
 #define MOVES 0
 #define CREATED_BY_NEXT(object) 0
+#endif
+#ifndef BESIDE
+#define BESIDE 255           /* the claim that is charged beside pod 0 */
 #endif
 #ifndef OF_ONE_NAME
 #define OF_ONE_NAME 0        /* so many of the first objects have one name */
@@ -429,6 +449,12 @@ inline check_everyone_is_covered() {   /* S2 */
         :: LIVE(i) && promised[i] && CONSTRAINED(generation, key) && (key == 0 || row.second_key) ->
            sum = IN_USED(i, key);
            sum_entries(key, i);
+           if
+           :: BESIDE < OBJECTS && i < 2 ->           /* the pod and its claim have the same devices: together they cover them */
+              sum = sum + IN_USED(1 - i, key);
+              sum_entries(key, 1 - i)
+           :: else
+           fi;
            assert(COST(i, shows[i], key) <= sum)   /* S2: what is stored is in `used` or in entries */
         :: else
         fi;
@@ -441,9 +467,9 @@ inline check_everyone_is_covered() {   /* S2 */
   skip
 }
 
-inline add_cost() {   /* of one name only one is stored at a time */
+inline add_cost() {   /* of one name only one is stored at a time; a pod and its claim have the same devices */
   if
-  :: i < OF_ONE_NAME -> more = LARGER(more, cost)
+  :: i < OF_ONE_NAME || (BESIDE < OBJECTS && i < 2) -> more = LARGER(more, cost)
   :: else -> sum = sum + cost
   fi
 }
@@ -865,6 +891,11 @@ inline reaches(c) {
 #define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
 
 /* policies/quota/ledger/reconcile.py: _are_charged_by, basis_to_count_by, _stored_names */
+#define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
+#define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
+/* webhook/controller/records.py: ClaimReader.charge */
+#define SHOWN(c, o) (!COUNTED_BESIDE(c, o) -> list[c].shown[o] : (CLAIM_IS_CHARGED_BEYOND -> list[c].shown[o] - CREATED(0) : 0))
+
 inline count_used(c) {
   flips = (MOVES && row.moving && (ALL_MARKED || !FLIP_WAITS_FOR_MARKS));
   if
@@ -890,7 +921,7 @@ inline count_used(c) {
   i = 0;
   do
   :: i < OBJECTS ->
-     before = (list[c].shown[i] == TERMINAL_SHOWN -> 0 : list[c].shown[i]);
+     before = (list[c].shown[i] == TERMINAL_SHOWN -> 0 : SHOWN(c, i));
      if
      :: MOVES && before && row.next_basis && (FLIP_COUNTS_BY_NEXT || !flips) -> before = CREATED_BY_NEXT(i)
      :: else
@@ -971,7 +1002,7 @@ inline settle(c) {
   printf(" shown=");
   i = 0;
   do
-  :: i < OBJECTS -> printf("%d/%d,", list[c].shown[i], list[c].version[i]); i++
+  :: i < OBJECTS -> printf("%d/%d,", SHOWN(c, i), list[c].version[i]); i++
   :: else -> break
   od;
   printf(" listed=");
@@ -1124,7 +1155,9 @@ end:
   skip
 }
 
-#define SETTLED(o) (!row.entry[o] && row.used[o] == (LIVE(o) -> (MOVES && row.next_basis -> CREATED_BY_NEXT(o) : shows[o]) : 0))
+#define BY_BASIS(o) (MOVES && row.next_basis -> CREATED_BY_NEXT(o) : shows[o])
+#define TAKEN_OFF(o) ((o) == BESIDE && LIVE(0) -> shows[0] : 0)
+#define SETTLED(o) (!row.entry[o] && row.used[o] == (LIVE(o) -> BY_BASIS(o) - TAKEN_OFF(o) : 0))
 
 proctype Quiet() {   /* L1 */
   timeout ->

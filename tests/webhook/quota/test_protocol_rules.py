@@ -574,6 +574,42 @@ def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
     return around
 
 
+def a_claim_is_made_for_a_pod(*, rule: bool) -> World:
+    """Charge a claim from which a pod takes its devices for what it has beyond that pod."""
+    around = world(gpus=2)
+    stored_pod(around, gpus=1)
+    claim = with_its_claim(around)
+    count_claim(around, claim, as_=vector(gpus=1) if rule else {})
+    return around
+
+
+def a_claim_outlives_its_pod(*, rule: bool) -> World:
+    """Charge a claim in full once its pod has ended."""
+    around = world(gpus=2)
+    pod = stored_pod(around, gpus=1)
+    claim = with_its_claim(around)
+    count_claim(around, claim, as_=vector(gpus=1))
+    around.delete(pod)
+    around.claims[claim] = StoredObject(vector(gpus=2))
+    count_claim(around, claim, as_=vector(gpus=2 if rule else 1))
+    return around
+
+
+def with_its_claim(around: World) -> str:
+    """Store a claim of 2 GPUs beside a pod that is charged for one of them; return its uid."""
+    claim = Flight("claim", vector(gpus=1), vector(gpus=1), around.now)
+    around.admit(claim)
+    around.be_stored(claim)
+    return claim.uid
+
+
+def count_claim(around: World, claim: str, *, as_: Vector) -> None:
+    held = around.list(Controller())
+    objects = {**held.listing.objects, claim: StoredObject(as_)}
+    held.listing = msgspec.structs.replace(held.listing, objects=objects)
+    around.reconcile(held)
+
+
 HISTORIES = (
     two_replicas_decide_on_one_row,
     serve_reserves_while_a_controller_counts,
@@ -610,6 +646,8 @@ HISTORIES = (
     a_creation_from_before_the_row_moved,
     a_pod_from_before_the_row_moved,
     a_replica_knows_only_the_old_basis,
+    a_claim_is_made_for_a_pod,
+    a_claim_outlives_its_pod,
 )
 
 
