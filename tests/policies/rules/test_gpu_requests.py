@@ -445,7 +445,7 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
     [
         pytest.param(gpu_container("1"), id="one-resource"),
         pytest.param(
-            {**gpu_container("1"), "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/vgpu": "1"}}},
+            {**gpu_container("1"), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}},
             id="two-resources-of-one-container",
         ),
     ],
