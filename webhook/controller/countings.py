@@ -60,9 +60,9 @@ class Countings:
             every = list(self._all.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
 
-    def publish(self) -> bool:
-        """Have our own catalogue published; return whether it is. Raises `errors.ApiError`."""
-        return self._published.publish(self.own.catalogues)
+    def publish(self, counting: Counting) -> bool:
+        """Have its catalogue published; return whether it is. Raises `errors.ApiError`."""
+        return self._published.publish(counting.catalogues)
 
     def tidy(self, ledgers: Iterable[QuotaLedger], *, leads: bool) -> None:
         """Stop the Countings that no row names; the leader also publishes what is missing and removes what none names.
@@ -77,7 +77,9 @@ class Countings:
         if leads:
             self._published.tidy(named)
             for counting in list(self._all.values()):
-                self._published.publish(counting.catalogues)
+                self.publish(counting)
+        else:
+            self._published.follow()
 
     def stop(self) -> None:
         for counting in list(self._all.values()):
