@@ -31,12 +31,10 @@ def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
     assert uses(team, 3)
     ledger = team.row()
     assert ledger.uncounted == ()
-    assert {condition.type: condition.status for condition in ledger.conditions} == {
-        "Ready": "True",
-        "Exceeded": "False",
-        "Stale": "False",
-        "Uncharged": "False",
-    }
+    want = {"Ready": "True", "Exceeded": "False", "Stale": "False", "Uncharged": "False"}
+    assert eventually(
+        lambda: {condition.type: condition.status for condition in team.row().conditions} == want
+    )
 
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])

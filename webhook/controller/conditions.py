@@ -20,26 +20,30 @@ _LONGEST_QUOTED = 80
 
 
 def conditions(
-    ledger: QuotaLedger, *, stale: str, uncharged: Sequence[str] = (), now: datetime
+    ledger: QuotaLedger, *, stale: str, uncharged: Sequence[str] | None, now: datetime
 ) -> tuple[Condition, ...]:
     """Return the conditions of a ledger.
 
     stale: why its count may lag, empty if it does not.
-    uncharged: DeviceClasses and resource names about which nothing says whether they are GPUs.
+    uncharged: DeviceClasses and resource names about which nothing says whether they are GPUs; None where this process has not
+      looked yet, and the condition stays what it was.
     """
     before = {condition.type: condition for condition in ledger.conditions}
     found = {
         "Ready": _ready(ledger),
         "Exceeded": _exceeded(ledger),
         "Stale": _stale(stale),
-        "Uncharged": _uncharged(uncharged),
     }
-    return tuple(
+    if uncharged is not None:
+        found["Uncharged"] = _uncharged(uncharged)
+    kept = (before["Uncharged"],) if uncharged is None and "Uncharged" in before else ()
+    current = tuple(
         with_transition_time(
             Condition(kind, status, reason, message, "", ledger.generation), before.get(kind), now
         )
         for kind, (status, reason, message) in found.items()
     )
+    return current + kept
 
 
 def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:

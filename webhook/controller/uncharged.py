@@ -63,7 +63,8 @@ class UnchargedWatch:
         self._is_leader = is_leader
         self._changed = changed
         self._due = 0.0
-        self.names: Sequence[str] = ()
+        self.names: Sequence[str] | None = None
+        """None until this process has looked since it leads."""
 
     def configure(self, configuration: Configuration) -> None:
         """Judge by another configuration from now on."""
@@ -72,6 +73,8 @@ class UnchargedWatch:
     def run(self, stopping: threading.Event) -> None:
         """Look until `stopping`; the body of a thread."""
         while not stopping.wait(POLL_SECONDS):
+            if not self._is_leader():
+                self.names, self._due = None, 0.0
             if not self._is_leader() or monotonic() < self._due:
                 continue
             self._due = monotonic() + EVERY_SECONDS

@@ -67,7 +67,7 @@ def counted(**used: Fraction) -> QuotaLedger:
     ],
 )
 def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str]) -> None:
-    found = conditions(ledger, stale=stale, now=NOON)
+    found = conditions(ledger, stale=stale, uncharged=(), now=NOON)
 
     assert {condition.type: condition.status for condition in found} == want
     assert {condition.observed_generation for condition in found} == {3}
@@ -83,7 +83,9 @@ def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str]) -> None
 )
 def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
     damaged = msgspec.structs.replace(counted(), reservations=Reservations.parse(text))
-    ready = {condition.type: condition for condition in conditions(damaged, stale="", now=NOON)}["Ready"]
+    ready = {
+        condition.type: condition for condition in conditions(damaged, stale="", uncharged=(), now=NOON)
+    }["Ready"]
 
     assert (ready.status, ready.reason) == ("False", "Unreadable")
     assert ready.message == (
@@ -94,7 +96,9 @@ def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
 
 def test_exceeded_says_by_how_much() -> None:
     ledger = counted(**{"gpus": Fraction(19, 2), "classes/nvidia-t4": Fraction(11, 14)})
-    exceeded = {condition.type: condition for condition in conditions(ledger, stale="", now=NOON)}["Exceeded"]
+    exceeded = {
+        condition.type: condition for condition in conditions(ledger, stale="", uncharged=(), now=NOON)
+    }["Exceeded"]
 
     assert exceeded.message == (
         "classes/nvidia-t4: 11/14 used of 0.5, 2/7 too many; gpus: 9.5 used of 8, 1.5 too many"
@@ -102,9 +106,11 @@ def test_exceeded_says_by_how_much() -> None:
 
 
 def test_the_time_is_that_of_the_last_change_of_status() -> None:
-    first = conditions(counted(gpus=Fraction(9)), stale="", now=NOON)
+    first = conditions(counted(gpus=Fraction(9)), stale="", uncharged=(), now=NOON)
     ledger = msgspec.structs.replace(counted(gpus=Fraction(10)), conditions=first)
-    second = {condition.type: condition for condition in conditions(ledger, stale="x", now=LATER)}
+    second = {
+        condition.type: condition for condition in conditions(ledger, stale="x", uncharged=(), now=LATER)
+    }
 
     assert second["Exceeded"].last_transition_time == "2027-01-01T12:00:00Z"
     assert "10 used" in second["Exceeded"].message
@@ -133,3 +139,17 @@ def test_what_nothing_charges_is_named(names: list[str], want: str) -> None:
 
     assert (found["Uncharged"].status, found["Uncharged"].reason) == ("True", "Unknown")
     assert found["Uncharged"].message == want
+
+
+def test_what_is_uncharged_stays_as_it_was_until_a_process_has_looked() -> None:
+    first = conditions(counted(), stale="", uncharged=["DeviceClass mine"], now=NOON)
+    later = conditions(
+        msgspec.structs.replace(counted(), conditions=first), stale="", uncharged=None, now=LATER
+    )
+
+    assert [each.type for each in conditions(counted(), stale="", uncharged=None, now=NOON)] == [
+        "Ready",
+        "Exceeded",
+        "Stale",
+    ]
+    assert later == first
