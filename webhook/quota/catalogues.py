@@ -29,6 +29,8 @@ log = logging.getLogger("gpu_admission.quota")
 
 REMEMBERED = 8
 """Catalogues in memory, besides our own. An upgrade has two; a built-in one takes 12 KB as a document."""
+MISSED_SECONDS = 1.0
+"""How long one that was not there is not asked for again: each review of such a ledger would read the ConfigMap."""
 UNNAMED_SECONDS = 600.0
 """How long no row must have named a catalogue before it is removed: a controller that was about to name it has done so, or lost
 the lead, long before."""
@@ -58,6 +60,7 @@ class PublishedCatalogues:
         self._path = api_path("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES)
         self._own = own
         self._remembered: dict[str, Catalogues] = {}
+        self._missed: dict[str, float] = {}
         self._published: frozenset[str] = frozenset()
         self._named_at: dict[str, float] = {}
         self._warned = ""
@@ -76,19 +79,22 @@ class PublishedCatalogues:
 
     def get(self, digest: str, seconds: float = _SECONDS) -> Catalogues | None:
         """Return a catalogue, None if it is not published. Raises `errors.ApiError` if the API server cannot be reached."""
-        if digest not in self._remembered:
-            try:
-                document = self._read(seconds)[1].get(digest)
-                if document is None:
-                    return None
-                found = read_catalogue(digest, document)
-            except (errors.NotFound, errors.Forbidden, CatalogueError) as error:
-                self._warn(str(error))
-                return None
-            latest = list(self._remembered.items())[1 - REMEMBERED :]
-            self._remembered = {**dict(latest), digest: found}
-            return found
-        return self._remembered[digest]
+        if digest in self._remembered:
+            return self._remembered[digest]
+        if monotonic() - self._missed.get(digest, -MISSED_SECONDS) < MISSED_SECONDS:
+            return None
+        try:
+            document = self._read(seconds)[1].get(digest)
+            found = None if document is None else read_catalogue(digest, document)
+        except (errors.NotFound, errors.Forbidden, CatalogueError) as error:
+            self._warn(str(error))
+            found = None
+        if found is None:
+            self._missed = {**dict(list(self._missed.items())[1 - REMEMBERED :]), digest: monotonic()}
+            return None
+        latest = list(self._remembered.items())[1 - REMEMBERED :]
+        self._remembered = {**dict(latest), digest: found}
+        return found
 
     def publish(self, catalogues: Catalogues) -> bool:
         """Have a catalogue published; return whether it is. Raises `errors.ApiError` if another attempt may succeed."""

@@ -251,3 +251,17 @@ def test_a_decision_waits_for_the_catalogues_of_its_row() -> None:
 
 def unreadable() -> None:
     raise LedgerError("the class catalogue of the quota could not be read", transient=True)
+
+
+def test_what_is_not_published_is_not_asked_for_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
+    api = ConfigMapApi()
+    found = published(api)
+
+    assert [found.get(THEIR_DIGEST) for _ in range(3)] == [None, None, None]
+    assert api.calls == ["get"]
+
+    api.data[THEIR_DIGEST] = write_catalogue(THEIRS)
+    now[0] += catalogues.MISSED_SECONDS
+    assert found.get(THEIR_DIGEST) is not None
