@@ -103,6 +103,11 @@ _UNDECIDED: Mapping[Reason, tuple[str, str]] = {
         f"try again in some seconds, at most {HELD_SECONDS} while creations are in flight; if it persists, see the quota's "
         "conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
     ),
+    Reason.UNREADABLE: (
+        "cannot be decided: its status.reservations has lines that cannot be read",
+        f"try again; the controller drops them within {HELD_SECONDS} s; if it persists, see its condition Ready and the log of "
+        "`gpu-admission controller`",
+    ),
     Reason.FULL: (
         "cannot hold more reservations than it has now",
         f"try again; each is counted or dropped within {HELD_SECONDS} s; if it persists, `gpu-admission controller` is not "

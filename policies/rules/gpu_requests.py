@@ -318,7 +318,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     key, text = fraction
     if whole:
-        names = ", ".join(f'"{place.container.name}"' for place in whole)
+        names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
         yield warning(
             path=annotation_path(key.key),
             value=truncate(text, _QUOTED),

@@ -194,7 +194,7 @@ def test_a_quota_names_what_exists(served: Served) -> None:
     hard = {
         "gpus": "8",
         "classes": {"nvidia-a10o": "2"},
-        "resources": {"nvidia.com/gpus": "4", "nvidia.com/gpu": "4"},
+        "resources": {"example.com/gpus": "4", "nvidia.com/gpu": "4"},
     }
 
     answer = served.apply(Document("GPUQuota", "default", {"hard": hard}, "limited-by-name"), check=False)
@@ -204,7 +204,7 @@ def test_a_quota_names_what_exists(served: Served) -> None:
         "* spec.hard.classes.nvidia-a10o: must be a GPU class or family; did you mean nvidia-a10?"
         in answer.stderr
     )
-    assert "* spec.hard.resources[nvidia.com/gpus]: must be a GPU resource" in answer.stderr
+    assert "* spec.hard.resources[example.com/gpus]: must be a GPU resource" in answer.stderr
     assert "nvidia.com/gpu]" not in answer.stderr
 
 

@@ -41,7 +41,10 @@ log = logging.getLogger("gpu_admission.controller")
 @click.command()
 @config_option("the cluster's documents")
 @cluster_options
-@click.option("--namespace", help="Namespace of the leader's Lease; left out: that of the pod.")
+@click.option(
+    "--namespace",
+    help="Namespace of the leader's Lease and of the published catalogues; left out: that of the pod.",
+)
 @click.option("--lease", default=CONTROLLER, show_default=True, help="Name of the leader's Lease.")
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address of /metrics, /healthz, /readyz.")  # noqa: S104 - a pod's address
 @click.option(
@@ -108,9 +111,13 @@ def controller(
         _start("document status", write_statuses, api, source, lambda: elector.is_leader, stopping)
 
     def made() -> Controller:
-        seconds = recount_seconds
         return Controller(
-            api, source.configuration, elector, metrics, namespace=namespace, recount_seconds=seconds
+            api,
+            source.configuration,
+            elector,
+            metrics,
+            namespace=namespace,
+            recount_seconds=recount_seconds,
         )
 
     running = _reached(made, stopping)

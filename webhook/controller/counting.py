@@ -70,6 +70,9 @@ class Counting:
         self._label_keys, claims = catalogues.classes.label_keys, served_resource(api, "resourceclaims")
         self._gone: dict[str, NamedNode] = {}
         """Deleted nodes that pods are still on: until those are deleted, too, they cost what they did."""
+        self._gone_lock = (
+            threading.Lock()
+        )  # a refresh finds differences in another thread than the watch does
         self._nodes_changed = object()
         self._index: tuple[object, NodeIndex] = (None, NO_NODES)
         self.pods = Informer(api, PODS, self._pods.record, self._object_changed, timings=timings)
@@ -117,9 +120,7 @@ class Counting:
 
         `ledger` was read before the lists began. `deleted` is what any watch showed deleted: this one may have begun later.
         """
-        changed = (
-            self._nodes_changed
-        )  # read first: a change meanwhile is indexed by the count that follows it
+        changed = self._nodes_changed  # read first: the next count indexes what changes meanwhile
         pods, nodes = self.pods.snapshot(namespace), self.nodes.snapshot()
         # Where claims are not served there are none, at the revision of the pods too.
         claims: Snapshot[ClaimRecord] = (
@@ -190,13 +191,13 @@ class Counting:
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
         pods = self.pods.all()
         changed = frozenset(reference for node in (before, after) if node for reference in node.references)
-        if after is None and before is not None:
-            left = {pod.node_name for pod in pods}
-            self._gone = {
-                name: each for name, each in {**self._gone, before.name: before}.items() if name in left
-            }
-        elif after is not None and after.name in self._gone:
-            self._gone = {name: each for name, each in self._gone.items() if name != after.name}
+        left = {pod.node_name for pod in pods} if after is None else set()
+        with self._gone_lock:
+            if after is None and before is not None:
+                gone = {**self._gone, before.name: before}
+                self._gone = {name: each for name, each in gone.items() if name in left}
+            elif after is not None and after.name in self._gone:
+                self._gone = {name: each for name, each in self._gone.items() if name != after.name}
         self._nodes_changed = object()
         for namespace in {pod.namespace for pod in pods if not changed.isdisjoint(pod.nodes)}:
             self._changed(namespace, False)

@@ -42,7 +42,7 @@ class Countings:
         """Make another catalogue our own; return whether it is another one. Raises `errors.ApiError`; then the old one stays."""
         if catalogue_digest(catalogues) == self.own.digest:
             return False  # policies do not change charges
-        self.own = self._kept(catalogues)
+        self._kept(catalogues, is_own=True)
         return True
 
     def of(self, digest: str) -> Counting | None:
@@ -60,33 +60,38 @@ class Countings:
             every = list(self._all.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
 
-    def publish(self) -> bool:
-        """Have our own catalogue published; return whether it is. Raises `errors.ApiError`."""
-        return self._published.publish(self.own.catalogues)
+    def publish(self, counting: Counting) -> bool:
+        """Have its catalogue published; return whether it is. Raises `errors.ApiError`."""
+        return self._published.publish(counting.catalogues)
 
     def tidy(self, ledgers: Iterable[QuotaLedger], *, leads: bool) -> None:
         """Stop the Countings that no row names; the leader also publishes what is missing and removes what none names.
 
         Raises `errors.ApiError`.
         """
-        named = frozenset().union(*map(digests_of, ledgers)) | {self.own.digest}
+        of_rows = frozenset().union(*map(digests_of, ledgers))
         with self._lock:
+            named = of_rows | {self.own.digest}
             gone = [self._all.pop(each) for each in self._all.keys() - named]
         for counting in gone:
             counting.stop()
         if leads:
             self._published.tidy(named)
             for counting in list(self._all.values()):
-                self._published.publish(counting.catalogues)
+                self.publish(counting)
+        else:
+            self._published.follow()
 
     def stop(self) -> None:
         for counting in list(self._all.values()):
             counting.stop()
 
-    def _kept(self, catalogues: Catalogues) -> Counting:
+    def _kept(self, catalogues: Catalogues, *, is_own: bool = False) -> Counting:
         made = self._make(catalogues)
         with self._lock:
             kept = self._all.setdefault(made.digest, made)
+            if is_own:  # at once: no row names it yet, so `tidy` would stop it
+                self.own = kept
         if kept is made:
             kept.start()
         return kept

@@ -50,6 +50,11 @@ class ControllerMetrics:
         )
         self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
+    def forget(self, namespace: str) -> None:
+        """Drop the series of a namespace whose quota is gone."""
+        for each in (self.confirmed, self.expired, self.unreadable, self.recount_time):
+            each.remove(namespace)
+
 
 class WatchCollector(Collector):
     """The informers by the plural of their resource, read at every scrape."""

@@ -134,7 +134,7 @@ class QuotaReconciler:
         """
         own = self._countings.own
         target = Basis(own.digest, ledger.unpinned)
-        if self._countings.publish() or ledger.class_catalogue == str(target):
+        if self._countings.publish(own) or ledger.class_catalogue == str(target):
             moving = begin_transition(ledger, str(target))
             by = Basis.parse(basis_to_count_by(moving) or "")
             counting = self._countings.of(by.digest) if by else None
@@ -144,8 +144,8 @@ class QuotaReconciler:
 
     def _forget(self, namespace: str) -> None:
         self._ages.forget(namespace)
-        if self._recounts.pop(namespace, None) is not None:
-            self._metrics.recount_time.remove(namespace)
+        self._recounts.pop(namespace, None)
+        self._metrics.forget(namespace)
 
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
         """Count from lists as new as this ledger requires."""

@@ -125,6 +125,10 @@ class PublishedCatalogues:
             self._change(version, dict.fromkeys(gone))
             self._published -= frozenset(gone)
 
+    def follow(self) -> None:
+        """Believe nothing of what is published, or was named: while another process leads, that one removes catalogues."""
+        self._published, self._named_at = frozenset(), {}
+
     def _warn(self, problem: str) -> None:
         if problem != self._warned:  # met again at every review and every count while it lasts
             log.warning("ConfigMap %s: %s", CATALOGUES, problem)

@@ -7,8 +7,7 @@ interpreter. Probes are answered like the first kind, in turn with it, and are n
 liveness probe would be killed for it, and its load would bring down the next.
 
 At most `max_concurrent` requests are held at once, worked on or waiting, and a quarter of that may be large ones that wait; one
-more is shed. Requests whose
-bytes are still being sent or received do not count: they cost a socket, not a thread.
+more is shed. Requests whose bytes are still being sent or received do not count: they cost a socket, not a thread.
 """
 
 import contextlib

@@ -16,7 +16,7 @@ import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
-from policies.quota.ledger.reservations import Reservation, Reservations
+from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations
 
 STORED_NAMES_LIMIT = 64 * 1024
 """Characters of `stored_names`: some 600 names of 63 with three dimensions."""
@@ -157,11 +157,16 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         holders=listing.holders,
     )
     unreadable = tuple(line for line in ledger.reservations.unreadable if line not in reservations.unreadable)
-    return Reconciled(counted, confirmed, tuple(each for each in dropped if " " not in each), unreadable)
+    timed_out = tuple(each for each in dropped if not each.startswith(UNREADABLE))
+    return Reconciled(counted, confirmed, timed_out, unreadable)
 
 
 def _are_charged_by(basis: str, reservations: Reservations) -> bool:
     return not reservations.unreadable and all(each.catalogue == basis for each in reservations)
+
+
+def _given_up(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:
+    return tuple(each for each in reservations.ids if each in expired)
 
 
 def _stored_names(
@@ -177,10 +182,6 @@ def _stored_names(
         if demand and space >= 0:
             found[stored.name] = demand
     return found
-
-
-def _given_up(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:
-    return tuple(each for each in reservations.ids if each in expired)
 
 
 def _is_shown(reservation: Reservation, objects: Mapping[str, StoredObject]) -> bool:

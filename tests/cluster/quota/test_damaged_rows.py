@@ -73,7 +73,7 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
     damage(team, READABLE, line)
 
     status, answer = create(team, "meanwhile")
-    assert status == 403
+    assert status == 403, answer["message"]
     assert "cannot be decided: its status.reservations has lines that cannot be read" in answer["message"]
     assert eventually(lambda: ready(team).status == "False", seconds=3)
     assert ready(team).reason == "Unreadable"
@@ -109,7 +109,7 @@ def test_any_other_field_that_cannot_be_read_waits_for_somebody(
     assert team.client.patch(f"{quota_path(team.name)}/status", {"status": field})[0] == 200
 
     status, answer = create(team, "meanwhile")
-    assert status == 403
+    assert status == 403, answer["message"]
     assert "the quota could not be checked: the GPUQuota cannot be read: " in answer["message"]
     assert want in answer["message"]
     assert "error: the GPUQuota cannot be read" in shown(plane, team)

@@ -440,8 +440,18 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
     )
 
 
-def test_a_fraction_beside_whole_gpus() -> None:
-    [finding] = findings(pod(gpu_container("1"), annotations={"gpu-fraction": "0.5"}))
+@pytest.mark.parametrize(
+    "container",
+    [
+        pytest.param(gpu_container("1"), id="one-resource"),
+        pytest.param(
+            {**gpu_container("1"), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}},
+            id="two-resources-of-one-container",
+        ),
+    ],
+)
+def test_a_fraction_beside_whole_gpus(container: JSON) -> None:
+    [finding] = findings(pod(container, annotations={"gpu-fraction": "0.5"}))
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.informer import WatchTimings
-from webhook.configuration import cluster_source
+from webhook.configuration import cluster_source, device_class_watch
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.source import ConfigurationState, readiness_details
 
@@ -29,6 +30,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.items: dict[str, list[Any] | None] = {}
         self.answer: Answer | None = None
+        self.forbidden: set[str] = set()
         self.ended = threading.Event()
         self.server = ApiServer(folder, self._answer)
 
@@ -37,6 +39,8 @@ class Cluster:
         if plural == "resource.k8s.io" and self.answer is None:
             versions = [{"version": "v1"}] if self.items.get("deviceclasses", []) is not None else []
             return Answer(json.dumps({"versions": versions}).encode()) if versions else GONE
+        if plural in self.forbidden:
+            return status(403, f"{plural} is forbidden")
         found = self.items.get(plural, [])
         if self.answer is not None or found is None:
             return self.answer or GONE
@@ -114,6 +118,23 @@ def test_a_cluster_without_device_classes_has_the_digest_of_the_documents(
 
     assert source.state.read
     assert source.configuration.resource_mapping.digest == without
+
+
+def test_documents_are_in_force_before_built_in_ones_would_be_where_device_classes_may_not_be_read(
+    cluster: Cluster, source: ClusterSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.forbidden = {"deviceclasses"}
+    cluster.items["gpupolicies"] = [POLICY]
+    clock = [monotonic()]
+    for module in (cluster_source, device_class_watch):
+        monkeypatch.setattr(module, "monotonic", lambda: clock[0])
+    source.start()
+    assert eventually(lambda: bool(source.documents))
+
+    clock[0] += 9.0
+
+    assert eventually(lambda: source.state.read, seconds=1), "only as late as the built-in ones"
+    assert [policy.name for policy in source.configuration.policies.policies] == ["default"]
 
 
 def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Cluster, source: ClusterSource) -> None:

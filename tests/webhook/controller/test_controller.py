@@ -1,6 +1,9 @@
 import threading
 
+from prometheus_client import CollectorRegistry, generate_latest
+
 from webhook.controller.controller import WorkQueue
+from webhook.controller.metrics import ControllerMetrics
 
 
 def test_the_earliest_time_asked_for_holds() -> None:
@@ -41,3 +44,20 @@ def test_a_worker_that_waits_is_woken() -> None:
     worker.join(5)
 
     assert taken == ["team"]
+
+
+def test_series_go_with_the_quota_of_their_namespace() -> None:
+    registry = CollectorRegistry()
+    metrics = ControllerMetrics(registry)
+    for namespace in ("gone", "stays"):
+        for counter in (metrics.confirmed, metrics.expired, metrics.unreadable):
+            counter.labels(namespace).inc()
+        metrics.recount_time.labels(namespace).set(1.0)
+
+    metrics.forget("gone")
+    metrics.forget("never-seen")
+
+    shown = generate_latest(registry).decode()
+    assert 'namespace="gone"' not in shown
+    assert shown.count('_total{namespace="stays"} 1.0') == 3
+    assert 'last_recount_timestamp_seconds{namespace="stays"}' in shown

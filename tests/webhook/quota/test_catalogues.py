@@ -179,6 +179,34 @@ def test_what_was_wiped_is_published_again() -> None:
     assert list(api.data) == [OUR_DIGEST]
 
 
+def test_what_another_leader_removed_is_published_again() -> None:
+    api = ConfigMapApi()
+    publisher = published(api)
+    assert publisher.publish(OURS)
+    api.data.clear()
+
+    publisher.follow()
+
+    assert publisher.publish(OURS)
+    assert list(api.data) == [OUR_DIGEST], "a row would name a catalogue that nobody can read"
+
+
+def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
+    api = ConfigMapApi(theirs="1")
+    publisher = published(api)
+    publisher.tidy(set())
+    publisher.follow()
+    now[0] = 601.0
+
+    publisher.tidy(set())
+
+    assert set(api.data) == {"theirs"}, "the leader in between may have named it a moment ago"
+
+
 def test_only_what_no_row_has_named_for_long_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])

@@ -1,0 +1,56 @@
+"""Countings of several catalogues, as configurations and rows come and go."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from policies.gpus.classes import ClassCatalogue
+from policies.quota.catalogue import ChargeCatalogue, catalogue_digest
+from tests.builders import CLASSES, RESOURCE_MAPPING
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster.objects import CATALOGUES
+from webhook.controller.counting import Counting
+from webhook.controller.countings import Countings
+
+OURS = ChargeCatalogue(CLASSES, RESOURCE_MAPPING)
+NEXT = ChargeCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
+
+
+def test_a_new_configuration_is_kept_though_no_row_names_it_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ApiServer(tmp_path, lambda _: status(404, "not found")) as server:
+        countings = Countings(server.client(), "gpu-admission", OURS, lambda _namespace, _frees: None)
+        # Another thread tidies up at the worst moment: the new Counting is there, and begins.
+        monkeypatch.setattr(Counting, "start", lambda _: countings.tidy([], leads=False))
+
+        assert countings.configure(NEXT)
+
+        kept = countings.of(countings.own.digest)
+        assert kept is countings.own, "its informers are stopped, and it never counts anything"
+
+
+def test_a_follower_believes_nothing_of_what_it_published_while_it_led(tmp_path: Path) -> None:
+    reads: list[str] = []
+    stored = {
+        "metadata": {"name": CATALOGUES, "resourceVersion": "1"},
+        "data": {catalogue_digest(OURS): "as it was published"},
+    }
+
+    def answer(request: Request) -> Answer:
+        if not request.path.endswith(CATALOGUES):
+            return status(404, "not found")
+        reads.append(request.path)
+        return Answer(json.dumps(stored).encode())
+
+    with ApiServer(tmp_path, answer) as server:
+        countings = Countings(server.client(), "gpu-admission", OURS, lambda _namespace, _frees: None)
+        assert countings.publish(countings.own)
+        assert countings.publish(countings.own)
+        assert len(reads) == 1
+
+        countings.tidy([], leads=False)
+
+        assert countings.publish(countings.own)
+        assert len(reads) == 2, "the leader in between may have removed it"
