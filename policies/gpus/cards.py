@@ -107,6 +107,12 @@ def is_limit(resource: GPUResource) -> bool:
     return resource.measure in _MEMORY or resource.measure in _COMPUTE
 
 
+def is_shared(asked: Amounts) -> bool:
+    """Whether a limit makes what it stands beside only a part of each card."""
+    limited = {vendor(each.name) for each in asked if each.measure in _MEMORY}
+    return any(each.measure in _DIVISIBLE and vendor(each.name) in limited for each in asked)
+
+
 def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Finding]:
     """Return a denial, at the container with which they become too many, of a pod that names more than MOST_RESOURCES."""
     names: set[str] = set()

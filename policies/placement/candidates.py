@@ -7,7 +7,7 @@ from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, ResourceMapping
 from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex
-from policies.placement.pinning import classes_of_node, named_nodes, pinning
+from policies.placement.pinning import TOO_MANY, classes_of_node, named_nodes, pinning
 from policies.pods.pod import Pod
 
 
@@ -27,8 +27,9 @@ def candidate_classes(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> 
     `nodeName` comes before all that a scheduler would read. Nodes that were read by other labels than those of this catalogue are
     not known.
     """
-    known, name = nodes if nodes.keys >= catalogue.label_keys else NO_NODES, pod.body.node_name
-    unknown = sorted(value for kind, value in named_nodes(pod) if not known.find((kind, value)))
+    named, name = named_nodes(pod), pod.body.node_name
+    known = nodes if nodes.keys >= catalogue.label_keys and TOO_MANY not in named else NO_NODES
+    unknown = sorted(value for kind, value in named if not known.find((kind, value)))
     if name:
         of_node = (classes_of_node(dict(labels), catalogue) for labels in known.find((NODE_NAME, name)))
         if names := frozenset[str]().union(*of_node):

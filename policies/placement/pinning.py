@@ -14,6 +14,11 @@ from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIn
 from policies.pods.label_selector import meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 
+MOST_NODES = 64
+"""Nodes that are looked up for one pod, and kept with it by the controller; with more of them it may be anywhere."""
+TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MOST_NODES})")
+"""Stands for all nodes that a pod names where they are too many; no node has this name."""
+
 
 class Pinning(msgspec.Struct, frozen=True):
     """The classes left by the pod's own constraints (names, sorted), and the words that show which constraints those are.
@@ -50,12 +55,16 @@ def required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...]:
 
 
 def named_nodes(pod: Pod) -> frozenset[NodeReference]:
-    """Return the nodes that the pod names: by `nodeName`, which leaves nothing to a scheduler, or else by what it requires."""
+    """Return the nodes that the pod names: by `nodeName`, which leaves nothing to a scheduler, or else by what it requires.
+
+    TOO_MANY where it requires one of more than MOST_NODES.
+    """
     if pod.body.node_name:
         return frozenset({(NODE_NAME, pod.body.node_name)})
     selected = (pod.body.node_selector or {}).get(HOSTNAME)
     required = (each for term in required_terms(pod) for each in _required_nodes(term))
-    return frozenset({*(((HOSTNAME, selected),) if selected else ()), *required})
+    found = frozenset({*(((HOSTNAME, selected),) if selected else ()), *required})
+    return found if len(found) <= MOST_NODES else frozenset({TOO_MANY})
 
 
 def _required_nodes(term: NodeSelectorTerm) -> Iterator[NodeReference]:

@@ -3,18 +3,21 @@
 A creation is reserved under the object's uid, which at validation is final; a change of a stored pod under `uid/request uid`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Protocol
 
 import msgspec
 
-from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.finding import Finding
+from policies.gpus.cards import container_amounts, is_shared
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import Vector, maximum, positive_difference
 from policies.quota.catalogue import Basis, catalogue_digest
-from policies.quota.charge import Catalogues, Charge, Unpinned, charge_pod
+from policies.quota.charge import RULE_ID, Catalogues, Charge, Unpinned, charge_pod
 from policies.quota.claims import SCHEDULER, ResourceClaim, charge_claim, marked_for, uncovered
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -147,11 +150,16 @@ def charge_request_for_pod(
             of, classes=by.classes, resource_mapping=by.resource_mapping, unpinned=unpinned, nodes=nodes
         )
 
+    def charge_new(by: Catalogues, unpinned: Unpinned) -> Charge:
+        charged = charge(pod)(by, unpinned)
+        denials = (*charged.denials, *_unheld_part(pod, by.resource_mapping))
+        return msgspec.structs.replace(charged, denials=denials)
+
     metadata = pod.metadata or Metadata()
     uid = metadata.uid or ""
     if before is None:
         name, is_free = _qualified("pods", metadata), not _names_a_resource(pod)
-        return ChargeRequest(request_uid, uid, catalogues, charge(pod), name=name, is_free=is_free)
+        return ChargeRequest(request_uid, uid, catalogues, charge_new, name=name, is_free=is_free)
     version = before.metadata.version if before.metadata else 0
     alike = _charge_input(pod) == _charge_input(before)
     return ChargeRequest(
@@ -173,6 +181,23 @@ def charge_request_for_claim(
 
     name = _qualified("resourceclaims", metadata)
     return ChargeRequest(request_uid, metadata.uid or "", catalogues, charge, name=name)
+
+
+def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
+    """Yield a denial of a new pod that names its node and asks for parts of cards: nobody would hold it to them.
+
+    A kubelet drops extended resources that its node lacks (`removeMissingExtendedResources` in `pkg/kubelet/lifecycle`, v1.36),
+    so where no such scheduler runs the pod gets the whole cards. HAMi's webhook denies such pods, too.
+    """
+    node = pod.body.node_name
+    if node and any(is_shared(container_amounts(each.container, resource_mapping)) for each in pod.places):
+        yield Finding(
+            rule=RULE_ID,
+            path="spec.nodeName",
+            value=node,
+            message="must be omitted beside a limit of GPU memory: only the scheduler that shares GPUs holds a pod to its part",
+            remedy=f"set nodeSelector {HOSTNAME}, or remove the limit",
+        )
 
 
 def _qualified(plural: str, metadata: Metadata) -> str:

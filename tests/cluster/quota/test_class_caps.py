@@ -95,6 +95,19 @@ def test_a_pod_that_selects_its_node_is_charged_to_the_class_of_it(team: Namespa
     assert eventually(lambda: (team.used() or {}).get(f"classes/{T4}") == 2 and not team.row().reservations)
 
 
+def test_no_part_of_a_gpu_is_charged_where_no_scheduler_shares_it(team: Namespace) -> None:
+    """Post the whole cards of a node, beside a limit that its kubelet drops, since no device plugin knows it."""
+    team.quota({"gpus": "4"})
+    assert eventually(lambda: team.used() is not None)
+    document = gpu_pod("all-of-a-node", GPU, 8, nodeName=T4_NODE)
+    document["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem-percentage"] = "1"
+
+    status, answer = team.client.post(PODS.format(team.name), document)
+
+    assert status == 403, "8 GPUs of a node for 8/100 of one"
+    assert 'spec.nodeName = "caps-t4": must be omitted beside a limit of GPU memory' in answer["message"]
+
+
 @pytest.mark.parametrize(
     "spec",
     [

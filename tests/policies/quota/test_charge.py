@@ -608,6 +608,26 @@ def test_what_is_no_gpu_may_be_unreadable() -> None:
     assert charged(pod(gpu_container("x", resource="example.com/dongle"))).denials == ()
 
 
+@pytest.mark.parametrize(
+    ("number", "want"),
+    [
+        pytest.param(64, {T4: "1"}, id="as-many-as-are-looked-up"),
+        pytest.param(65, ANY, id="too-many-may-be-of-any-class"),
+    ],
+)
+def test_a_pod_that_names_many_nodes(number: int, want: dict[str, str]) -> None:
+    names = [f"n{each}" for each in range(number)]
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": names}]}
+    required = {"nodeSelectorTerms": [term]}
+    spec: JSON = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+    charge = charged(
+        pod(gpu_container("1"), **spec), nodes=index({each: {"accelerator": T4} for each in names})
+    )
+
+    assert by_class(charge.vector) == want
+
+
 def test_a_cluster_without_classes_counts_in_total() -> None:
     nothing = ClassCatalogue(())
 

@@ -128,6 +128,36 @@ def test_the_basis_to_come_decides_what_is_denied(now: Unpinned, following: Unpi
     assert (charged.request is None) is denied
 
 
+GPU, PART = {"nvidia.com/gpu": "8"}, {"nvidia.com/gpumem-percentage": "1"}
+
+
+def on_node(*containers: dict[str, str]) -> JSON:
+    return pod(*(gpu_container(resources={"limits": each}) for each in containers), nodeName="n")
+
+
+@pytest.mark.parametrize(
+    ("document", "before", "denied"),
+    [
+        pytest.param(on_node(GPU | PART), None, True, id="parts-of-whole-cards"),
+        pytest.param(on_node(GPU, GPU | PART), None, True, id="parts-in-another-container"),
+        pytest.param(on_node(GPU, PART), None, False, id="limit-of-no-card-beside-it"),
+        pytest.param(on_node(GPU | {"amd.com/gpu": "1"}), None, False, id="whole-cards"),
+        pytest.param(on_node({"gpu.intel.com/millicores": "1", "gpu.intel.com/i915": "8"}), None, False, id="compute"),
+        pytest.param(asked(GPU | PART), None, False, id="its-scheduler-places-it"),
+        pytest.param(on_node(GPU | PART), on_node(GPU | PART), False, id="its-scheduler-has-placed-it"),
+    ],
+)  # fmt: skip
+def test_a_new_pod_that_names_its_node_gets_no_parts(
+    document: JSON, before: JSON | None, denied: bool
+) -> None:
+    stored = None if before is None else view(before)
+
+    request = charge_request_for_pod("review", view(document), stored, OLD)
+
+    charge = request.charged(ledger(basis(OLD)), {}).charge
+    assert [(each.path, each.value) for each in charge.denials] == [("spec.nodeName", "n")] * denied
+
+
 MAIN = {"name": "main"}
 FREE: dict[str, tuple[JSON, JSON | None]] = {
     "no-extended-resource": (pod({**MAIN, "resources": {"limits": {"cpu": "4"}}}), None),

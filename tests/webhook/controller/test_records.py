@@ -205,3 +205,18 @@ def test_a_stored_pod_is_read_however_long_it_is(spec: Any) -> None:
     # The webhook never sees pods without GPUs, and one that could not be read would stop the count of the whole cluster.
     found = READER.record(raw({"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}))
     assert (found is not None) == (GPU in spec["containers"])
+
+
+@pytest.mark.parametrize(
+    ("number", "kept"),
+    [pytest.param(64, 64, id="looked-up"), pytest.param(2_000, 1, id="too-many-to-look-up")],
+)
+def test_a_pod_keeps_few_of_the_nodes_that_it_names(number: int, kept: int) -> None:
+    """Work through some 2,000 names of a thousand pods, and the controller has no time or memory left for others."""
+    values = [f"node-{each}" for each in range(number)]
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": values}]}
+    required = {"nodeSelectorTerms": [term]}
+
+    record = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+
+    assert len(record.nodes) == kept, "names looked up at every count"
