@@ -375,6 +375,32 @@ def test_usage_errors(arguments: list[str], want: str) -> None:
 # ---- as a process
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        pytest.param(GPU_POD, "spec.containers[0]", id="pod"),
+        pytest.param(DEPLOYMENT, "spec.template.spec.containers[0]", id="template"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["enforce", "disabled"])
+def test_what_exceeds_a_limit_is_refused_whatever_the_mode(
+    tmp_path: Path, text: str, path: str, mode: str
+) -> None:
+    names = ", ".join(f"nvidia.com/mig-{number}g.5gb: 1" for number in range(33))
+    long = text.replace("nvidia.com/gpu: COUNT", names)
+    result = check(
+        "-f",
+        "-",
+        "--config",
+        configuration(tmp_path, f"{{rules: {{gpu-requests: {{mode: {mode}}}}}}}"),
+        stdin=long,
+    )
+
+    assert result.exit_code == 1
+    assert path in result.stdout
+    assert "must name at most 32 GPU resources in all containers" in words(result)
+
+
 def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-m", "webhook", *arguments]

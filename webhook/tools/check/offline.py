@@ -14,10 +14,13 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+from policies.gpus.cards import too_many_resources
+from policies.pods.limits import excesses
 from policies.pods.pod import decode_pod
 from policies.policy import EffectivePolicy, Exemption, Labels
 from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
 from policies.quota.spec import QuotaSpec
+from policies.rule import Mode
 from webhook.serving.engine import (
     ADVISED,
     Decision,
@@ -136,6 +139,10 @@ def _warnings(
 def _evaluate_pod(
     manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime, policy: EffectivePolicy
 ) -> PodResult:
+    if too_long := excesses(source.pod) or too_many_resources(
+        source.pod, engine.configuration.resource_mapping
+    ):
+        return _combined(source.place, [Decision.on(policy, too_long, Mode.ENFORCE)])
     subject = Subject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
     if not manifest.is_pod:
         return _combined(source.place, [engine.check_template(subject, now)])
