@@ -75,6 +75,9 @@ class ResourceClaimTemplate(View, frozen=True):
 decode_claim = msgspec.json.Decoder(ResourceClaim).decode
 decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 
+Weigh = Callable[[str, int], Charge]
+"""Returns what so many devices of a DeviceClass cost, but for their plain count."""
+
 
 def charge_claim(
     claim: ResourceClaim, *, classes: ClassCatalogue, resource_mapping: ResourceMapping, unpinned: Unpinned
@@ -187,26 +190,29 @@ def _charge(spec: ClaimSpec | None, path: str, tariff: Tariff) -> Charge:
     )
     if len(requests) > MOST_REQUESTS:
         return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
-    charges = [_charge_request(request, f"{path}[{index}]", tariff) for index, request in enumerate(requests)]
+    weigh = _weighing(tariff)
+    charges = [
+        _charge_request(request, f"{path}[{index}]", tariff, weigh) for index, request in enumerate(requests)
+    ]
     return _joined(charges, vector.add)
 
 
-def _charge_request(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
+def _charge_request(request: DeviceRequest, path: str, tariff: Tariff, weigh: Weigh) -> Charge:
     if request.first_available:
         path = f"{path}.firstAvailable"
         if len(request.first_available) > MOST_ALTERNATIVES:
             return _denied(path, f"must have at most {MOST_ALTERNATIVES} items", remedy="remove some")
         charges = [
-            _charge_devices(each, f"{path}[{index}]", tariff)
+            _charge_devices(each, f"{path}[{index}]", tariff, weigh)
             for index, each in enumerate(request.first_available)
         ]
         return _joined(charges, vector.maximum)
     if request.exactly is not None:
-        return _charge_devices(request.exactly, f"{path}.exactly", tariff)
-    return _charge_devices(request, path, tariff)
+        return _charge_devices(request.exactly, f"{path}.exactly", tariff, weigh)
+    return _charge_devices(request, path, tariff, weigh)
 
 
-def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge:
+def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff, weigh: Weigh) -> Charge:
     name = request.device_class_name
     if not name:
         return _denied(path, "must be a kind of request that a quota can count")
@@ -220,14 +226,36 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff) -> Charge
     elif count < 1:
         return _denied(f"{path}.count", "must be at least 1", str(count))
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
-    asked = {resource: Fraction(count)}
-    candidates = all_classes(tariff.classes, f"device class {name} is of no GPU class in particular")
-    charge = weighed(asked, lambda card: cards(asked, card), candidates, tariff)
+    charge = weigh(name, count)
     place = {"path": f"{path}.deviceClassName", "value": name}
     unknown = unknown_device_class(resource.name, tariff.resource_mapping)
     denials = tuple(replace(denial, **place) for denial in (*charge.denials, *unknown))
     counted = vector.add(charge.vector, {RESOURCES + resource.name: Fraction(count)})
     return replace(charge, vector=counted, denials=denials)
+
+
+def _weighing(tariff: Tariff) -> Weigh:
+    """Return a function that weighs devices; DeviceClasses that no GPUClass mentions are weighed once for each kind of card."""
+    known: dict[str, Charge] = {}
+    equivalents = {name for gpu_class in tariff.classes for name in gpu_class.equivalents}
+
+    def weigh(device_class: str, count: int) -> Charge:
+        because = f"device class {device_class} is of no GPU class in particular"
+        resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
+        # Where a denial names the DeviceClass, nothing is charged by class, which takes little.
+        is_mentioned = resource.name in equivalents or bool(tariff.classes.of_device_class(device_class))
+        is_own = is_mentioned or tariff.unpinned is Unpinned.DENY
+        pattern = tariff.resource_mapping.device_class(device_class)
+        kind = resource.name if is_own else (pattern and pattern.resource) or ""
+        if kind not in known:
+            one = {resource: Fraction(1)}
+            candidates = all_classes(tariff.classes, because)
+            known[kind] = weighed(one, lambda card: cards(one, card), candidates, tariff)
+        charge = known[kind]
+        amounts = {key: amount * count for key, amount in charge.vector.items()}
+        return replace(charge, vector=amounts, because=charge.because if is_own else because)
+
+    return weigh
 
 
 def _joined(charges: list[Charge], combine: Callable[..., Vector]) -> Charge:

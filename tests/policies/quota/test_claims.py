@@ -14,7 +14,7 @@ from policies.gpus.resource_mapping import (
     UnknownDeviceClasses,
 )
 from policies.pods.pod import Metadata
-from policies.quota.amounts import parse_vector, texts
+from policies.quota.amounts import parse_vector, texts, total
 from policies.quota.charge import Unpinned, charge_pod
 from policies.quota.charge_request import charge_request_for_claim
 from policies.quota.claims import (
@@ -209,6 +209,23 @@ def test_claims_of_no_class_in_particular(
             "the quota of this namespace counts GPUs by class: device class gpu.nvidia.com is of no GPU class in "
             "particular; set the nodeSelector of the pod or the deviceClassName of the claim [gpu-quota]"
         )
+
+
+@pytest.mark.parametrize("unpinned", Unpinned)
+def test_requests_weigh_together_what_each_weighs_alone(unpinned: Unpinned) -> None:
+    requests = [
+        exactly(name, count=count)
+        for name in (GPU, H100, LARGE, ANY, "other.example.com")
+        for count in (1, 3)
+    ]
+    alone = [charged_claim(claim(request), unpinned=unpinned) for request in requests]
+    together = charged_claim(claim(*requests), unpinned=unpinned)
+
+    assert together.vector == total(each.vector for each in alone)
+    assert together.because == " and ".join(dict.fromkeys(each.because for each in alone if each.because))
+    assert [denial.message for denial in together.denials] == [
+        denial.message for each in alone for denial in each.denials
+    ]
 
 
 def test_a_claim_says_why() -> None:
