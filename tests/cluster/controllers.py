@@ -3,7 +3,8 @@
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from tests.controlplane.plane import ControlPlane
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
 from webhook.cluster.leader import LeaderElector, LeaseTimings
+from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
@@ -36,6 +38,15 @@ def eventually(check: Callable[[], T], *, seconds: float = 15) -> T:
     while not (answer := check()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return answer
+
+
+@contextmanager
+def published_catalogues(plane: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
+    """Have the ConfigMap of the chart, empty at first and gone at the end; return what is published in it."""
+    client, configmaps = plane.client(), "/api/v1/namespaces/default/configmaps"
+    assert client.post(configmaps, {"metadata": {"name": CATALOGUES}})[0] == 201
+    yield lambda: client.get(f"{configmaps}/{CATALOGUES}")[1].get("data", {})
+    assert client.delete(f"{configmaps}/{CATALOGUES}")[0] == 200
 
 
 def gpus(team: Namespace) -> Fraction | None:

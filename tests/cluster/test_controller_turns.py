@@ -10,7 +10,7 @@ import pytest
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from tests.cluster.controllers import Running, eventually, gpus, uses
+from tests.cluster.controllers import Running, eventually, gpus, published_catalogues, uses
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from webhook.cluster.objects import CATALOGUES
@@ -66,11 +66,8 @@ def test_another_catalogue_counts_everything_anew(quotas: ControlPlane, tmp_path
 
 @pytest.fixture
 def published(quotas: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
-    """Have the ConfigMap of the chart, and return what is published in it."""
-    client, path = quotas.client(), "/api/v1/namespaces/default/configmaps"
-    assert client.post(path, {"metadata": {"name": CATALOGUES}})[0] == 201
-    yield lambda: client.get(f"{path}/{CATALOGUES}")[1].get("data", {})
-    assert client.delete(f"{path}/{CATALOGUES}")[0] == 200
+    with published_catalogues(quotas) as published:
+        yield published
 
 
 def moving(team: Namespace, running: Running) -> tuple[str, str]:

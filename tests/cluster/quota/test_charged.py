@@ -15,7 +15,7 @@ import pytest
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import ReservationRequest
 from tests.builders import JSON
-from tests.cluster.controllers import Running, eventually, uses
+from tests.cluster.controllers import Running, eventually, published_catalogues, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node
@@ -137,27 +137,30 @@ def test_a_claim_template_that_never_fits_is_warned_about(team_of: ControlPlane,
     assert "Warning" not in told(2)
 
 
-def test_another_unpinned_denies_nobody_while_something_is_in_flight(team: Namespace) -> None:
-    catalogues = {"metadata": {"name": "gpu-admission-catalogues"}}
-    assert team.client.post("/api/v1/namespaces/default/configmaps", catalogues)[0] == 201
-    in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unpinned="TotalOnly")
-    assert gpu_pods(team, "before") == [201]
-    assert uses(team, 1)
-    assert used(team, f"classes/{T4}") == 0
-    team.reserve(
-        ReservationRequest.creation("in-flight", {GPUS: Fraction(1)}, str(team.row().class_catalogue))
-    )
+def test_another_unpinned_denies_nobody_while_something_is_in_flight(
+    plane: ControlPlane, team: Namespace
+) -> None:
+    with published_catalogues(plane):
+        in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unpinned="TotalOnly")
+        assert gpu_pods(team, "before") == [201]
+        assert uses(team, 1)
+        assert used(team, f"classes/{T4}") == 0
+        team.reserve(
+            ReservationRequest.creation("in-flight", {GPUS: Fraction(1)}, str(team.row().class_catalogue))
+        )
 
-    team.change_quota({"unpinned": "MostExpensive"})
-    at_once = create(team, gpu_pod("at-once", GPU, 1))
-    assert eventually(lambda: team.row().next_catalogue is not None)
-    on_the_way = create(team, gpu_pod("on-the-way", GPU, 1))
-    too_much = create(team, gpu_pod("too-much", GPU, 3, nodeSelector={"accelerator": T4}))
+        team.change_quota({"unpinned": "MostExpensive"})
+        at_once = create(team, gpu_pod("at-once", GPU, 1))
+        assert eventually(lambda: team.row().next_catalogue is not None)
+        on_the_way = create(team, gpu_pod("on-the-way", GPU, 1))
+        too_much = create(team, gpu_pod("too-much", GPU, 3, nodeSelector={"accelerator": T4}))
 
-    assert [at_once[0], on_the_way[0]] == [201, 201]
-    assert too_much[0] == 403
-    assert "exceeded quota: " in too_much[1]["message"]
-    assert [condition.status for condition in team.row().conditions if condition.type == "Ready"] == ["True"]
+        assert [at_once[0], on_the_way[0]] == [201, 201]
+        assert too_much[0] == 403
+        assert "exceeded quota: " in too_much[1]["message"]
+        assert [condition.status for condition in team.row().conditions if condition.type == "Ready"] == [
+            "True"
+        ]
 
 
 def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:

@@ -14,12 +14,11 @@ import pytest
 
 from policies.quota.amounts import GPUS
 from tests.builders import JSON
-from tests.cluster.controllers import Running, eventually, uses
+from tests.cluster.controllers import Running, eventually, published_catalogues, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node, minor_version
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.webhook import Webhook
-from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.cluster_source import ClusterSource
 
 MARK = "resource.kubernetes.io/extended-resource-claim"
@@ -47,9 +46,10 @@ def scheduling(full_plane: ControlPlane) -> Iterator[ControlPlane]:
 @contextmanager
 def counting(plane: ControlPlane) -> Iterator[None]:
     """Serve and count by the documents and DeviceClasses of the cluster; the ConfigMap of the chart is there."""
-    configmaps = "/api/v1/namespaces/default/configmaps"
-    assert plane.client().post(configmaps, {"metadata": {"name": CATALOGUES}})[0] == 201
-    with Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
+    with (
+        published_catalogues(plane),
+        Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
+    ):
         webhook.register()
         reloaded = threading.Event()
         source = ClusterSource(api_client(plane), lambda _: reloaded.set())
@@ -71,7 +71,6 @@ def counting(plane: ControlPlane) -> Iterator[None]:
             thread.join(10)
         source.stop()
         webhook.unregister()
-    assert plane.client().delete(f"{configmaps}/{CATALOGUES}")[0] == 200
 
 
 @pytest.fixture
