@@ -218,8 +218,8 @@ class World:
         self.flights.pop(flight.id, None)
         if self.now - flight.begun > CREATION_SECONDS or not self.is_current(flight):
             return
-        terminal = flight.before is not None and self.pods[flight.uid].terminal
-        self._write(flight.uid, StoredObject(flight.after, terminal=terminal, name=flight.name))
+        stored = StoredObject({}, name=flight.name) if flight.before is None else self.pods[flight.uid]
+        self._write(flight.uid, msgspec.structs.replace(stored, demand=flight.after))
         if not flight.promised:
             self.unpromised.add(flight.uid)
         self.check()
