@@ -324,11 +324,11 @@ def differing(
     status: int, answer: JSON, want: Expected, isolation: list[str]
 ) -> tuple[object, object] | None:
     """Return what the API server and the engine say, where that is not the same."""
-    told = answer.get("message", "")
+    message = answer.get("message", "")
     if (status == HTTPStatus.FORBIDDEN) != bool(want.denials):
-        return told, want.denials
-    if "[gpu-isolation]" in told and not told.endswith("; ".join(isolation)):
-        return told, isolation
+        return message, want.denials
+    if "[gpu-isolation]" in message and not message.endswith("; ".join(isolation)):
+        return message, isolation
     if status == HTTPStatus.CREATED and additions(answer) != additions(want.pod):
         return additions(answer), additions(want.pod)
     return None

@@ -82,7 +82,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """What it costs; None where nothing is charged."""
     quota: NamespaceQuota | None = None
     deadline: float = inf
-    """A moment of `monotonic`, looked at before each rule and before the quota. Raises OutOfTime."""
+    """A moment of `monotonic`, checked before each rule and before the quota. Raises OutOfTime."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ TIMEOUT = 504
 OUT_OF_TIME = "could not decide within the timeoutSeconds of the webhook"
 
 LONGEST_NAME = 256
-"""Characters of a name that are shown: /mutate comes before the API server has looked at it."""
+"""Characters of a name that are shown: /mutate comes before the API server has validated it."""
 
 WARNING_LIMIT = 250
 """Characters of one warning: over a total of 4096 the API server cuts each to 256."""

@@ -253,12 +253,12 @@ def test_it_may_change_no_field_but_the_bundle(
         patch = pointer(*WEBHOOK_0, "sideEffects", value=other)
     status, answer = plane.client().patch(path, patch, DRY, content_type=JSON_PATCH)
     assert status == 200, f"an administrator may: {answer}"
-    assert told(answer) != told(plane.client().get(path)[1]), "this changes something"
+    assert changeable(answer) != changeable(plane.client().get(path)[1]), "this changes something"
 
     assert ONLY_BUNDLE in Attempt("PATCH", path, patch, JSON_PATCH).by(running, CONTROLLER)
 
 
-def told(configuration: JSON) -> list[Any]:
+def changeable(configuration: JSON) -> list[Any]:
     metadata = configuration["metadata"]
     return [configuration["webhooks"], *(metadata.get(field) for field in METADATA_CHANGES)]
 

@@ -51,7 +51,7 @@ def _takes_new_pods(rule: Mapping[str, Any]) -> bool:
 
 @doctor_check(
     "excluded-namespaces",
-    "Namespaces that are not looked at exist, and have no GPU pods",
+    "Excluded namespaces exist, and have no GPU pods",
     *(*READS, Right("list", "namespaces"), Right("list", "pods")),
 )
 def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
