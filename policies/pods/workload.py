@@ -46,10 +46,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[WorkloadPods, ...] = ()
 
     @classmethod
-    def of(
-        cls, group: str, kind: str, namespace: str, data: Mapping[str, Any], pods: Iterable[WorkloadPods]
-    ) -> Self:
-        """Return the workload of an object; metadata that cannot be read is the API server's to reject, and empty here."""
+    def of(cls, group: str, kind: str, namespace: str, data: Any, pods: Iterable[WorkloadPods]) -> Self:
+        """Return the workload of an object in plain JSON; what is of the wrong type is the API server's to reject, and empty here."""
+        data = data if isinstance(data, dict) else {}
         try:
             metadata = msgspec.convert(data.get("metadata") or {}, Metadata)
         except msgspec.ValidationError:
