@@ -10,6 +10,7 @@ import msgspec
 
 from policies.finding import truncate
 from policies.gpus.cards import too_many_resources
+from policies.gpus.claims import ResourceClaim, decode_claim
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
@@ -18,7 +19,7 @@ from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
-from policies.quota.claims import ResourceClaim, decode_claim, forged_mark
+from policies.quota.claims import forged_mark
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.quota.enforcer import QuotaEnforcer
