@@ -18,6 +18,7 @@ from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import SUFFIXES, LocatedProblem, documents_in, reading
 from webhook.configuration.yaml_documents import YamlDocument
 from webhook.serving.engine import ADVISED
+from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.kinds import WORKLOADS
 from webhook.workloads.places import PodPlace, pod_places
 
@@ -64,7 +65,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def is_known(self) -> bool:
         """Whether objects of this kind are checked: they have pods, or something else that is."""
         kind = (self.group, self.kind)
-        return self.is_pod or kind in WORKLOADS or kind in ADVISED
+        return self.is_pod or kind in WORKLOADS or kind in ADVISED or kind in AUTOSCALERS
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.document.line_of((*self.at, *parts))
