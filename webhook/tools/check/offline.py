@@ -37,6 +37,7 @@ from webhook.tools.check.manifests import Manifest, ManifestPod
 from webhook.tools.check.run_quota import Key, ObjectQuota, run_quotas
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.unread import unread_gpus
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace."""
@@ -76,7 +77,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> ManifestVerdict:
-        if not self.manifest.is_known:
+        if not (self.manifest.is_known or self.warnings):
             return ManifestVerdict.SKIPPED
         if any(pod.refused for pod in self.pods):
             return ManifestVerdict.REFUSED
@@ -144,6 +145,9 @@ class Run:
         decisions = [engine.check_workload(workload, subject, now)]
         if quota is not None and target is None:
             quota.count(running(demands(workload, engine.configuration, quota.grant().unpinned)))
+        if kind not in engine.configuration.workload_kinds and kind not in ADVISED:
+            unread = unread_gpus(manifest.kind, manifest.data, engine.configuration.resource_mapping)
+            decisions.append(Decision.on(policy, unread, Mode.WARN))
         if kind in ADVISED:
             decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
         judged = chain.from_iterable(decision.judged for decision in decisions)
@@ -171,9 +175,10 @@ class Run:
         target = self._workloads.get((manifest.namespace, scales.group, scales.kind, scales.name))
         if target is None:
             return None
+        kinds = self._engine.configuration.workload_kinds
         # What a status says of replicas is of a cluster: here they count as soon as they are written.
         written = {key: value for key, value in target.data.items() if key != "status"}
-        data, places = workload_pods(scales.group, scales.kind, scales.scaled(written))
+        data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
         pods = (msgspec.structs.replace(each, count=counts[each.path]) for each in target.pods)
         return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
