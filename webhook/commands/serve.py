@@ -42,6 +42,7 @@ from webhook.serving.engine import EngineInForce
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch
+from webhook.workloads.autoscalers import target_reader
 
 NO_AUDIT = "none"
 
@@ -165,6 +166,7 @@ def build(
         nodes=nodes.facts if nodes else lambda: None,
         named_nodes=nodes.index if nodes else lambda: NO_NODES,
         quota=_quota(source, api),
+        scaled=target_reader(api) if api else lambda *_: None,
         documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
     )
     recorder = Recorder(metrics, _audit(audit_target, metrics))

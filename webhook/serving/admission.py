@@ -40,6 +40,7 @@ from webhook.serving.engine import (
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
+from webhook.workloads.autoscalers import AUTOSCALERS, ScaleTarget, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
 
@@ -60,6 +61,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     quota: QuotaEnforcer | None = None
+    scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
+    """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
     documents: DocumentReviews | None = None
 
 
@@ -270,7 +273,11 @@ def review_templates(asked: Review) -> Answered:
         kinds = asked.engine.configuration.workload_kinds
         data, pods = workload_pods(kinds, kind.group, kind.kind, asked.document(request.object))
         policy = asked.policy()
-        decisions = _workload_decisions(asked, policy, data, pods)
+        decisions, readable = _judged_templates(asked, policy, kind.kind, pods)
+        decisions.append(_advice(asked, policy, data, readable))
+        if (kind.group, kind.kind) not in kinds:
+            unread = unread_gpus(kind.kind, data, asked.engine.configuration.resource_mapping)
+            decisions.append(Decision.on(policy, unread, Mode.WARN))
     except msgspec.ValidationError as error:
         # A template that cannot be read is the API server's or the operator's to reject, never ours.
         return _unchecked(request, f"could not read the pod template: {error}")
@@ -283,13 +290,13 @@ def review_templates(asked: Review) -> Answered:
     return Answered(review.advised(request.uid, decisions), decisions)
 
 
-def _workload_decisions(
-    asked: Review, policy: EffectivePolicy, data: Any, pods: Iterable[tuple[PodPlace, Pod]]
-) -> list[Decision]:
-    """Decide on each template, until there are more findings than anybody reads, and on the object. Raises OutOfTime."""
+def _judged_templates(
+    asked: Review, policy: EffectivePolicy, kind: str, pods: Iterable[tuple[PodPlace, Pod]]
+) -> tuple[list[Decision], list[WorkloadPods]]:
+    """Decide on each template, until there are more findings than anybody reads; return also the pods. Raises OutOfTime."""
     decisions: list[Decision] = []
     readable: list[WorkloadPods] = []
-    nodes, by_daemonset = asked.cluster.nodes(), asked.request.kind.kind == "DaemonSet"
+    nodes = asked.cluster.nodes()
     mapping = asked.engine.configuration.resource_mapping
     for place, pod in pods:
         if too_long := excesses(pod) or too_many_resources(pod, mapping):
@@ -298,7 +305,7 @@ def _workload_decisions(
             subject = Subject(
                 policy=policy,
                 pod=pod,
-                made_by_daemonset=by_daemonset,
+                made_by_daemonset=kind == "DaemonSet",
                 nodes=nodes,
                 deadline=asked.deadline,
             )
@@ -307,12 +314,53 @@ def _workload_decisions(
         decisions.append(decision.located(place.located))
         if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
             break
-    kind = asked.request.kind
-    if (kind.group, kind.kind) not in asked.engine.configuration.workload_kinds:
-        decisions.append(Decision.on(policy, unread_gpus(kind.kind, data, mapping), Mode.WARN))
-    workload = Workload.of(kind.group, kind.kind, policy.namespace, data, readable)
-    subject = Subject(policy=policy, nodes=nodes, quota=asked.quota())
-    return [*decisions, asked.engine.check_workload(workload, subject, asked.now)]
+    return decisions, readable
+
+
+def _advice(
+    asked: Review,
+    policy: EffectivePolicy,
+    data: Any,
+    pods: Iterable[WorkloadPods] = (),
+    target: Workload | None = None,
+) -> Decision:
+    """Return what the rules advise on the object as a whole."""
+    request, kind = asked.request, asked.request.kind
+    workload = Workload.of(kind.group, kind.kind, request.namespace, data, pods, target)
+    subject = Subject(
+        policy=policy,
+        is_update=request.operation == "UPDATE",
+        nodes=asked.cluster.nodes(),
+        quota=asked.quota(),
+    )
+    return asked.engine.check_workload(workload, subject, asked.now)
+
+
+def review_autoscaler(asked: Review) -> Answered:
+    """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota."""
+    request, kind = asked.request, asked.request.kind
+    quota = asked.quota()
+    if quota is None or quota.grant() is None:
+        return allow(asked)
+    try:
+        data = msgspec.json.decode(asked.document(request.object))
+        policy = asked.policy()
+        target = _scaled(asked, policy, scale_target(kind.group, kind.kind, data))
+    except (msgspec.ValidationError, OutOfTime, RecursionError):
+        return allow(asked)
+    decision = _advice(asked, policy, data, target=target)
+    return Answered(review.advised(request.uid, [decision]), [decision])
+
+
+def _scaled(asked: Review, policy: EffectivePolicy, target: ScaleTarget | None) -> Workload | None:
+    """Return the target as it is stored, but with the most replicas. Raises OutOfTime, msgspec.ValidationError."""
+    stored = target and asked.cluster.scaled(asked.request.namespace, target, asked.deadline)
+    if target is None or stored is None:
+        return None
+    kinds = asked.engine.configuration.workload_kinds
+    data, pods = workload_pods(kinds, target.group, target.kind, target.scaled(stored))
+    _, readable = _judged_templates(asked, policy, target.kind, pods)
+    return Workload.of(target.group, target.kind, asked.request.namespace, data, readable)
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> Answered:
@@ -361,6 +409,7 @@ _HANDLERS: Mapping[tuple[str, str, str], Handler] = {
     (*CLAIM_TEMPLATE, "CREATE"): review_advised,
     (*RESOURCE_QUOTA, "CREATE"): review_advised,
     (*RESOURCE_QUOTA, "UPDATE"): review_advised,
+    **{(*kind, operation): review_autoscaler for kind in AUTOSCALERS for operation in ("CREATE", "UPDATE")},
 }
 
 
