@@ -201,6 +201,7 @@ class ResourceMapping:
         """The extended resource name, or "", of the DeviceClasses of which that is known."""
         # Tenants choose the names, so what is remembered is bounded.
         self.resource = lru_cache(maxsize=1024)(self._resource)
+        self.stated_device_class = lru_cache(maxsize=1024)(self._stated_device_class)
 
     def _derived_patterns(self) -> Iterator[ResourcePattern]:
         """Yield the names by which devices of DeviceClasses are asked for, after those that resource patterns fit."""
@@ -234,8 +235,8 @@ class ResourceMapping:
         # A * is never in the domain.
         return _fitting(self._by_domain.get(name.partition("/")[0], ()), name)
 
-    def stated_device_class(self, name: str) -> DeviceClassPattern | None:
-        """Return the first pattern that fits the name of a DeviceClass or of a DRA driver, whatever it says."""
+    def _stated_device_class(self, name: str) -> DeviceClassPattern | None:
+        """Return the first pattern that fits the name of a DeviceClass or driver, whatever it says; called through the cache."""
         fitting = (each for each in self._device_classes if _filling(each.pattern, name) is not None)
         return next(fitting, None)
 
