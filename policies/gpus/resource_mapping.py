@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from os.path import commonprefix
 
 import msgspec
 
@@ -414,9 +413,15 @@ def _is_one_slip(written: str, meant: str) -> bool:
 
     But neither the first letter nor a digit: nvidia.com/pgpu and nvidia.com/gpu2 are names of others.
     """
-    start = len(commonprefix((written, meant)))
+    start = _alike(written, meant)
     one, other = written[start:], meant[start:]
-    end = len(commonprefix((one[::-1], other[::-1])))
+    end = _alike(one[::-1], other[::-1])
     one, other = one[: len(one) - end], other[: len(other) - end]
     is_letter = all(not part or (len(part) == 1 and part.isalpha()) for part in (one, other))
     return start > 0 and (is_letter or (len(one) == len("ab") and one == other[::-1]))
+
+
+def _alike(one: str, other: str) -> int:
+    """Return with how many of the same characters both begin."""
+    differing = (index for index, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
+    return next(differing, min(len(one), len(other)))
