@@ -78,7 +78,8 @@ def check(
         engine = Engine(load_directory(config))
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
-    found = read_manifests(sources, recursive=recursive, namespace=namespace)
+    kinds = engine.configuration.workload_kinds
+    found = read_manifests(sources, recursive=recursive, namespace=namespace, kinds=kinds)
     labels = labels_by_namespace(found.manifests)
     results = [evaluate(manifest, engine, now, labels) for manifest in found.manifests]
     PRINTERS[output](results, found.problems)

@@ -34,6 +34,7 @@ from webhook.serving.engine import (
 )
 from webhook.tools.check.manifests import Manifest, ManifestPod
 from webhook.workloads.places import PodPlace
+from webhook.workloads.unread import unread_gpus
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace."""
@@ -73,7 +74,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> ManifestVerdict:
-        if not self.manifest.is_known:
+        if not (self.manifest.is_known or self.warnings):
             return ManifestVerdict.SKIPPED
         if any(pod.refused for pod in self.pods):
             return ManifestVerdict.REFUSED
@@ -141,6 +142,9 @@ def _warnings(
     )
     workload = Workload.of(*kind, manifest.namespace, manifest.data, readable)
     decisions = [engine.check_workload(workload, subject, now)]
+    if kind not in engine.configuration.workload_kinds and kind not in ADVISED:
+        unread = unread_gpus(manifest.kind, manifest.data, engine.configuration.resource_mapping)
+        decisions.append(Decision.on(policy, unread, Mode.WARN))
     if kind in ADVISED:
         decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
     judged = chain.from_iterable(decision.judged for decision in decisions)
