@@ -117,8 +117,8 @@ def test_the_first_pattern_that_fits_decides(patterns: list[ResourcePattern], na
     resource = resource_mapping.resource(name)
 
     for wanted in (frozenset(Measure), frozenset({Measure.DEVICES}), frozenset({Measure.MEMORY_MIB})):
-        patterns = frozenset(each for each in resource_mapping.patterns if each.measure in wanted)
-        condition = names_gpu("name", resource_mapping, patterns.__contains__)
+        chosen = frozenset(each for each in resource_mapping.patterns if each.measure in wanted)
+        condition = names_gpu("name", resource_mapping, chosen.__contains__)
         assert evaluated(condition, name) is (resource is not None and resource.measure in wanted)
 
 
