@@ -21,6 +21,7 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
+from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
 from policies.quota.spec import resource_quota_findings
@@ -93,6 +94,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     policy: EffectivePolicy
     judged: tuple[EvaluatedFinding, ...] = ()
     changes: tuple[RuleChange, ...] = ()
+    pod: Pod | None = None
+    """The pod with the changes, None where there is no pod."""
     note: Change | None = None
     """The annotation that tells people what was injected; there only if something was."""
     exemption: Exemption | None = None
@@ -168,6 +171,15 @@ class Engine:
             run.mutate(binding, mode)
         return run.decision()
 
+    def check_workload(self, workload: Workload, subject: Subject, now: datetime) -> Decision:
+        """Return what the rules advise on the object as a whole: warnings, whatever their modes."""
+        run = _Run(self, subject, Phase.TEMPLATE, now)
+        for binding, _ in run.rules:
+            if binding.rule.check_workload is not None:
+                for finding in binding.rule.check_workload(workload, binding.options, run.context):
+                    run.judge(finding, Mode.WARN)
+        return run.decision()
+
 
 class EngineInForce:
     """Calls return the engine of the configuration in force, built once a snapshot."""
@@ -236,6 +248,7 @@ class _Run:
             policy=self.policy,
             judged=tuple(judged for found in self.judged.values() for judged in found),
             changes=tuple(self.changes),
+            pod=self.patch.pod,
             note=note,
             exemption=self.exemption,
             paused_until=self.paused_until,
