@@ -61,7 +61,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     default: str | None
     label_key: str
     resources: tuple[GPUResource, ...]
-    """What the pod's containers ask for, each once, by name."""
+    """What the pod asks for, of a fraction scheduler, too; each once, by name."""
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
 
@@ -86,8 +86,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def has_claims(self) -> bool:
         """Whether the pod asks for devices by DRA, so that requests of a DeviceClass choose the hardware."""
-        is_implicit = any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
-        return is_implicit or bool(self.pod.body.resource_claims)
+        # A container may use a claim that its pod gets from elsewhere, such as the spec of an Argo Workflow.
+        containers = (place.container.resources for place in self.pod.places)
+        return (
+            bool(self.pod.body.resource_claims)
+            or any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
+            or any(resources is not None and resources.claims for resources in containers)
+        )
 
     @cached_property
     def chosen_hardware(self) -> str | None:

@@ -20,6 +20,8 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.fraction_annotations import FRACTION_DEVICE
+from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import ModelNeed, advice, model_need
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
@@ -125,6 +127,8 @@ class _Case:
     def __init__(self, pod: Pod, options: GPUClassOptions, context: Context) -> None:
         self.pod, self.options, self.context = pod, options, context
         resources = {request.resource for request in context.resource_mapping.requests(pod)}
+        if context.resource_mapping.pod_fraction(pod):
+            resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
         self.question = Question(
             pod=pod,
             catalogue=context.classes,

@@ -12,7 +12,7 @@ from policies.placement.pinning import pinning
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
-from tests.builders import CLASSES, JSON, apply, context, gpu_class, gpu_container, pod, view
+from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
 from webhook.configuration.loader import load_directory
 
 DEFAULT = GPUClassOptions(default="nvidia-t4")
@@ -241,7 +241,19 @@ CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "
             "nvidia-t4",
             id="a-fraction",
         ),
+        pytest.param(
+            pod(annotations={"gpu-fraction": "0.5"}, schedulerName="kai-scheduler"),
+            "amd-mi300x",
+            None,
+            id="a-fraction-is-of-a-card-of-nvidia",
+        ),
         pytest.param(pod(**CLAIM), "nvidia-t4", None, id="a-claim"),
+        pytest.param(
+            pod(container(resources={"claims": [{"name": "gpu"}]})),
+            "nvidia-t4",
+            None,
+            id="a-claim-that-the-template-gets-from-its-workflow",
+        ),
         pytest.param(asking(**CLAIM), "nvidia-t4", None, id="a-claim-beside-a-gpu"),
         pytest.param(
             asking("deviceclass.resource.kubernetes.io/gpu.nvidia.com"),
