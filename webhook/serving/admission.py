@@ -1,8 +1,9 @@
 """Answer an admission request: dispatch by kind, decide, respond, record."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -10,13 +11,12 @@ import msgspec
 
 from policies.finding import truncate
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import ResourceClaim, decode_claim
+from policies.gpus.claims import DeviceClassNames, ResourceClaim, asked_by, decode_claim
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod, decode_pod
-from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
 from policies.quota.claims import forged_mark
@@ -26,6 +26,7 @@ from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving import review
 from webhook.serving.audit import Recorder
 from webhook.serving.canary_trace import canary_trace
+from webhook.serving.claim_watch import NAMES_CLAIMS, ClaimLookup
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import (
     CLAIM_TEMPLATE,
@@ -40,9 +41,8 @@ from webhook.serving.engine import (
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
+from webhook.serving.workload_reviews import WorkloadReview
 from webhook.workloads.autoscalers import AUTOSCALERS, ScaleTarget, scale_target
-from webhook.workloads.places import PodPlace, workload_pods
-from webhook.workloads.unread import unread_gpus
 
 POD = ("", "Pod")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
@@ -60,13 +60,15 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
+    claims: Callable[[float], ClaimLookup] | None = None
+    """Looks up for what claims ask, by a deadline."""
     quota: QuotaEnforcer | None = None
     scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
     """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
     documents: DocumentReviews | None = None
 
 
-class Review(msgspec.Struct, frozen=True):
+class Review(msgspec.Struct, frozen=True, dict=True):
     """A request, and all that it is decided by."""
 
     request: AdmissionRequest
@@ -90,10 +92,36 @@ class Review(msgspec.Struct, frozen=True):
             return policies.for_namespace(namespace)
         return policies.for_namespace(namespace, labels_of(namespace, self.deadline))
 
+    def claims(self, pod: Pod) -> Mapping[str, DeviceClassNames]:
+        """Return for what the claims of a pod ask, as far as that is known."""
+        if not pod.body.resource_claims or self._claim_lookup is None:
+            return {}
+        return asked_by(pod, self.request.namespace, self._claim_lookup)
+
+    @cached_property
+    def _claim_lookup(self) -> ClaimLookup | None:
+        # Whoever dispatched the request went by the same bytes.
+        may_wait = NAMES_CLAIMS in bytes(self.request.object)
+        return self.cluster.claims(self.deadline) if self.cluster.claims and may_wait else None
+
     def quota(self) -> NamespaceQuota | None:
         request, quota = self.request, self.cluster.quota
         dry_run = bool(request.dry_run)
         return None if quota is None else quota.of(request.namespace, self.deadline, dry_run=dry_run)
+
+    def of_workload(self, policy: EffectivePolicy) -> WorkloadReview:
+        """Return the review as one of a workload."""
+        return WorkloadReview(
+            engine=self.engine,
+            policy=policy,
+            kind=self.request.kind,
+            is_update=self.request.operation == "UPDATE",
+            nodes=self.cluster.nodes(),
+            claims=self.claims,
+            quota=self.quota(),
+            now=self.now,
+            deadline=self.deadline,
+        )
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -194,13 +222,21 @@ def review_pod(asked: Review) -> Answered:
     if too_long:
         decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
     elif mutates:
-        subject = Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset, deadline=asked.deadline)
+        subject = Subject(
+            policy=policy,
+            pod=pod,
+            claims=asked.claims(pod),
+            made_by_daemonset=by_daemonset,
+            nodes=asked.cluster.nodes(),
+            deadline=asked.deadline,
+        )
         decision = engine.mutate(subject, asked.now)
     else:
         check_identity(request, pod.metadata)
         subject = Subject(
             policy=policy,
             pod=pod,
+            claims=asked.claims(pod),
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
             nodes=asked.cluster.nodes(),
@@ -270,14 +306,8 @@ def review_templates(asked: Review) -> Answered:
     """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
     request, kind = asked.request, asked.request.kind
     try:
-        kinds = asked.engine.configuration.workload_kinds
-        data, pods = workload_pods(kinds, kind.group, kind.kind, asked.document(request.object))
-        policy = asked.policy()
-        decisions, readable = _judged_templates(asked, policy, kind.kind, pods)
-        decisions.append(_advice(asked, policy, data, readable))
-        if (kind.group, kind.kind) not in kinds:
-            unread = unread_gpus(kind.kind, data, asked.engine.configuration.resource_mapping)
-            decisions.append(Decision.on(policy, unread, Mode.WARN))
+        document, policy = asked.document(request.object), asked.policy()
+        decisions = asked.of_workload(policy).decisions(document)
     except msgspec.ValidationError as error:
         # A template that cannot be read is the API server's or the operator's to reject, never ours.
         return _unchecked(request, f"could not read the pod template: {error}")
@@ -290,77 +320,22 @@ def review_templates(asked: Review) -> Answered:
     return Answered(review.advised(request.uid, decisions), decisions)
 
 
-def _judged_templates(
-    asked: Review, policy: EffectivePolicy, kind: str, pods: Iterable[tuple[PodPlace, Pod]]
-) -> tuple[list[Decision], list[WorkloadPods]]:
-    """Decide on each template, until there are more findings than anybody reads; return also the pods. Raises OutOfTime."""
-    decisions: list[Decision] = []
-    readable: list[WorkloadPods] = []
-    nodes = asked.cluster.nodes()
-    mapping = asked.engine.configuration.resource_mapping
-    for place, pod in pods:
-        if too_long := excesses(pod) or too_many_resources(pod, mapping):
-            decision = Decision.on(policy, too_long, Mode.ENFORCE)
-        else:
-            subject = Subject(
-                policy=policy,
-                pod=pod,
-                made_by_daemonset=kind == "DaemonSet",
-                nodes=nodes,
-                deadline=asked.deadline,
-            )
-            decision = asked.engine.check_template(subject, asked.now)
-            readable.append(WorkloadPods(place.path, pod, place.count, decision.pod or pod))
-        decisions.append(decision.located(place.located))
-        if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
-            break
-    return decisions, readable
-
-
-def _advice(
-    asked: Review,
-    policy: EffectivePolicy,
-    data: Any,
-    pods: Iterable[WorkloadPods] = (),
-    target: Workload | None = None,
-) -> Decision:
-    """Return what the rules advise on the object as a whole."""
-    request, kind = asked.request, asked.request.kind
-    workload = Workload.of(kind.group, kind.kind, request.namespace, data, pods, target)
-    subject = Subject(
-        policy=policy,
-        is_update=request.operation == "UPDATE",
-        nodes=asked.cluster.nodes(),
-        quota=asked.quota(),
-    )
-    return asked.engine.check_workload(workload, subject, asked.now)
-
-
 def review_autoscaler(asked: Review) -> Answered:
     """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota."""
     request, kind = asked.request, asked.request.kind
-    quota = asked.quota()
-    if quota is None or quota.grant() is None:
+    by = asked.of_workload(asked.policy())
+    if by.quota is None or by.quota.grant() is None:
         return allow(asked)
     try:
         data = msgspec.json.decode(asked.document(request.object))
-        policy = asked.policy()
-        target = _scaled(asked, policy, scale_target(kind.group, kind.kind, data))
+        target = scale_target(kind.group, kind.kind, data)
+        stored = target and asked.cluster.scaled(request.namespace, target, asked.deadline)
+        if target is None or stored is None:
+            return allow(asked)
+        decision = by.autoscaler(data, target, stored)
     except (msgspec.ValidationError, OutOfTime, RecursionError):
         return allow(asked)
-    decision = _advice(asked, policy, data, target=target)
     return Answered(review.advised(request.uid, [decision]), [decision])
-
-
-def _scaled(asked: Review, policy: EffectivePolicy, target: ScaleTarget | None) -> Workload | None:
-    """Return the target as it is stored, but with the most replicas. Raises OutOfTime, msgspec.ValidationError."""
-    stored = target and asked.cluster.scaled(asked.request.namespace, target, asked.deadline)
-    if target is None or stored is None:
-        return None
-    kinds = asked.engine.configuration.workload_kinds
-    data, pods = workload_pods(kinds, target.group, target.kind, target.scaled(stored))
-    _, readable = _judged_templates(asked, policy, target.kind, pods)
-    return Workload.of(target.group, target.kind, asked.request.namespace, data, readable)
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> Answered:

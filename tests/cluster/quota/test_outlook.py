@@ -20,8 +20,8 @@ ON_A100 = {"nodeSelector": {"accelerator": "nvidia-a100-80gb"}}
 @pytest.fixture(scope="module")
 def served(quotas: ControlPlane) -> Iterator[ControlPlane]:
     client = quotas.client()
-    for kind in KINDS:
-        install(client, *kind)
+    for row in KINDS:
+        install(client, *row)
     with Webhook(quotas, host=33, arguments=("--kubeconfig", quotas.kubeconfig())) as webhook:
         webhook.register()
         with Running(quotas):
