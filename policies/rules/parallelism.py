@@ -191,11 +191,12 @@ def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
 
 def _starts_one_a_process(workload: Workload, pods: WorkloadPods) -> bool:
     """Whether certainly each process has one GPU, as torchrun and the runtimes of a TrainJob start them."""
-    texts = [_text(place.container) for each in workload.pods for place in each.pod.places]
     if workload.kind == "MPIJob":
-        return not any(_BY_HAND.search(text) for text in texts)
-    of_pod = "\n".join(_text(place.container) for place in pods.pod.places)
-    return workload.group == "trainer.kubeflow.org" or _TORCHRUN.search(of_pod) is not None
+        return not any(
+            _BY_HAND.search(_text(at.container)) for each in workload.pods for at in each.pod.places
+        )
+    text = "\n".join(_text(place.container) for place in pods.pod.places)
+    return workload.group == "trainer.kubeflow.org" or _TORCHRUN.search(text) is not None
 
 
 def _value(data: Any, path: str) -> Any:
