@@ -172,9 +172,16 @@ class NodeSelector(View, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
 
 
+class PreferredSchedulingTerm(View, frozen=True):
+    preference: NodeSelectorTerm | None = None
+
+
 class NodeAffinity(View, frozen=True):
     required: NodeSelector | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: tuple[PreferredSchedulingTerm, ...] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
 
