@@ -3,7 +3,8 @@
 Reads:   --tensor-parallel-size, -tp, --tp, --num-shard (vLLM, SGLang, TGI), --nproc_per_node (torchrun) and --num_processes
          (accelerate) in command and args, GPUs of the container; nprocPerNode of a PyTorchJob, numProcPerNode of a TrainJob and
          its runtimes, slotsPerWorker of an MPIJob, GPUs of their pods.
-Warns:   of more processes than GPUs, which fail or wait for GPUs that never come, and of fewer, which leave GPUs idle.
+Warns:   of more processes than GPUs, which fail or wait for GPUs that never come, and of fewer, which leave GPUs idle; of
+         several MIG slices in one container.
 
 Only what is certain is reported: a plain number beside whole GPUs of which each is one device to a process. A server that
 spreads over several nodes (Ray, --nnodes) may have more; a script with loops or background jobs may start several servers.
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding, Severity
-from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.resource_mapping import Measure, ResourceMapping
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Rule, RuleOptions
@@ -64,6 +65,12 @@ _FIELDS: Mapping[tuple[str, str], tuple[str, ...]] = {
 }  # fmt: skip
 """Kinds with a number of processes for each of their pods (api/ of mpi-operator, training-operator and trainer)."""
 
+ONE_SLICE = (
+    "should be 1: a CUDA process sees one slice of a card, so the others stay idle unless more processes run"
+)
+"""Maintainers in NVIDIA/k8s-device-plugin#728, and #446: of several the server used the first, and training did not start. Of two
+kinds of slices the container saw only one."""
+
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
@@ -81,6 +88,7 @@ class _Processes(msgspec.Struct, frozen=True):
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     for place in pod.places:
+        yield from _slices(place, context.resource_mapping)
         gpus = _gpus(place.container, context.resource_mapping)
         text = _text(place.container) if gpus else ""
         found = _processes(text)
@@ -135,6 +143,20 @@ def _mismatch(
 
 
 # ---- containers
+
+
+def _slices(place: ContainerPlace, mapping: ResourceMapping) -> Iterator[Finding]:
+    asked = mapping.container_requests(place.container)
+    slices = [(resource, amount) for resource, amount in asked if resource.measure is Measure.SLICES]
+    count = sum(amount.value for _, amount in slices)
+    if count > 1:
+        yield _warning(
+            path=place.amount_path(slices[0][0].name),
+            container=place.container.name,
+            value=str(count),
+            message=ONE_SLICE,
+            remedy="request one larger slice, or one in each container",
+        )
 
 
 def _gpus(container: Container, mapping: ResourceMapping) -> int | None:

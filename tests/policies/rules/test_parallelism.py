@@ -168,7 +168,10 @@ def test_processes_that_do_not_agree_with_the_gpus(document: JSON, want: str) ->
             id="cores-of-neuron-devices",
         ),
         pytest.param(
-            pod(gpu_container(2, resource="nvidia.com/mig-3g.40gb", args=["-tp", "1"])), id="slices"
+            pod(gpu_container(1, resource="nvidia.com/mig-3g.40gb", args=["-tp", "2"])), id="processes-and-a-slice"
+        ),
+        pytest.param(
+            pod(*(gpu_container(1, name, "nvidia.com/mig-1g.10gb") for name in "ab")), id="a-slice-for-each-container"
         ),
         pytest.param(
             pod(
@@ -185,6 +188,25 @@ def test_processes_that_do_not_agree_with_the_gpus(document: JSON, want: str) ->
 )  # fmt: skip
 def test_what_agrees_or_cannot_be_known(document: JSON) -> None:
     assert findings(document) == []
+
+
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+@pytest.mark.parametrize(
+    ("resources", "where"),
+    [
+        pytest.param({"limits": {SLICE: "2"}}, "limits", id="two-of-a-kind"),
+        pytest.param({"limits": {SLICE: 1, "nvidia.com/mig-1g.20gb": 1}}, "limits", id="one-of-each-kind"),
+        pytest.param({"requests": {SLICE: "2"}}, "requests", id="request-alone"),
+    ],
+)
+def test_several_slices_in_one_container(resources: JSON, where: str) -> None:
+    assert findings(pod(container(resources=resources))) == [
+        f'spec.containers[0].resources.{where}[{SLICE}] (container "main") = "2": should be 1: a CUDA process sees one slice of '
+        "a card, so the others stay idle unless more processes run; request one larger slice, or one in each container "
+        "[parallelism]"
+    ]
 
 
 # ---- workloads
@@ -220,7 +242,7 @@ def train_job(processes: int, gpus: int) -> JSON:
         pytest.param(
             pytorch("4", 1),
             [
-                'spec.nprocPerNode = "4": should be at most 1, the GPUs of a pod of spec.pytorchReplicaSpecs.Master.template; '
+                'spec.nprocPerNode = "4": should be at most 1, the GPUs of a pod of spec.pytorchReplicaSpecs.Worker.template; '
                 "set 1 or request 4 GPUs [parallelism]"
             ],
             id="pytorchjob-with-more",
