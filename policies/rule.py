@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding
+from policies.gpus.claims import NO_DEVICES, ClaimedDevices, ResourceClaimTemplate
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
@@ -32,7 +33,6 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
-from policies.quota.claims import ResourceClaimTemplate
 
 
 class Mode(Enum):
@@ -76,6 +76,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
+    claimed: ClaimedDevices = NO_DEVICES
+    """What the claims of the pod ask for. Claims for no accelerator rules do not see; `policies.gpus.claims` takes them out."""
     made_by_daemonset: bool = False
     """The DaemonSet controller made this pod, or this is the template of a DaemonSet: placement is decided already."""
     is_update: bool = False

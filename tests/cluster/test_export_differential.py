@@ -43,6 +43,7 @@ COUNTED = ("by policy", "at most 100 percent")
 """What remains to check of numbers after the API server's own validation."""
 
 RESOURCES = [*["nvidia.com/gpu"] * 4, "nvidia.com/mig-1g.10gb", "nvidia.com/gpucores", "amd.com/gpu"]
+RESOURCES += ["aws.amazon.com/neuroncore"]
 RESOURCES += [
     "deviceclass.resource.kubernetes.io/big",
     "gpu.intel.com/i915_monitoring",
@@ -271,7 +272,8 @@ def additions(document: JSON) -> JSON:
         c["name"]: [{k: v for k, v in e.items() if k != "valueFrom" and v} for e in c.get("env", [])]
         for c in containers
     }
-    return {"tolerations": tolerations, "env": env}
+    # CEL reads the names of a container's resources in any order.
+    return {"tolerations": sorted(tolerations, key=str), "env": env}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 
 from policies.finding import truncate
 from policies.gpus.cards import too_many_resources
+from policies.gpus.claims import DeviceClassNames, ResourceClaim, asked_by, decode_claim
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
@@ -18,13 +20,14 @@ from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
-from policies.quota.claims import ResourceClaim, decode_claim, forged_mark
+from policies.quota.claims import forged_mark
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving import review
 from webhook.serving.audit import Recorder
 from webhook.serving.canary_trace import canary_trace
+from webhook.serving.claim_watch import NAMES_CLAIMS, ClaimLookup
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import (
     CLAIM_TEMPLATE,
@@ -58,11 +61,13 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
+    claims: Callable[[float], ClaimLookup] | None = None
+    """Looks up for what claims ask, by a deadline."""
     quota: QuotaEnforcer | None = None
     documents: DocumentReviews | None = None
 
 
-class Review(msgspec.Struct, frozen=True):
+class Review(msgspec.Struct, frozen=True, dict=True):
     """A request, and all that it is decided by."""
 
     request: AdmissionRequest
@@ -85,6 +90,18 @@ class Review(msgspec.Struct, frozen=True):
         if labels_of is None or not policies.asks_labels(namespace):
             return policies.for_namespace(namespace)
         return policies.for_namespace(namespace, labels_of(namespace, self.deadline))
+
+    def claims(self, pod: Pod) -> Mapping[str, DeviceClassNames]:
+        """Return for what the claims of a pod ask, as far as that is known."""
+        if not pod.body.resource_claims or self._claim_lookup is None:
+            return {}
+        return asked_by(pod, self.request.namespace, self._claim_lookup)
+
+    @cached_property
+    def _claim_lookup(self) -> ClaimLookup | None:
+        # Whoever dispatched the request went by the same bytes.
+        may_wait = NAMES_CLAIMS in bytes(self.request.object)
+        return self.cluster.claims(self.deadline) if self.cluster.claims and may_wait else None
 
     def quota(self) -> NamespaceQuota | None:
         request, quota = self.request, self.cluster.quota
@@ -190,13 +207,21 @@ def review_pod(asked: Review) -> Answered:
     if too_long:
         decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
     elif mutates:
-        subject = Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset, deadline=asked.deadline)
+        subject = Subject(
+            policy=policy,
+            pod=pod,
+            claims=asked.claims(pod),
+            made_by_daemonset=by_daemonset,
+            nodes=asked.cluster.nodes(),
+            deadline=asked.deadline,
+        )
         decision = engine.mutate(subject, asked.now)
     else:
         check_identity(request, pod.metadata)
         subject = Subject(
             policy=policy,
             pod=pod,
+            claims=asked.claims(pod),
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
             nodes=asked.cluster.nodes(),
@@ -297,6 +322,7 @@ def _workload_decisions(
             subject = Subject(
                 policy=policy,
                 pod=pod,
+                claims=asked.claims(pod),
                 made_by_daemonset=by_daemonset,
                 nodes=nodes,
                 deadline=asked.deadline,

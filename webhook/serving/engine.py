@@ -16,6 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from policies.finding import Finding, Severity
+from policies.gpus.claims import DeviceClassNames, as_rules_see_it, decode_claim_template
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import Change, Operation, PodPatch
@@ -23,7 +24,6 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
-from policies.quota.claims import decode_claim_template
 from policies.quota.spec import resource_quota_findings
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from webhook.configuration.loader import Configuration
@@ -76,6 +76,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: EffectivePolicy
     pod: Pod = Pod()
+    claims: Mapping[str, DeviceClassNames] = {}
+    """The DeviceClasses for which the pod's claims ask, by the claim's name in the pod, as far as they are known."""
     made_by_daemonset: bool = False
     is_update: bool = False
     nodes: NodeFacts | None = None
@@ -203,7 +205,9 @@ class _Run:
         exempted = self.policy.bindings if len(self.rules) < len(self.policy.bindings) else ()
         exemptions = (self.policy.exemption(binding.rule.id, now) for binding in exempted)
         self.exemption = next((each for each in exemptions if each is not None), None)
-        self.patch = PodPatch(subject.pod)
+        mapping = engine.configuration.resource_mapping
+        pod, claimed = as_rules_see_it(subject.pod, subject.claims, mapping)
+        self.patch = PodPatch(pod)
         self.judged: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
         self._charge_request, self._deadline = subject.charge_request, subject.deadline
@@ -212,7 +216,8 @@ class _Run:
             namespace=self.policy.namespace,
             now=now,
             classes=engine.configuration.classes,
-            resource_mapping=engine.configuration.resource_mapping,
+            resource_mapping=mapping,
+            claimed=claimed,
             fetcher_image=engine.fetcher_image,
             made_by_daemonset=subject.made_by_daemonset,
             is_update=subject.is_update,

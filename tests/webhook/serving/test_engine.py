@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from policies.finding import Finding, Severity
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Pod, Toleration
+from policies.pods.pod import Metadata, Pod, Toleration
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
 from policies.quota.charge import Charge
@@ -343,3 +343,17 @@ def test_advice_on_a_workload_ends_with_an_exemption() -> None:
     workload = Workload.of("apps", "Deployment", "ml-training", {}, pods)
 
     assert ENGINE.check_workload(workload, Subject(policy=held), NOW).judged == ()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param([1], id="a-list"),
+        pytest.param({"metadata": "text"}, id="metadata-is-text"),
+        pytest.param({"metadata": {"labels": {"a": 1}}}, id="a-label-is-a-number"),
+    ],
+)
+def test_an_object_that_no_api_server_stores_is_an_empty_workload(document: Any) -> None:
+    workload = Workload.of("apps", "Deployment", "ml-training", document, ())
+
+    assert (workload.name, workload.metadata, workload.pods) == ("", Metadata(), ())

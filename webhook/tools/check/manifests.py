@@ -20,6 +20,7 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument
 from webhook.serving.engine import ADVISED
+from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 
 STDIN = "-"
@@ -183,9 +184,8 @@ class _Reader:
         pods = self._pods(manifest)
         if pods is not None:
             kind = (manifest.group, manifest.kind)
-            is_known = (
-                manifest.is_pod or kind in ADVISED or bool(kind in self._kinds and self._kinds[kind].pods)
-            )
+            has_pods = kind in self._kinds and bool(self._kinds[kind].pods)
+            is_known = manifest.is_pod or has_pods or kind in ADVISED or kind in AUTOSCALERS
             self._found.manifests.append(msgspec.structs.replace(manifest, pods=pods, is_known=is_known))
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:

@@ -1,0 +1,208 @@
+"""What the ResourceClaims (DRA) of a pod ask for, and the pod without those that ask for no accelerator.
+
+A pod only names its claims, or templates of them; whoever judges the pod looks up the DeviceClasses for which they ask. A claim
+whose DeviceClasses are all known to have no accelerators (NICs, CPUs) is nothing to any rule: it is taken out of the view.
+
+Reads resource.k8s.io v1 and v1beta2 (what is wanted stands under `exactly`) and v1beta1 (it stands in the request itself).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.pod import Container, Metadata, Pod, View
+
+
+class DeviceRequest(View, frozen=True):
+    """So many devices of a class: `exactly` of a request, one of `firstAvailable`, or a whole request of v1beta1."""
+
+    name: str = ""
+    device_class_name: str = ""
+    allocation_mode: str = ""
+    count: int | None = None
+    admin_access: bool | None = None
+    exactly: "DeviceRequest | None" = None
+    first_available: "tuple[DeviceRequest, ...] | None" = None
+
+
+class Devices(View, frozen=True):
+    requests: tuple[DeviceRequest, ...] | None = None
+
+
+class ClaimSpec(View, frozen=True):
+    devices: Devices | None = None
+
+
+class ResourceClaim(View, frozen=True):
+    metadata: Metadata | None = None
+    spec: ClaimSpec | None = None
+
+
+class ClaimTemplateSpec(View, frozen=True):
+    spec: ClaimSpec | None = None
+
+
+class ResourceClaimTemplate(View, frozen=True):
+    metadata: Metadata | None = None
+    spec: ClaimTemplateSpec | None = None
+
+
+# Return the view of an object in JSON; `msgspec.ValidationError` names the path of a field of the wrong type.
+decode_claim = msgspec.json.Decoder(ResourceClaim).decode
+decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
+
+CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
+
+DeviceClassNames = frozenset[str]
+"""The DeviceClasses for which one claim asks."""
+
+MOST_DEVICE_CLASSES = 8
+"""DeviceClasses of one claim that are read. Real claims name one or two; the API server accepts 256 of 253 characters."""
+
+
+class ClaimName(NamedTuple):
+    """The name of a ResourceClaim, or of a ResourceClaimTemplate: `kind` says which."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class ClaimRecord(msgspec.Struct, frozen=True):
+    """A claim or template as it is kept; `made_for_pod` if it was made for one pod, from a template.
+
+    `device_classes` is None where it may be for anything: a request of a kind that is not known, or too many DeviceClasses.
+    """
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    device_classes: DeviceClassNames | None
+    made_for_pod: bool = False
+
+    @property
+    def key(self) -> ClaimName:
+        return ClaimName(self.kind, self.namespace, self.name)
+
+
+def claim_record(document: bytes | msgspec.Raw) -> ClaimRecord:
+    """Return the record of a ResourceClaim in JSON. Raises msgspec.ValidationError."""
+    claim = decode_claim(document)
+    return _record(CLAIM, claim.metadata, claim.spec)
+
+
+def template_record(document: bytes | msgspec.Raw) -> ClaimRecord:
+    """Return the record of a ResourceClaimTemplate in JSON. Raises msgspec.ValidationError."""
+    template = decode_claim_template(document)
+    return _record(TEMPLATE, template.metadata, template.spec.spec if template.spec else None)
+
+
+def _record(kind: str, metadata: Metadata | None, spec: ClaimSpec | None) -> ClaimRecord:
+    metadata = metadata or Metadata()
+    return ClaimRecord(
+        uid=metadata.uid or "",
+        kind=kind,
+        namespace=metadata.namespace or "",
+        name=metadata.name or "",
+        device_classes=device_class_names(spec),
+        made_for_pod=any(each.controller and each.kind == "Pod" for each in metadata.owner_references or ()),
+    )
+
+
+def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:
+    """Return the DeviceClasses for which a claim asks, alternatives included; None where it may be for anything."""
+    requests = (spec and spec.devices and spec.devices.requests) or ()
+    names = frozenset(each.device_class_name for request in requests for each in _alternatives(request))
+    return None if "" in names or len(names) > MOST_DEVICE_CLASSES else _shared(names)
+
+
+@lru_cache(maxsize=1024)
+def _shared(names: DeviceClassNames) -> DeviceClassNames:
+    """Return the set that was there first: thousands of claims ask for the same."""
+    return names
+
+
+def _alternatives(request: DeviceRequest) -> tuple[DeviceRequest, ...]:
+    return request.first_available or (request.exactly or request,)
+
+
+def asked_by(
+    pod: Pod, namespace: str, known: Callable[[ClaimName], DeviceClassNames | None]
+) -> dict[str, DeviceClassNames]:
+    """Return the DeviceClasses for which the claims of a pod ask, by the claim's name in the pod, those that are `known`."""
+    found: dict[str, DeviceClassNames] = {}
+    for each in pod.body.resource_claims or ():
+        kind = TEMPLATE if each.resource_claim_template_name else CLAIM
+        name = each.resource_claim_template_name or each.resource_claim_name
+        names = known(ClaimName(kind, namespace, name)) if name else None
+        if names is not None:
+            found[each.name] = names
+    return found
+
+
+class ClaimedDevices(msgspec.Struct, frozen=True):
+    """What the claims of a pod ask for, without those that ask for no accelerator.
+
+    device_classes: DeviceClasses that are known to have accelerators, sorted by name; `ResourceMapping.device_class` has their
+      `resource`, by which the same cards are asked for without DRA.
+    may_be_more: whether another claim, or DeviceClass, is not known: perhaps it is for accelerators, perhaps not.
+    """
+
+    device_classes: tuple[str, ...] = ()
+    may_be_more: bool = False
+
+
+NO_DEVICES = ClaimedDevices()
+
+
+def as_rules_see_it(
+    pod: Pod, known: Mapping[str, DeviceClassNames], resource_mapping: ResourceMapping
+) -> tuple[Pod, ClaimedDevices]:
+    """Return the pod without the claims that ask for no accelerator, and what the others ask for.
+
+    known: the DeviceClasses for which the pod's claims ask, by the claim's name in the pod; a claim that is not in it may be for
+      an accelerator, and stays.
+    """
+    claims = pod.body.resource_claims
+    if not claims:
+        return pod, NO_DEVICES
+    asked: dict[str, DeviceClassNames | None] = {each.name: known.get(each.name) for each in claims}
+    unseen = frozenset(
+        name
+        for name, classes in asked.items()
+        if classes is not None and not any(resource_mapping.device_class(each) for each in classes)
+    )
+    left = [classes for name, classes in asked.items() if name not in unseen]
+    wanted = frozenset[str]().union(*(each for each in left if each is not None))
+    accelerators = frozenset(each for each in wanted if resource_mapping.device_class(each) is not None)
+    doubtful = frozenset(filter(resource_mapping.is_unknown, accelerators))
+    devices = ClaimedDevices(tuple(sorted(accelerators - doubtful)), bool(doubtful) or None in left)
+    return _without(pod, unseen) if unseen else pod, devices
+
+
+def _without(pod: Pod, unseen: frozenset[str]) -> Pod:
+    body = pod.body
+    spec = replace(
+        body,
+        resource_claims=tuple(each for each in body.resource_claims or () if each.name not in unseen),
+        containers=tuple(_containers_without(body.containers, unseen)),
+        init_containers=tuple(_containers_without(body.init_containers, unseen)),
+    )
+    return replace(pod, spec=spec)
+
+
+def _containers_without(
+    containers: tuple[Container, ...] | None, unseen: frozenset[str]
+) -> Iterator[Container]:
+    for container in containers or ():
+        resources = container.resources
+        if resources is None or not resources.claims:
+            yield container
+        else:
+            claims = tuple(each for each in resources.claims if each.name not in unseen)
+            yield replace(container, resources=replace(resources, claims=claims))
