@@ -271,6 +271,11 @@ class ContainerPlace(msgspec.Struct, frozen=True):
     def path(self) -> str:
         return f"spec.{self.list_name}[{self.index}]"
 
+    def amount_path(self, resource: str) -> str:
+        """Return the path of what the container asks of the resource: its limit, else its request."""
+        kind = "limits" if resource in self.container.limits else "requests"
+        return f"{self.path}.resources.{kind}[{resource}]"
+
     @property
     def is_sidecar(self) -> bool:
         """A restartable init container: it runs beside the app containers for the whole life of the pod."""
