@@ -15,7 +15,7 @@ import msgspec
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
-from webhook.configuration.documents import SUFFIXES, LocatedProblem, documents_in, reading
+from webhook.configuration.documents import GROUP, QUOTA, SUFFIXES, LocatedProblem, documents_in, reading
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument
@@ -185,7 +185,7 @@ class _Reader:
         if pods is not None:
             kind = (manifest.group, manifest.kind)
             has_pods = kind in self._kinds and bool(self._kinds[kind].pods)
-            is_known = manifest.is_pod or has_pods or kind in ADVISED or kind in AUTOSCALERS
+            is_known = manifest.is_pod or has_pods or kind in {*ADVISED, *AUTOSCALERS, (GROUP, QUOTA)}
             self._found.manifests.append(msgspec.structs.replace(manifest, pods=pods, is_known=is_known))
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:
