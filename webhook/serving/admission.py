@@ -191,7 +191,13 @@ def review_pod(asked: Review) -> Answered:
     if too_long:
         decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
     elif mutates:
-        subject = Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset, deadline=asked.deadline)
+        subject = Subject(
+            policy=policy,
+            pod=pod,
+            made_by_daemonset=by_daemonset,
+            nodes=asked.cluster.nodes(),
+            deadline=asked.deadline,
+        )
         decision = engine.mutate(subject, asked.now)
     else:
         check_identity(request, pod.metadata)
