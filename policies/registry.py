@@ -6,6 +6,7 @@ tolerations can be added, and everything that adds a container comes before what
 
 from policies.rule import Rule
 from policies.rules import (
+    cuda_version,
     gpu_class,
     gpu_isolation,
     gpu_quota,
@@ -19,6 +20,7 @@ from policies.rules import (
 RULES: tuple[Rule, ...] = (
     gpu_requests.RULE,
     gpu_class.RULE,
+    cuda_version.RULE,
     gpu_toleration.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,

@@ -11,6 +11,7 @@ from policies.pods.field_paths import annotation_path
 
 DOMAIN = "gpu-admission.dev/"
 GPU_CLASS = DOMAIN + "gpu-class"
+CUDA = DOMAIN + "cuda"
 MODEL_FAMILY = DOMAIN + "model-family"
 MODEL_PARAMS = DOMAIN + "model-params"
 MODEL_PRECISION = DOMAIN + "model-precision"
