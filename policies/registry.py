@@ -15,6 +15,7 @@ from policies.rules import (
     model_warming,
     readiness_delay,
     shared_memory,
+    spot,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -22,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     gpu_class.RULE,
     cuda_version.RULE,
     gpu_toleration.RULE,
+    spot.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,
     model_warming.RULE,

@@ -26,6 +26,7 @@ MODEL_URI = DOMAIN + "model-uri"
 MODEL_PATH = DOMAIN + "model-path"
 MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
 MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
+SPOT = DOMAIN + "spot"
 
 CANARY = DOMAIN + "canary"
 """On a dry run: the webhook adds a trace of its own. It changes nothing of what the rules do."""
