@@ -31,7 +31,8 @@ from webhook.serving.engine import (
     Subject,
     advise,
 )
-from webhook.tools.check.manifests import Manifest, ManifestPod
+from webhook.tools.check.manifests import Manifest, ManifestPod, Placeholder
+from webhook.tools.check.rendering import has_parameters, is_placeholder
 from webhook.workloads.places import PodPlace
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -42,6 +43,8 @@ class ManifestVerdict(Enum):
     REFUSED = "refused"
     CHANGED = "changed"
     ACCEPTED = "ok"
+    UNKNOWN = "unknown"
+    """It depends on what a tool will put in the place of a placeholder."""
     SKIPPED = "skipped"
     """A kind that is not known to have pods."""
 
@@ -55,6 +58,8 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
     policy: EffectivePolicy
     exemption: Exemption | None
+    placeholders: tuple[Placeholder, ...] = ()
+    """What findings would have been about, had the file been rendered."""
 
     @property
     def refused(self) -> bool:
@@ -74,10 +79,15 @@ class ManifestResult(msgspec.Struct, frozen=True):
             return ManifestVerdict.SKIPPED
         if any(pod.refused for pod in self.pods):
             return ManifestVerdict.REFUSED
+        if any(True for _ in self.placeholders()):
+            return ManifestVerdict.UNKNOWN
         return ManifestVerdict.CHANGED if any(pod.changes for pod in self.pods) else ManifestVerdict.ACCEPTED
 
     def findings(self) -> Iterator[EvaluatedFinding]:
         return chain(*(pod.findings for pod in self.pods), self.warnings)
+
+    def placeholders(self) -> Iterator[Placeholder]:
+        return chain(self.manifest.placeholders, *(pod.placeholders for pod in self.pods))
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
@@ -108,8 +118,32 @@ def evaluate(
     known = labels.get(namespace, ((NAME_LABEL, namespace),))
     # Only where something selects by labels: policies are cached by namespace and labels.
     policy = policies.for_namespace(namespace, known if policies.asks_labels(namespace) else ())
-    pods = tuple(_evaluate_pod(manifest, pod, engine, now, policy) for pod in manifest.pods)
+    pods = tuple(
+        _without_placeholders(manifest, _evaluate_pod(manifest, pod, engine, now, policy))
+        for pod in manifest.pods
+    )
     return ManifestResult(manifest, pods, _warnings(manifest, engine, now, policy))
+
+
+def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
+    """Return the result without findings about values that are not there yet, nor advice, which may follow from them."""
+    placeholders = {
+        Placeholder(found.finding.path, found.finding.value): None
+        for found in pod.findings
+        if found.finding.value is not None and is_placeholder(found.finding.value, found.finding.path)
+    }
+    if not placeholders:
+        return pod
+    paths = {placeholder.path for placeholder in placeholders}
+    return msgspec.structs.replace(
+        pod,
+        findings=tuple(
+            found
+            for found in pod.findings
+            if found.outcome is Outcome.DENIED and found.finding.path not in paths
+        ),
+        placeholders=() if has_parameters(manifest.group, manifest.kind) else tuple(placeholders),
+    )
 
 
 class _ConfiguredQuota(msgspec.Struct, frozen=True):
