@@ -108,9 +108,9 @@ def check(
         sys.exit(REFUSED)
 
 
-def track(items: Sequence[T], doing: str) -> Iterable[T]:
+def track(items: Sequence[T], doing: str, console: Console | None = None) -> Iterable[T]:
     """Pass the items through; for many of them a terminal shows how far it is."""
-    console = Console(stderr=True)
+    console = console or Console(stderr=True)
     if len(items) < LARGE or not console.is_terminal:
         return items
     return rich_track(items, doing, console=console, transient=True)
@@ -266,7 +266,7 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "verdict": result.verdict,
         "findings": [_finding_document(manifest, warning) for warning in result.warnings],
         "placeholders": [
-            {"path": each.path, "line": manifest.line_of(path_parts(each.path)), "value": each.value}
+            {"path": each.path, **_position(manifest, each.path), "value": each.value}
             for each in result.placeholders()
         ],
         "pods": [
@@ -292,18 +292,20 @@ def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
 
 def _finding_document(manifest: Manifest, found: EvaluatedFinding) -> dict[str, Any]:
     finding = found.finding
-    line, column = manifest.position_of(path_parts(finding.path))
     return {
         "outcome": found.outcome,
         "rule": finding.rule,
         "path": finding.path,
-        "line": line,
-        "column": column,
+        **_position(manifest, finding.path),
         "container": finding.container,
         "value": finding.value,
         "message": finding.message,
         "remedy": finding.remedy,
     }
+
+
+def _position(manifest: Manifest, path: str) -> dict[str, int]:
+    return dict(zip(("line", "column"), manifest.position_of(path_parts(path)), strict=True))
 
 
 def _place(manifest: Manifest, path: str = "") -> str:

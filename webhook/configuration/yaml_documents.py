@@ -154,8 +154,11 @@ def load_documents(text: str) -> Iterator[YamlDocument | YamlError]:
             yield from _load(segment, lines_above)
         except yaml.MarkedYAMLError as error:
             located = _located(error, lines_above)
-            # What is missing at the end is missing on the last line, not on one below it.
-            located.line = min(located.line, lines_above + segment.rstrip().count("\n") + 1)
+            last = lines_above + segment.rstrip().count("\n") + 1
+            if (
+                located.line > last
+            ):  # what is missing at the end is missing on the last line, not on one below it
+                located.line, located.column = last, 0
             yield located
         except yaml.YAMLError as error:
             yield YamlError(lines_above + 1, str(error).replace("\n", " "))

@@ -227,7 +227,8 @@ class _Reader:
                 if not is_placeholder(value, problem.path):
                     self._problem(manifest.at, problem.parts, problem.message)
             return None
-        noted = () if has_parameters(manifest.group, manifest.kind) else placeholders
+        noted = [] if has_parameters(manifest.group, manifest.kind) else placeholders
+        noted.sort(key=lambda each: manifest.position_of(each[0].parts))
         return msgspec.structs.replace(
             manifest,
             pods=tuple(pods),
