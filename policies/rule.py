@@ -13,7 +13,8 @@ template       on a scratch copy, findings yes
 =============  ==========================  =======================================
 
 `reserve` takes from the quota what a pod or claim costs: at /validate, after everything else and only if nothing denies. It is
-handed the quota, so that it stays without I/O of its own. `check_claim_template` advises on a ResourceClaimTemplate.
+handed the quota, so that it stays without I/O of its own. `check_claim_template` advises on a ResourceClaimTemplate, and
+`check_workload` once on an object that is not a pod, such as a Deployment: in every mode what they yield is a warning.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,13 +25,14 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding
+from policies.gpus.claims import NO_DEVICES, ClaimedDevices, ResourceClaimTemplate
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
+from policies.pods.workload import Workload
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
-from policies.quota.claims import ResourceClaimTemplate
 
 
 class Mode(Enum):
@@ -74,6 +76,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
+    claimed: ClaimedDevices = NO_DEVICES
+    """What the claims of the pod ask for. Claims for no accelerator rules do not see; `policies.gpus.claims` takes them out."""
     made_by_daemonset: bool = False
     """The DaemonSet controller made this pod, or this is the template of a DaemonSet: placement is decided already."""
     is_update: bool = False
@@ -96,6 +100,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     check: Callable[[Pod, Any, Context], Iterator[Finding]] | None = None
     reserve: Callable[[ChargeRequest, Any, Context], Iterator[Finding]] | None = None
     check_claim_template: Callable[[ResourceClaimTemplate, Context], Iterator[Finding]] | None = None
+    check_workload: Callable[[Workload, Any, Context], Iterator[Finding]] | None = None
+    """Advise on an object as a whole; paths start at the object. What is wrong with its pods is for `check`."""
     check_before_mutation: bool = False
     """Also check what came in, because the API server would refuse it right after /mutate with a worse sentence."""
     on_update: bool = False

@@ -11,6 +11,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.cards import container_amounts, is_shared
+from policies.gpus.claims import ResourceClaim
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
@@ -18,7 +19,7 @@ from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import Vector, maximum, positive_difference
 from policies.quota.catalogue import Basis, catalogue_digest
 from policies.quota.charge import RULE_ID, Catalogues, Charge, Unpinned, charge_pod
-from policies.quota.claims import SCHEDULER, ResourceClaim, charge_claim, marked_for, uncovered
+from policies.quota.claims import SCHEDULER, charge_claim, marked_for, uncovered
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict
 from policies.quota.ledger.quota_ledger import QuotaLedger
 

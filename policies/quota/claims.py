@@ -5,22 +5,20 @@ Counted as the API server's own quota does (`claimEvaluator` in `pkg/quota/v1/ev
 devices. What differs, on purpose: a request of a kind or mode that is not known is a denial, never nothing, and
 administrative access, which takes no device away, is free, and only devices that are GPUs, or of which nothing says
 that they are not, are charged.
-
-Reads resource.k8s.io v1 and v1beta2 (what is wanted stands under `exactly`) and v1beta1 (it stands in the request itself).
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
-import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import cards
+from policies.gpus.claims import ClaimSpec, DeviceRequest, Devices, ResourceClaim, ResourceClaimTemplate
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.placement.candidates import all_classes
-from policies.pods.pod import Metadata, View
+from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.charge import RULE_ID, Catalogues, Charge, Tariff, Unpinned, unknown_device_class, weighed
@@ -36,44 +34,6 @@ EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 SCHEDULER = "system:kube-scheduler"
 
-
-class DeviceRequest(View, frozen=True):
-    """So many devices of a class: `exactly` of a request, one of `firstAvailable`, or a whole request of v1beta1."""
-
-    name: str = ""
-    device_class_name: str = ""
-    allocation_mode: str = ""
-    count: int | None = None
-    admin_access: bool | None = None
-    exactly: "DeviceRequest | None" = None
-    first_available: "tuple[DeviceRequest, ...] | None" = None
-
-
-class Devices(View, frozen=True):
-    requests: tuple[DeviceRequest, ...] | None = None
-
-
-class ClaimSpec(View, frozen=True):
-    devices: Devices | None = None
-
-
-class ResourceClaim(View, frozen=True):
-    metadata: Metadata | None = None
-    spec: ClaimSpec | None = None
-
-
-class ClaimTemplateSpec(View, frozen=True):
-    spec: ClaimSpec | None = None
-
-
-class ResourceClaimTemplate(View, frozen=True):
-    metadata: Metadata | None = None
-    spec: ClaimTemplateSpec | None = None
-
-
-# Return the view of an object in JSON; `msgspec.ValidationError` names the path of a field of the wrong type.
-decode_claim = msgspec.json.Decoder(ResourceClaim).decode
-decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 
 Weigh = Callable[[str, int], Charge]
 """Returns what so many devices of a DeviceClass cost, but for their plain count."""

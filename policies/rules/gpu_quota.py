@@ -16,10 +16,11 @@ from fractions import Fraction
 from math import ceil
 
 from policies.finding import Finding, Severity
+from policies.gpus.claims import ResourceClaimTemplate
 from policies.quota.amounts import CLASSES, format_amount
 from policies.quota.charge import RULE_ID, Charge
 from policies.quota.charge_request import ChargeRequest, LedgerError
-from policies.quota.claims import ResourceClaimTemplate, template_findings
+from policies.quota.claims import template_findings
 from policies.quota.ledger.decide import Reason, ReservationVerdict
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from policies.quota.spec import NAME

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from policies.gpus.claims import decode_claim
 from policies.pods.pod import decode_pod
 from policies.pods.quantity import NANO, parse_quantity
 from policies.pods.requests import pod_requests
 from policies.quota.amounts import RESOURCES
 from policies.quota.charge import Unpinned, charge_pod
-from policies.quota.claims import charge_claim, decode_claim
+from policies.quota.claims import charge_claim
 from tests.builders import JSON, container
 from tests.controlplane import Client, ControlPlane, claims_api, minor_version
 from webhook.configuration.loader import load_directory

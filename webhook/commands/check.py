@@ -132,7 +132,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
     for found in result.findings():
         line = f"{_place(manifest, found.finding.path)}: {PREFIXES[found.outcome]}{found.finding.sentence()}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[found.outcome])
-    for placeholder in result.placeholders():
+    for placeholder in result.placeholders:
         screen.paragraph(f"{_place(manifest, placeholder.path)}: {placeholder.sentence()}", indent=COLUMN)
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
         screen.paragraph(_consequence(result), indent=COLUMN)
@@ -228,7 +228,7 @@ def _print_left_out(results: Sequence[ManifestResult], found: Manifests) -> None
                 if each.outcome is Outcome.DENIED:
                     place = _place(manifest, each.finding.path)
                     screen.paragraph(f"{place}: {each.finding.sentence()}", indent=2)
-            for placeholder in result.placeholders():
+            for placeholder in result.placeholders:
                 screen.paragraph(f"{_place(manifest, placeholder.path)}: {placeholder.sentence()}", indent=2)
     _print_input(found)
 
@@ -267,7 +267,7 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "findings": [_finding_document(manifest, warning) for warning in result.warnings],
         "placeholders": [
             {"path": each.path, **_position(manifest, each.path), "value": each.value}
-            for each in result.placeholders()
+            for each in result.placeholders
         ],
         "pods": [
             {

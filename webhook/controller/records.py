@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from policies.gpus.claims import ResourceClaim, decode_claim
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
@@ -18,7 +19,7 @@ from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.charge import Charge, Unpinned, charge_pod
-from policies.quota.claims import ResourceClaim, beyond_pod, charge_claim, decode_claim, marked_for
+from policies.quota.claims import beyond_pod, charge_claim, marked_for
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import NAME
 from webhook.cluster.informer import Resource

@@ -4,19 +4,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from time import perf_counter
+from typing import Any
 
 import msgspec
 
 from policies.finding import truncate
 from policies.gpus.cards import too_many_resources
+from policies.gpus.claims import ResourceClaim, decode_claim
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod, decode_pod
+from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
-from policies.quota.claims import ResourceClaim, decode_claim, forged_mark
+from policies.quota.claims import forged_mark
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.quota.enforcer import QuotaEnforcer
@@ -188,7 +191,13 @@ def review_pod(asked: Review) -> Answered:
     if too_long:
         decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
     elif mutates:
-        subject = Subject(policy=policy, pod=pod, made_by_daemonset=by_daemonset, deadline=asked.deadline)
+        subject = Subject(
+            policy=policy,
+            pod=pod,
+            made_by_daemonset=by_daemonset,
+            nodes=asked.cluster.nodes(),
+            deadline=asked.deadline,
+        )
         decision = engine.mutate(subject, asked.now)
     else:
         check_identity(request, pod.metadata)
@@ -264,9 +273,9 @@ def review_templates(asked: Review) -> Answered:
     """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
     request, kind = asked.request, asked.request.kind
     try:
-        pods = workload_pods(kind.group, kind.kind, asked.document(request.object))
+        data, pods = workload_pods(kind.group, kind.kind, asked.document(request.object))
         policy = asked.policy()
-        decisions = _template_decisions(asked, policy, pods)
+        decisions = _workload_decisions(asked, policy, data, pods)
     except msgspec.ValidationError as error:
         # A template that cannot be read is the API server's or the operator's to reject, never ours.
         return _unchecked(request, f"could not read the pod template: {error}")
@@ -279,11 +288,12 @@ def review_templates(asked: Review) -> Answered:
     return Answered(review.advised(request.uid, decisions), decisions)
 
 
-def _template_decisions(
-    asked: Review, policy: EffectivePolicy, pods: Iterable[tuple[PodPlace, Pod]]
+def _workload_decisions(
+    asked: Review, policy: EffectivePolicy, data: Any, pods: Iterable[tuple[PodPlace, Pod]]
 ) -> list[Decision]:
-    """Decide on each template, until there are more findings than anybody reads. Raises OutOfTime."""
+    """Decide on each template, until there are more findings than anybody reads, and on the object. Raises OutOfTime."""
     decisions: list[Decision] = []
+    readable: list[WorkloadPods] = []
     nodes, by_daemonset = asked.cluster.nodes(), asked.request.kind.kind == "DaemonSet"
     mapping = asked.engine.configuration.resource_mapping
     for place, pod in pods:
@@ -298,10 +308,14 @@ def _template_decisions(
                 deadline=asked.deadline,
             )
             decision = asked.engine.check_template(subject, asked.now)
+            readable.append(WorkloadPods(place.path, pod, place.count, decision.pod or pod))
         decisions.append(decision.located(place.located))
         if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
             break
-    return decisions
+    kind = asked.request.kind
+    workload = Workload.of(kind.group, kind.kind, policy.namespace, data, readable)
+    subject = Subject(policy=policy, nodes=nodes, quota=asked.quota())
+    return [*decisions, asked.engine.check_workload(workload, subject, asked.now)]
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> Answered:

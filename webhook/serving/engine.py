@@ -16,13 +16,14 @@ from typing import Any, Self
 import msgspec
 
 from policies.finding import Finding, Severity
+from policies.gpus.claims import DeviceClassNames, as_rules_see_it, decode_claim_template
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
+from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
-from policies.quota.claims import decode_claim_template
 from policies.quota.spec import resource_quota_findings
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from webhook.configuration.loader import Configuration
@@ -75,6 +76,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: EffectivePolicy
     pod: Pod = Pod()
+    claims: Mapping[str, DeviceClassNames] = {}
+    """The DeviceClasses for which the pod's claims ask, by the claim's name in the pod, as far as they are known."""
     made_by_daemonset: bool = False
     is_update: bool = False
     nodes: NodeFacts | None = None
@@ -91,6 +94,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     policy: EffectivePolicy
     judged: tuple[EvaluatedFinding, ...] = ()
     changes: tuple[RuleChange, ...] = ()
+    pod: Pod | None = None
+    """The pod with the changes, None where there is no pod."""
     note: Change | None = None
     """The annotation that tells people what was injected; there only if something was."""
     exemption: Exemption | None = None
@@ -166,6 +171,15 @@ class Engine:
             run.mutate(binding, mode)
         return run.decision()
 
+    def check_workload(self, workload: Workload, subject: Subject, now: datetime) -> Decision:
+        """Return what the rules advise on the object as a whole: warnings, whatever their modes."""
+        run = _Run(self, subject, Phase.TEMPLATE, now)
+        for binding, _ in run.rules:
+            if binding.rule.check_workload is not None:
+                for finding in binding.rule.check_workload(workload, binding.options, run.context):
+                    run.judge(finding, Mode.WARN)
+        return run.decision()
+
 
 class EngineInForce:
     """Calls return the engine of the configuration in force, built once a snapshot."""
@@ -191,7 +205,9 @@ class _Run:
         exempted = self.policy.bindings if len(self.rules) < len(self.policy.bindings) else ()
         exemptions = (self.policy.exemption(binding.rule.id, now) for binding in exempted)
         self.exemption = next((each for each in exemptions if each is not None), None)
-        self.patch = PodPatch(subject.pod)
+        mapping = engine.configuration.resource_mapping
+        pod, claimed = as_rules_see_it(subject.pod, subject.claims, mapping)
+        self.patch = PodPatch(pod)
         self.judged: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
         self._charge_request, self._deadline = subject.charge_request, subject.deadline
@@ -200,7 +216,8 @@ class _Run:
             namespace=self.policy.namespace,
             now=now,
             classes=engine.configuration.classes,
-            resource_mapping=engine.configuration.resource_mapping,
+            resource_mapping=mapping,
+            claimed=claimed,
             fetcher_image=engine.fetcher_image,
             made_by_daemonset=subject.made_by_daemonset,
             is_update=subject.is_update,
@@ -231,6 +248,7 @@ class _Run:
             policy=self.policy,
             judged=tuple(judged for found in self.judged.values() for judged in found),
             changes=tuple(self.changes),
+            pod=self.patch.pod,
             note=note,
             exemption=self.exemption,
             paused_until=self.paused_until,

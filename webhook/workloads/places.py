@@ -8,6 +8,7 @@ import msgspec
 
 from policies.pods.field_paths import Parts, field_path, path_parts
 from policies.pods.pod import Pod, decode_pod
+from policies.pods.workload import PodCount
 from webhook.configuration.decoding import Problem
 from webhook.workloads.kinds import WORKLOADS, ContainerResources, Form, Spec, Template, Whole
 
@@ -26,6 +27,7 @@ class PodPlace(msgspec.Struct, frozen=True):
     origins: Mapping[Parts, Parts]
     is_partial: bool = False
     """Whether the rest of the pod comes from elsewhere, so that it is unknown what the pod lacks."""
+    count: PodCount = PodCount()
 
     @property
     def path(self) -> str:
@@ -59,10 +61,16 @@ class PodPlace(msgspec.Struct, frozen=True):
         return whole
 
 
-def workload_pods(group: str, kind: str, document: bytes | msgspec.Raw) -> list[tuple[PodPlace, Pod]]:
-    """Return the pods of an object from its JSON. Raises `msgspec.ValidationError` with the path of a value of the wrong type."""
+def workload_pods(
+    group: str, kind: str, document: bytes | msgspec.Raw
+) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
+    """Return an object from its JSON, and the pods of it.
+
+    Raises `msgspec.ValidationError` with the path of a value of the wrong type.
+    """
     try:
-        return [_decoded(place) for place in pod_places(group, kind, msgspec.json.decode(document))]
+        data = msgspec.json.decode(document)
+        return data, [_decoded(place) for place in pod_places(group, kind, data)]
     except RecursionError:
         raise msgspec.ValidationError("must not be nested this deeply") from None
 

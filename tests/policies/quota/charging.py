@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from policies.gpus.claims import decode_claim
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.gpus.resource_mapping import (
     AnnotationKey,
@@ -15,7 +16,7 @@ from policies.gpus.resource_mapping import (
 )
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.quota.charge import Charge, Unpinned, charge_pod
-from policies.quota.claims import charge_claim, decode_claim
+from policies.quota.claims import charge_claim
 from tests import builders
 from tests.builders import JSON, gpu_class, view
 

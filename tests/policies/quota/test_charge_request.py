@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.gpus.claims import decode_claim
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.quota.amounts import texts
 from policies.quota.catalogue import Basis, ChargeCatalogue, catalogue_digest
 from policies.quota.charge import Catalogues, Charge, Unpinned
 from policies.quota.charge_request import ChargeRequest, charge_request_for_claim, charge_request_for_pod
-from policies.quota.claims import decode_claim
 from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.builders import JSON, gpu_container, pod, view

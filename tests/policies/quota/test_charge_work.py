@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from policies.gpus.cards import MOST_RESOURCES, too_many_resources
+from policies.gpus.claims import decode_claim
 from policies.pods.pod import Pod
 from policies.quota.charge import Charge, Unpinned, charge_pod
-from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, charge_claim, decode_claim
+from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, charge_claim
 from tests.builders import JSON, container, pod, view
 from webhook.configuration.loader import load_directory
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from policies.finding import Severity
+from policies.gpus.claims import ResourceClaim, decode_claim, decode_claim_template
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
     ResourceMapping,
@@ -20,11 +21,8 @@ from policies.quota.charge_request import charge_request_for_claim
 from policies.quota.claims import (
     EXTENDED_RESOURCE_CLAIM,
     SCHEDULER,
-    ResourceClaim,
     beyond_pod,
     charge_claim,
-    decode_claim,
-    decode_claim_template,
     forged_mark,
     marked_for,
     template_findings,

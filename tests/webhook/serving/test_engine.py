@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from policies.finding import Finding, Severity
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Pod, Toleration
+from policies.pods.pod import Metadata, Pod, Toleration
+from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
 from policies.quota.charge import Charge
 from policies.quota.charge_request import ChargeRequest
@@ -297,3 +298,62 @@ def test_no_quota_is_asked_after_the_deadline() -> None:
     held = policy((RESERVE, Mode.ENFORCE))
     with pytest.raises(OutOfTime):
         ENGINE.validate(subject(held, charge_request=CHARGE, deadline=monotonic()), NOW)
+
+
+def advise_on_size(workload: Workload, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+    for each in workload.pods:
+        labelled = dict(each.admitted.body.node_selector or {})
+        yield Finding(rule="size", path=each.path, message=f"{workload.kind} {workload.name}: {labelled}")
+
+
+SIZE = Rule(id="size", summary="advises on workloads", options=RuleOptions, check_workload=advise_on_size)
+
+
+@pytest.mark.parametrize(
+    ("mode", "warned"),
+    [
+        pytest.param(Mode.ENFORCE, ["Deployment chat: {'seen': 'toleration'}"], id="enforce-warns"),
+        pytest.param(Mode.WARN, ["Deployment chat: {'seen': 'toleration'}"], id="warn-warns"),
+        pytest.param(Mode.AUDIT, ["Deployment chat: {'seen': 'toleration'}"], id="audit-warns"),
+        pytest.param(Mode.DISABLED, [], id="disabled-is-silent"),
+    ],
+)
+def test_advice_on_a_workload_is_a_warning_and_sees_the_pods_as_admitted(
+    mode: Mode, warned: list[str]
+) -> None:
+    held = policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE), (SIZE, mode))
+    template = subject(held)
+    admitted = ENGINE.check_template(template, NOW).pod
+    assert admitted is not None
+    pods = [WorkloadPods("spec.template", template.pod, PodCount(), admitted)]
+    document = {"metadata": {"name": "chat"}, "spec": {}}
+
+    workload = Workload.of("apps", "Deployment", "ml-training", document, pods)
+    decision = ENGINE.check_workload(workload, Subject(policy=held), NOW)
+
+    assert reported(decision, Outcome.WARNED) == warned
+    assert decision.allowed
+
+
+def test_advice_on_a_workload_ends_with_an_exemption() -> None:
+    exempt = Exemption(namespaces=("ml-*",), reason="migration", rules=("size",))
+    held = policy((SIZE, Mode.ENFORCE), exemptions=(exempt,))
+    pods = [WorkloadPods("spec.template", Pod(), PodCount(), Pod())]
+
+    workload = Workload.of("apps", "Deployment", "ml-training", {}, pods)
+
+    assert ENGINE.check_workload(workload, Subject(policy=held), NOW).judged == ()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param([1], id="a-list"),
+        pytest.param({"metadata": "text"}, id="metadata-is-text"),
+        pytest.param({"metadata": {"labels": {"a": 1}}}, id="a-label-is-a-number"),
+    ],
+)
+def test_an_object_that_no_api_server_stores_is_an_empty_workload(document: Any) -> None:
+    workload = Workload.of("apps", "Deployment", "ml-training", document, ())
+
+    assert (workload.name, workload.metadata, workload.pods) == ("", Metadata(), ())

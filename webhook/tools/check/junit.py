@@ -82,7 +82,7 @@ def _line(result: ManifestResult, found: EvaluatedFinding) -> str:
 
 
 def _placeholders(result: ManifestResult) -> Iterator[str]:
-    for placeholder in result.placeholders():
+    for placeholder in result.placeholders:
         line, column = result.manifest.position_of(path_parts(placeholder.path))
         yield f"{result.manifest.file}:{line}:{column}: {placeholder.sentence()}"
 

@@ -16,7 +16,8 @@ import msgspec
 
 from policies.gpus.cards import too_many_resources
 from policies.pods.limits import excesses
-from policies.pods.pod import decode_pod
+from policies.pods.pod import Pod, decode_pod
+from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption, Labels
 from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
 from policies.quota.spec import QuotaSpec
@@ -58,6 +59,8 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
     policy: EffectivePolicy
     exemption: Exemption | None
+    admitted: Pod | None = None
+    """None of a pod that is too long to be read."""
     placeholders: tuple[Placeholder, ...] = ()
     """What findings would have been about, had the file been rendered."""
 
@@ -79,15 +82,16 @@ class ManifestResult(msgspec.Struct, frozen=True):
             return ManifestVerdict.SKIPPED
         if any(pod.refused for pod in self.pods):
             return ManifestVerdict.REFUSED
-        if any(True for _ in self.placeholders()):
+        if self.placeholders:
             return ManifestVerdict.UNKNOWN
         return ManifestVerdict.CHANGED if any(pod.changes for pod in self.pods) else ManifestVerdict.ACCEPTED
 
     def findings(self) -> Iterator[EvaluatedFinding]:
         return chain(*(pod.findings for pod in self.pods), self.warnings)
 
-    def placeholders(self) -> Iterator[Placeholder]:
-        return chain(self.manifest.placeholders, *(pod.placeholders for pod in self.pods))
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        return (*self.manifest.placeholders, *chain(*(pod.placeholders for pod in self.pods)))
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
@@ -122,7 +126,8 @@ def evaluate(
         _without_placeholders(manifest, _evaluate_pod(manifest, pod, engine, now, policy))
         for pod in manifest.pods
     )
-    return ManifestResult(manifest, pods, _warnings(manifest, engine, now, policy))
+    warnings = () if manifest.is_pod else _warnings(manifest, pods, engine, now, policy)
+    return ManifestResult(manifest, pods, warnings)
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
@@ -159,15 +164,22 @@ class _ConfiguredQuota(msgspec.Struct, frozen=True):
 
 
 def _warnings(
-    manifest: Manifest, engine: Engine, now: datetime, policy: EffectivePolicy
+    manifest: Manifest, pods: Iterable[PodResult], engine: Engine, now: datetime, policy: EffectivePolicy
 ) -> tuple[EvaluatedFinding, ...]:
     kind = manifest.group, manifest.kind
-    if kind not in ADVISED:
-        return ()
     quota = _ConfiguredQuota(engine.configuration.quotas.get(manifest.namespace))
     subject = Subject(policy=policy, quota=quota)
-    decision = advise(kind, msgspec.json.encode(manifest.data), subject, engine, now)
-    return tuple(judged for judged in decision.judged if judged.outcome is Outcome.WARNED)
+    readable = (
+        WorkloadPods(source.place.path, source.pod, source.place.count, result.admitted)
+        for source, result in zip(manifest.pods, pods, strict=True)
+        if result.admitted is not None
+    )
+    workload = Workload.of(*kind, manifest.namespace, manifest.data, readable)
+    decisions = [engine.check_workload(workload, subject, now)]
+    if kind in ADVISED:
+        decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
+    judged = chain.from_iterable(decision.judged for decision in decisions)
+    return tuple(each for each in judged if each.outcome is Outcome.WARNED)
 
 
 def _evaluate_pod(
@@ -205,6 +217,7 @@ def _combined(place: PodPlace, decisions: list[Decision]) -> PodResult:
         data=place.data if place.is_partial else _patched(place, first),
         policy=first.policy,
         exemption=first.exemption,
+        admitted=first.pod,
     )
 
 

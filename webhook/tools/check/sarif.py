@@ -50,7 +50,7 @@ def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
         for evaluated in result.findings():
             finding, level = evaluated.finding, _LEVELS[evaluated.outcome]
             yield _result(finding.rule, level, finding.sentence(), _at(manifest, finding.path))
-        for placeholder in result.placeholders():
+        for placeholder in result.placeholders:
             yield _result(_MANIFEST, "note", placeholder.sentence(), _at(manifest, placeholder.path))
 
 

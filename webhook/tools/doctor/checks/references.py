@@ -56,7 +56,8 @@ def _reader(
             return None
         metadata = stored.metadata
         where = f"{kind}/{metadata.name} in {metadata.namespace}"
-        asking = (pod for _, pod in workload_pods(group, kind, raw) if resource_mapping.pod_asks(pod))
+        _, pods = workload_pods(group, kind, raw)
+        asking = (pod for _, pod in pods if resource_mapping.pod_asks(pod))
         return next((Workload(where, metadata.namespace, pod) for pod in asking), None)
 
     return read

@@ -1,0 +1,147 @@
+"""What the claims of a pod ask for, and which of them rules do not see."""
+
+import msgspec
+import pytest
+
+from policies.gpus.claims import (
+    NO_DEVICES,
+    ClaimedDevices,
+    as_rules_see_it,
+    decode_claim,
+    device_class_names,
+)
+from policies.gpus.resource_mapping import (
+    DeviceClassPattern,
+    Measure,
+    ResourceMapping,
+    ResourceMappingSpec,
+    UnknownDeviceClasses,
+)
+from policies.pods.pod import Pod
+from tests.builders import JSON, container, pod, view
+
+GPU = DeviceClassPattern(pattern="gpu.example.com", resource="example.com/gpu")
+NIC = DeviceClassPattern(pattern="nic.example.com", measure=Measure.NOTHING)
+MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=(GPU, NIC)),))
+
+
+def classes(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+def claiming(*names: str) -> Pod:
+    """Return a pod with the claims, which its init container and its container use."""
+    uses = {"claims": [{"name": name} for name in names], "limits": {"cpu": "1"}}
+    return view(
+        pod(
+            container(resources=uses),
+            initContainers=[container("first", resources=uses)],
+            resourceClaims=[
+                {"name": name, "resourceClaimTemplateName": f"{name}-template"} for name in names
+            ],
+        )
+    )
+
+
+def exactly(name: str) -> JSON:
+    return {"name": "wanted", "exactly": {"deviceClassName": name}}
+
+
+@pytest.mark.parametrize(
+    ("requests", "named"),
+    [
+        pytest.param([exactly("gpu.example.com")], {"gpu.example.com"}, id="v1"),
+        pytest.param(
+            [{"name": "flat", "deviceClassName": "gpu.example.com"}], {"gpu.example.com"}, id="v1beta1"
+        ),
+        pytest.param(
+            [exactly("gpu.example.com"), exactly("nic.example.com")],
+            {"gpu.example.com", "nic.example.com"},
+            id="two-requests",
+        ),
+        pytest.param(
+            [{"name": "any", "firstAvailable": [{"deviceClassName": "a"}, {"deviceClassName": "b"}]}],
+            {"a", "b"},
+            id="alternatives",
+        ),
+        pytest.param([{"name": "new", "byMagic": {}}], None, id="a-kind-of-request-that-nobody-knows"),
+        pytest.param([exactly("nic.example.com"), {"name": "new"}], None, id="one-of-them-is-unknown"),
+        pytest.param([], set(), id="nothing"),
+    ],
+)
+def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | None) -> None:
+    claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": requests}}}))
+
+    assert device_class_names(claim.spec) == named
+
+
+@pytest.mark.parametrize(
+    ("known", "left", "claimed"),
+    [
+        pytest.param({"a": classes("nic.example.com")}, [], NO_DEVICES, id="a-nic"),
+        pytest.param({"a": classes()}, [], NO_DEVICES, id="nothing-is-asked-for"),
+        pytest.param(
+            {"a": classes("gpu.example.com")}, ["a"], ClaimedDevices(("gpu.example.com",)), id="a-gpu"
+        ),
+        pytest.param(
+            {"a": classes("gpu.example.com", "nic.example.com")},
+            ["a"],
+            ClaimedDevices(("gpu.example.com",)),
+            id="a-gpu-and-a-nic-in-one-claim",
+        ),
+        pytest.param({}, ["a"], ClaimedDevices(may_be_more=True), id="nobody-knows-the-claim"),
+        pytest.param(
+            {"a": classes("what.example.com")},
+            ["a"],
+            ClaimedDevices(may_be_more=True),
+            id="nothing-says-what-the-device-class-has",
+        ),
+        pytest.param(
+            {"a": classes("gpu.example.com", "what.example.com")},
+            ["a"],
+            ClaimedDevices(("gpu.example.com",), may_be_more=True),
+            id="a-gpu-and-perhaps-more",
+        ),
+    ],
+)
+def test_the_claims_that_rules_see(
+    known: dict[str, frozenset[str]], left: list[str], claimed: ClaimedDevices
+) -> None:
+    seen, found = as_rules_see_it(claiming("a"), known, MAPPING)
+
+    assert found == claimed
+    assert [each.name for each in seen.body.resource_claims or ()] == left
+    for place in seen.places:
+        uses = place.container.resources
+        assert uses is not None
+        assert [each.name for each in uses.claims or ()] == left
+        assert uses.limits == {"cpu": "1"}
+    assert MAPPING.pod_asks(seen) == bool(left)
+
+
+def test_the_claim_of_a_nic_beside_one_of_a_gpu() -> None:
+    known = {"card": classes("gpu.example.com"), "link": classes("nic.example.com")}
+
+    seen, claimed = as_rules_see_it(claiming("card", "link"), known, MAPPING)
+
+    assert claimed == ClaimedDevices(("gpu.example.com",))
+    assert seen == claiming("card")
+
+
+def test_device_classes_that_are_ignored_are_not_seen() -> None:
+    ignore = ResourceMappingSpec(
+        device_classes=(GPU, NIC), unknown_device_classes=UnknownDeviceClasses.IGNORE
+    )
+    known = {"a": classes("what.example.com"), "b": classes("gpu.example.com", "what.example.com")}
+
+    seen, claimed = as_rules_see_it(claiming("a", "b"), known, ResourceMapping((ignore,)))
+
+    assert claimed == ClaimedDevices(("gpu.example.com",))
+    assert seen == claiming("b")
+
+
+def test_a_pod_without_claims_is_itself() -> None:
+    plain = view(pod())
+
+    assert as_rules_see_it(plain, {}, MAPPING) == (plain, NO_DEVICES)
+    assert as_rules_see_it(plain, {}, MAPPING)[0] is plain
