@@ -62,11 +62,12 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 @click.option(
     "-f",
     "--filename",
-    "sources",
+    "named",
     multiple=True,
-    required=True,
-    help='File, directory, or "-" for stdin; repeatable.',
+    metavar="FILE",
+    help='File, directory, or "-" for stdin; repeatable, or without -f at the end.',
 )
+@click.argument("files", nargs=-1)
 @click.option("-R", "--recursive", is_flag=True, help="Read directories recursively.")
 @click.option(
     "--ignore",
@@ -82,7 +83,8 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 @now_option("Answer for this time, when exemptions and pauses may have ended")
 def check(
     *,
-    sources: tuple[str, ...],
+    named: tuple[str, ...],
+    files: tuple[str, ...],
     recursive: bool,
     ignore: tuple[str, ...],
     config: Path | None,
@@ -94,11 +96,15 @@ def check(
 
     Exit codes: 0 nothing would be denied, 1 something would be denied, 2 something could not be read.
     """
+    if not (named or files):
+        raise click.UsageError("Missing option '-f' / '--filename', or a file")
     try:
         engine = Engine(load_directory(config))
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
-    found = read_manifests(sources, recursive=recursive, namespace=namespace, ignore=ignore, track=track)
+    found = read_manifests(
+        (*named, *files), recursive=recursive, namespace=namespace, ignore=ignore, track=track
+    )
     labels = labels_by_namespace(found.manifests)
     results = [evaluate(manifest, engine, now, labels) for manifest in track(found.manifests, "checking")]
     PRINTERS[output](results, found)

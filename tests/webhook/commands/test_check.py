@@ -368,7 +368,6 @@ def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
         pytest.param(
             ["-f", "-", "--now", "2027-01-01T00:00:00"], "must have a time zone", id="time-without-zone"
         ),
-        pytest.param(["-f", "-", "pod.yaml"], "unexpected extra argument", id="stray-argument"),
     ],
 )
 def test_usage_errors(arguments: list[str], want: str) -> None:
