@@ -29,7 +29,7 @@ from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, EvaluatedFinding, Outcome
 from webhook.tools.check.junit import junit_report
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
-from webhook.tools.check.offline import ManifestResult, ManifestVerdict, evaluate, labels_by_namespace
+from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.rendering import sentences
 from webhook.tools.check.sarif import sarif_log
 
@@ -103,10 +103,14 @@ def check(
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
     found = read_manifests(
-        (*named, *files), recursive=recursive, namespace=namespace, ignore=ignore, track=track
+        (*named, *files),
+        recursive=recursive,
+        namespace=namespace,
+        kinds=engine.configuration.workload_kinds,
+        ignore=ignore,
+        track=track,
     )
-    labels = labels_by_namespace(found.manifests)
-    results = [evaluate(manifest, engine, now, labels) for manifest in track(found.manifests, "checking")]
+    results = Run(found.manifests, engine, now).results(lambda items: track(items, "checking"))
     PRINTERS[output](results, found)
     if found.problems:
         sys.exit(BAD_INPUT)

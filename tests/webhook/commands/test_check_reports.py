@@ -81,10 +81,6 @@ def sarif(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
     assert log["$schema"] == schema["id"] == SCHEMA
     jsonschema.Draft4Validator(schema).validate(log)
     (run,) = log["runs"]
-    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
-    assert [rules[each["ruleIndex"]] for each in run["results"]] == [
-        each["ruleId"] for each in run["results"]
-    ]
     shown: dict[str, Any] = run
     return shown
 

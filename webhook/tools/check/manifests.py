@@ -16,11 +16,13 @@ from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import LocatedProblem
+from webhook.configuration.loader import load_directory
+from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.serving.engine import ADVISED
 from webhook.tools.check.rendering import Renderer, ToRender, has_parameters, is_placeholder, is_template
 from webhook.tools.check.sources import Input, Text, Track, texts
-from webhook.workloads.kinds import WORKLOADS
+from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 
 _NULLS = {
@@ -63,6 +65,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     namespace: str
     name: str
+    is_known: bool = True
+    """Whether objects of this kind are checked: they have pods, or something else that is."""
     pods: tuple[ManifestPod, ...] = ()
     placeholders: tuple[Placeholder, ...] = ()
 
@@ -79,12 +83,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_pod(self) -> bool:
         return (self.group, self.kind) == ("", "Pod")
-
-    @property
-    def is_known(self) -> bool:
-        """Whether objects of this kind are checked: they have pods, or something else that is."""
-        kind = (self.group, self.kind)
-        return self.is_pod or kind in WORKLOADS or kind in ADVISED
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.position_of(parts)[0]
@@ -117,18 +115,20 @@ def read_manifests(
     *,
     recursive: bool = False,
     namespace: str | None = None,
+    kinds: WorkloadKinds | None = None,
     ignore: Sequence[str] = (),
     track: Track = lambda items, _doing: items,
 ) -> Manifests:
     """Return the objects in `sources` (files, directories, "-") but for what `ignore` (globs) matches.
 
-    The default namespace is `namespace`.
+    The default namespace is `namespace`. `kinds` says where their pods are; the built-in table if it is None.
     """
     found = Manifests()
+    kinds = load_directory(None).workload_kinds if kinds is None else kinds
     for text in texts(sources, recursive, ignore, found, track):
         for document in load_documents(text.content):
             if isinstance(document, YamlDocument):
-                _Reader(text, document, namespace or "default", found).read()
+                _Reader(text, document, namespace or "default", found, kinds).read()
             elif is_template(text.content):
                 _note_template(ToRender(Renderer.TEMPLATE, text.file, document.line), found)
             else:
@@ -147,11 +147,14 @@ def _note_template(template: ToRender, found: Manifests) -> None:
 class _Reader:
     """Reads one document, which may be a List."""
 
-    def __init__(self, text: Text, document: YamlDocument, namespace: str, found: Manifests) -> None:
+    def __init__(
+        self, text: Text, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
+    ) -> None:
         self._text = text
         self._document = document
         self._namespace = namespace
         self._found = found
+        self._kinds = kinds
 
     def read(self) -> None:
         if not (self._text.is_stream or _is_manifest(self._document.data)):
@@ -194,9 +197,11 @@ class _Reader:
             namespace=metadata.namespace or self._namespace,
             name=metadata.name or metadata.generate_name or "",
         )
-        pods = self._pods(manifest)
-        if pods is not None:
-            self._found.manifests.append(pods)
+        if (whole := self._with_pods(manifest)) is not None:
+            kind = (manifest.group, manifest.kind)
+            has_pods = kind in self._kinds and bool(self._kinds[kind].pods)
+            is_known = manifest.is_pod or has_pods or kind in ADVISED or kind in AUTOSCALERS
+            self._found.manifests.append(msgspec.structs.replace(whole, is_known=is_known))
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:
         if not isinstance(items, list):
@@ -208,11 +213,11 @@ class _Reader:
         for index, item in enumerate(items):
             self._read(item, (*at, "items", index), inherited)
 
-    def _pods(self, manifest: Manifest) -> Manifest | None:
+    def _with_pods(self, manifest: Manifest) -> Manifest | None:
         """Return the object with its pods, or None if one cannot be read."""
         places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
         if not manifest.is_pod:
-            places = pod_places(manifest.group, manifest.kind, manifest.data)
+            places = pod_places(self._kinds, manifest.group, manifest.kind, manifest.data)
         pods: list[ManifestPod] = []
         problems: list[Problem] = []
         for place in places:

@@ -25,7 +25,6 @@ _RULES = {
     **{rule.id: rule.summary for rule in RULES},
     _MANIFEST: "manifests can be read as the API server reads them",
 }
-_INDEX = {rule_id: index for index, rule_id in enumerate(_RULES)}
 
 
 def sarif_log(results: Sequence[ManifestResult], found: Manifests, version: str) -> dict[str, Any]:
@@ -67,7 +66,6 @@ def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:
 def _result(rule_id: str, level: str, text: str, location: dict[str, Any]) -> dict[str, Any]:
     return {
         "ruleId": rule_id,
-        "ruleIndex": _INDEX[rule_id],
         "level": level,
         "message": {"text": text},
         "locations": [location],
