@@ -211,7 +211,7 @@ def _load(text: str, lines_above: int) -> Iterator[YamlDocument | YamlError]:
     try:
         while loader.check_node():
             node = loader.get_node()
-            if "*" in text:  # without an alias the tree is no larger than the text
+            if "*" in text:  # a tree without aliases is at most as large as its text
                 _check_size(node, ALIAS_LIMIT + 2 * len(text))
             # Before construction, which puts what a merge (`<<`) brings in beside the keys that override it.
             duplicates = tuple(_located(error, lines_above) for error in _duplicates(node))
