@@ -157,7 +157,7 @@ def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int
     found = said(subject, Granted({"classes/nvidia-a100-80gb": held}))
 
     want = (
-        "spec.strategy: an update starts a pod before it stops one, which needs 1 nvidia-a100-80gb; ml-training will have "
+        "spec.strategy: an update needs 1 nvidia-a100-80gb for a pod beside the others; ml-training will have "
         "0 of 8 free: it will not finish; set type: Recreate, or rollingUpdate.maxUnavailable: 1 [gpu-quota]"
     )
     assert found == ([want] if stuck else [])

@@ -49,7 +49,7 @@ def scaled_object(target: str, **spec: Any) -> JSON:
 
 OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}]}
 SURGE = (
-    "spec.strategy: an update starts a pod before it stops one, which needs 2 GPUs; ml will have 1 of 8 free: "
+    "spec.strategy: an update needs 2 GPUs for a pod beside the others; ml will have 1 of 8 free: "
     "it will not finish"
 )
 
