@@ -4,7 +4,7 @@ One immutable value, made outside and handed in with each pod. Only the labels u
 other label is taken as met.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -14,9 +14,6 @@ from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod
 
-Offer = Mapping[str, frozenset[str] | None]
-"""The values that a node has or may get of each label; None is any value."""
-
 Demand = tuple[str, str, frozenset[str]]
 """Key, operator and values, as a node selector requirement has them."""
 
@@ -25,16 +22,30 @@ MOST_DEMANDS = 500
 
 
 class NodePool(msgspec.Struct, frozen=True):
-    """Nodes that an autoscaler makes on demand; `values` of None are any that a pod demands."""
+    """Nodes that an autoscaler makes on demand; values of None are any that a pod demands.
+
+    So are those of the other labels that begin with one of `open_prefixes`.
+    """
 
     name: str
     labels: tuple[tuple[str, tuple[str, ...] | None], ...]
+    open_prefixes: tuple[str, ...] = ()
+
+
+class _Offer(msgspec.Struct, frozen=True):
+    """The values that a node has or may get of each label; None is any value."""
+
+    labels: Mapping[str, frozenset[str] | None]
+    open_prefixes: tuple[str, ...] = ()
+
+    def values(self, key: str) -> frozenset[str] | None:
+        return self.labels.get(key, None if key.startswith(self.open_prefixes) else ABSENT)
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The distinct label sets of all nodes, cut down to `keys`, and the node pools."""
 
-    keys: frozenset[str]
+    keys: Container[str]
     label_sets: frozenset[Labels] = frozenset()
     pools: tuple[NodePool, ...] = ()
 
@@ -62,11 +73,14 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return [(key, operator, frozenset(values)) for key, operator, values in demands if key in self.keys]
 
     @cached_property
-    def _offers(self) -> tuple[Offer, ...]:
-        there = [tuple((key, (value,)) for key, value in labels) for labels in self.label_sets]
-        possible = [*there, *(pool.labels for pool in self.pools)]
-        return tuple({key: v if v is None else frozenset(v) for key, v in labels} for labels in possible)
+    def _offers(self) -> tuple[_Offer, ...]:
+        there = (_Offer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets)
+        to_come = (
+            _Offer({key: v if v is None else frozenset(v) for key, v in pool.labels}, pool.open_prefixes)
+            for pool in self.pools
+        )
+        return (*there, *to_come)
 
 
-def _meets_all(offer: Offer, demands: Iterable[Demand]) -> bool:
-    return all(meets(offer.get(key, ABSENT), operator, values) for key, operator, values in demands)
+def _meets_all(offer: _Offer, demands: Iterable[Demand]) -> bool:
+    return all(meets(offer.values(key), operator, values) for key, operator, values in demands)

@@ -61,6 +61,8 @@ class GPUClassOptions(RuleOptions, frozen=True):
     """Globs over the names of classes and families that may be used; where any of them is `*`, nothing is restricted."""
     known_pools: tuple[str, ...] = ()
     """Globs likewise: classes whose nodes are made on demand, so that none being there is no reason to warn."""
+    hardware_labels: tuple[str, ...] = ()
+    """Globs over keys of node labels that choose hardware, before the built-in ones; with `!` before it, that choose none."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not is_qualified_name(self.label_key):

@@ -1,6 +1,6 @@
-"""Nodes as informers keep them: names, and the labels by which GPU classes select nodes, equal sets once."""
+"""Nodes as informers keep them: names, and the labels by which pods and GPU classes select them, equal sets once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import msgspec
 
@@ -11,7 +11,7 @@ from webhook.cluster.objects import decode_metadata
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
 
 
-def node_reader(keys: frozenset[str]) -> Callable[[msgspec.Raw], NamedNode]:
+def node_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:
     """Return a function that reads a node in JSON, with its labels under these keys."""
     interned: dict[Labels, Labels] = {}
 

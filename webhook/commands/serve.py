@@ -43,7 +43,7 @@ from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.engine import EngineInForce
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
-from webhook.serving.node_watch import NodeWatch
+from webhook.serving.node_watch import NodeWatch, keys_to_know
 
 NO_AUDIT = "none"
 
@@ -159,7 +159,7 @@ def build(
     else:
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
-    nodes = NodeWatch(api, lambda: source.configuration.classes.label_keys) if api else None
+    nodes = NodeWatch(api, lambda: keys_to_know(source.configuration)) if api else None
     if nodes:
         nodes.start()
     claims = ClaimWatch(api) if api else None

@@ -212,6 +212,7 @@ def review_pod(asked: Review) -> Answered:
             pod=pod,
             claims=asked.claims(pod),
             made_by_daemonset=by_daemonset,
+            nodes=asked.cluster.nodes(),
             deadline=asked.deadline,
         )
         decision = engine.mutate(subject, asked.now)

@@ -1,32 +1,47 @@
 """The nodes of the cluster, for `policies.placement`.
 
-The watch is of metadata only and keeps the labels by which classes select nodes, equal sets once. Karpenter's NodePools, where
-that API is served, are listed once a minute: they are few, and people change them. Where anything is uncertain, `facts` is None,
-so that no warning is wrong, and `index` knows no node, so that nothing is charged too little.
+The watch is of metadata only and keeps the labels by which classes select nodes and pods choose hardware, equal sets once.
+Karpenter's NodePools, where that API is served, are listed once a minute: they are few, and people change them. Where anything is
+uncertain, `facts` is None, so that no warning is wrong, and `index` knows no node, so that nothing is charged too little.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from time import monotonic
 
 import msgspec
 
+from policies.placement.label_keys import LabelKeys, known_keys
 from policies.placement.named_nodes import NO_NODES, Labels, NamedNode, NodeIndex
 from policies.placement.nodes import NodeFacts, NodePool
+from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource, WatchTimings
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.cluster.objects import ObjectMeta, PartialObject
+from webhook.configuration.loader import Configuration
 
 KARPENTER = "karpenter.sh"
 VERSIONS = ("v1", "v1beta1")
 
-PROVIDER_DOMAINS = ("karpenter.k8s.aws/", "karpenter.azure.com/", "eks.amazonaws.com/")
-"""Labels that Karpenter's providers set by the kind of machine: they may have any value in a pool that does not mention them.
-Any other label is only on nodes of a pool that names it (Karpenter, concepts/scheduling: user-defined labels).
+OPEN = (
+    "karpenter.k8s.aws/",
+    "karpenter.azure.com/",
+    "eks.amazonaws.com/",
+    "topology.kubernetes.io/",
+    "node.kubernetes.io/instance-type",
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "beta.kubernetes.io/",
+)
+"""Labels that Karpenter and its providers set by the kind of machine: they may have any value in a pool that does not mention
+them. Any other label is only on nodes of a pool that names it (Karpenter, concepts/scheduling: well-known and user-defined
+labels).
 """
+POOL_LABEL = "karpenter.sh/nodepool"
+"""The name of its pool, on every node that Karpenter makes."""
 
 LOOK_SECONDS = 2.0
 POOL_SECONDS = 60.0
@@ -63,12 +78,12 @@ _POOL = msgspec.json.Decoder(_Pool)
 
 
 class NodeWatch:
-    """`keys` returns the labels by which the classes in force select nodes; `run` is the body of a thread."""
+    """`keys` returns the labels to be known, those by which classes select nodes by name; `run` is the body of a thread."""
 
     def __init__(
         self,
         api: ApiClient,
-        keys: Callable[[], frozenset[str]],
+        keys: Callable[[], LabelKeys],
         *,
         timings: WatchTimings | None = None,
         pool_seconds: float = POOL_SECONDS,
@@ -78,7 +93,7 @@ class NodeWatch:
         self._timings = timings
         self._pool_seconds = pool_seconds
         self._nodes: _Nodes | None = None
-        self._pools: tuple[frozenset[str], tuple[NodePool, ...]] | None = None
+        self._pools: tuple[LabelKeys, tuple[NodePool, ...]] | None = None
         self._facts: NodeFacts | None = None
         self._pools_read = 0.0
         self._problem = ""
@@ -118,7 +133,7 @@ class NodeWatch:
         if self._nodes is not None:
             self._nodes.stopping.set()
 
-    def _read_pools(self, keys: frozenset[str]) -> None:
+    def _read_pools(self, keys: LabelKeys) -> None:
         self._pools_read = monotonic()
         try:
             self._pools = keys, tuple(node_pools(self._api, keys))
@@ -133,9 +148,9 @@ class NodeWatch:
 class _Nodes:
     """The nodes, with those of their labels that are under `keys`."""
 
-    def __init__(self, api: ApiClient, keys: frozenset[str], timings: WatchTimings | None) -> None:
+    def __init__(self, api: ApiClient, keys: LabelKeys, timings: WatchTimings | None) -> None:
         self.keys = keys
-        self.index = NodeIndex(keys)
+        self.index = NodeIndex(keys.names)
         self._changes = 0
         self._seen: tuple[int, frozenset[Labels]] = (-1, frozenset())
         self._informer = Informer(api, NODES, node_reader(keys), self._changed, timings=timings)
@@ -152,15 +167,31 @@ class _Nodes:
         changes = self._changes  # read first: a change meanwhile is computed next time
         seen = self._seen
         if seen[0] != changes:
-            seen = self._seen = changes, frozenset(node.labels for node in self._informer.all())
+            # Nodes share their label sets, so that only the few different ones are hashed here.
+            distinct = {id(node.labels): node.labels for node in self._informer.all()}
+            seen = self._seen = changes, frozenset(distinct.values())
         return seen[1]
 
     def _changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
         self.index.replace(before, after)
-        self._changes += 1
+        if before is None or after is None or before.labels != after.labels:
+            self._changes += 1
 
 
-def node_pools(api: ApiClient, keys: frozenset[str]) -> Iterator[NodePool]:
+def keys_to_know(configuration: Configuration) -> LabelKeys:
+    """Return the labels of nodes that the rules in force can ask about."""
+    policies = configuration.policies
+    options = (policies.binding(gpu_class.RULE, each).options for each in policies.policies)
+    chosen = (
+        glob
+        for each in options
+        if isinstance(each, gpu_class.GPUClassOptions)
+        for glob in each.hardware_labels
+    )
+    return known_keys(configuration.classes.label_keys, chosen)
+
+
+def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodePool]:
     """Yield Karpenter's pools; none where it is not installed. Raises `errors.ApiError`."""
     version = api.served_version(KARPENTER, VERSIONS)
     if version is not None:
@@ -169,12 +200,13 @@ def node_pools(api: ApiClient, keys: frozenset[str]) -> Iterator[NodePool]:
             yield _node_pool(pool, keys)
 
 
-def _node_pool(pool: _Pool, keys: Iterable[str]) -> NodePool:
+def _node_pool(pool: _Pool, keys: Container[str]) -> NodePool:
     template = pool.spec.template
     given = (template.metadata and template.metadata.labels) or {}
-    found: dict[str, tuple[str, ...] | None] = {key: None for key in keys if key.startswith(PROVIDER_DOMAINS)}
+    found: dict[str, tuple[str, ...] | None] = {POOL_LABEL: (pool.metadata.name,)}
     for requirement in (template.spec and template.spec.requirements) or ():
         # The other operators leave the values open: the pool makes nodes for the value that a pod selects.
         found[requirement.key] = requirement.values if requirement.operator == "In" else None
     found.update({key: (value,) for key, value in given.items()})
-    return NodePool(pool.metadata.name, tuple(sorted((key, found[key]) for key in keys if key in found)))
+    labels = tuple(sorted((key, values) for key, values in found.items() if key in keys))
+    return NodePool(pool.metadata.name, labels, OPEN)

@@ -5,19 +5,23 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
+from policies.placement.label_keys import LabelKeys
 from policies.placement.named_nodes import HOSTNAME, NO_NODES
 from policies.placement.nodes import NodeFacts, NodePool
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
-from webhook.serving.node_watch import NodeWatch
+from webhook.configuration.loader import load_directory
+from webhook.serving.node_watch import OPEN, NodeWatch, keys_to_know
 
-KEYS = frozenset({"accelerator", "karpenter.k8s.aws/instance-gpu-name"})
+KEYS = LabelKeys(frozenset({"accelerator"}), ("karpenter.k8s.aws/instance-*", "karpenter.sh/nodepool"))
+POOL = ("karpenter.sh/nodepool", ("gpu",))
 QUICK = WatchTimings(watch=1, silence=1, pause_least=0.05, pause_most=0.1)
 
 
@@ -55,7 +59,7 @@ class Cluster:
 
 @contextmanager
 def watching(
-    folder: Path, cluster: Cluster, keys: Callable[[], frozenset[str]] = lambda: KEYS
+    folder: Path, cluster: Cluster, keys: Callable[[], LabelKeys] = lambda: KEYS
 ) -> Iterator[tuple[NodeWatch, ApiServer]]:
     stopping = threading.Event()
     with ApiServer(folder, cluster) as server:
@@ -86,6 +90,39 @@ def test_only_the_labels_that_classes_go_by_are_kept_each_set_once(tmp_path: Pat
     assert accepted == {METADATA_LIST: False, METADATA: True}
 
 
+def test_labels_that_choose_hardware_are_known_and_names_of_nodes_are_not(tmp_path: Path) -> None:
+    labels = {
+        "accelerator": "t4",
+        "nvidia.com/gpu.memory": "15360",
+        "nvidia.com/cuda.driver.major": "550",
+        "cloud.google.com/gke-nodepool": "gpu",
+        "topology.kubernetes.io/zone": "a",
+        HOSTNAME: "a",
+        "pod-template-hash": "x",
+    }
+    documents = """
+        apiVersion: gpu-admission.dev/v1alpha1
+        kind: GPUPolicy
+        metadata: {name: default}
+        spec: {rules: {gpu-class: {hardwareLabels: [example.com/rack]}}}
+    """
+    (tmp_path / "policy.yaml").write_text(dedent(documents))
+    keys = keys_to_know(load_directory(tmp_path))
+    cluster = Cluster(node("a", **labels, **{"example.com/rack": "7"}))
+    with watching(tmp_path, cluster, lambda: keys) as (watch, _):
+        facts = eventually(watch.facts)
+
+    assert facts
+    assert {key for known in facts.label_sets for key, _ in known} == {
+        "accelerator",
+        "cloud.google.com/gke-nodepool",
+        "example.com/rack",
+        "nvidia.com/cuda.driver.major",
+        "nvidia.com/gpu.memory",
+        "topology.kubernetes.io/zone",
+    }
+
+
 def test_a_change_is_known_at_once(tmp_path: Path) -> None:
     cluster = Cluster(node("a", accelerator="t4"))
     changed = {"type": "MODIFIED", "object": {**node("a", accelerator="h100")}}
@@ -113,7 +150,7 @@ def test_nodes_are_found_by_name_and_by_hostname(tmp_path: Path) -> None:
     ]
     assert [index.find(each) for each in references] == [{t4}, {t4}, {h100}, {h100}]
     assert index.find((HOSTNAME, "b.example.com")) == frozenset(), "that is no hostname"
-    assert index.keys == KEYS
+    assert index.keys == KEYS.names
 
 
 def test_a_node_that_is_labelled_anew_and_one_that_is_deleted(tmp_path: Path) -> None:
@@ -144,8 +181,8 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
     keys = [KEYS]
     with watching(tmp_path, Cluster(node("a", accelerator="t4", pool="x")), lambda: keys[0]) as (watch, _):
         assert eventually(watch.facts)
-        keys[0] = frozenset({"pool"})
-        facts = eventually(lambda: (found := watch.facts()) and found.keys == {"pool"} and found)
+        keys[0] = LabelKeys(frozenset({"pool"}))
+        facts = eventually(lambda: (found := watch.facts()) and found.keys == keys[0] and found)
 
     assert facts
     assert facts.label_sets == {(("pool", "x"),)}
@@ -156,17 +193,17 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
     [
         pytest.param(
             {"metadata": {"labels": {"accelerator": "t4"}}},
-            (("accelerator", ("t4",)), ("karpenter.k8s.aws/instance-gpu-name", None)),
+            (("accelerator", ("t4",)), POOL),
             id="labels-of-its-template",
         ),
         pytest.param(
             {"spec": {"requirements": [{"key": "accelerator", "operator": "In", "values": ["t4", "l4"]}]}},
-            (("accelerator", ("t4", "l4")), ("karpenter.k8s.aws/instance-gpu-name", None)),
+            (("accelerator", ("t4", "l4")), POOL),
             id="requirements",
         ),
         pytest.param(
             {"spec": {"requirements": [{"key": "accelerator", "operator": "Exists"}]}},
-            (("accelerator", None), ("karpenter.k8s.aws/instance-gpu-name", None)),
+            (("accelerator", None), POOL),
             id="any-value",
         ),
         pytest.param(
@@ -178,12 +215,12 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
                     ]
                 }
             },
-            (("karpenter.k8s.aws/instance-gpu-name", ("t4",)),),
+            (("karpenter.k8s.aws/instance-gpu-name", ("t4",)), POOL),
             id="a-label-of-the-provider",
         ),
         pytest.param(
             {},
-            (("karpenter.k8s.aws/instance-gpu-name", None),),
+            (POOL,),
             id="a-pool-that-says-nothing-makes-any-machine",
         ),
     ],
@@ -194,7 +231,7 @@ def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want:
         facts = eventually(watch.facts)
 
     assert facts
-    assert facts.pools == (NodePool("gpu", want),)
+    assert facts.pools == (NodePool("gpu", want, OPEN),)
 
 
 def test_pools_that_may_not_be_seen_leave_everything_unsaid(
