@@ -25,7 +25,8 @@ from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, EvaluatedFinding, Outcome
 from webhook.tools.check.manifests import Manifest, read_manifests
-from webhook.tools.check.offline import ManifestResult, ManifestVerdict, evaluate, labels_by_namespace
+from webhook.tools.check.offline import ManifestResult, ManifestVerdict, evaluate
+from webhook.tools.check.surroundings import device_classes, surroundings
 
 REFUSED = 1
 STYLES = {
@@ -74,13 +75,13 @@ def check(
 
     Exit codes: 0 everything would be admitted, 1 something would be denied, 2 something could not be read.
     """
+    found = read_manifests(sources, recursive=recursive, namespace=namespace)
     try:
-        engine = Engine(load_directory(config))
+        engine = Engine(load_directory(config, device_classes=device_classes(found.manifests)))
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
-    found = read_manifests(sources, recursive=recursive, namespace=namespace)
-    labels = labels_by_namespace(found.manifests)
-    results = [evaluate(manifest, engine, now, labels) for manifest in found.manifests]
+    around = surroundings(found.manifests)
+    results = [evaluate(manifest, engine, now, around) for manifest in found.manifests]
     PRINTERS[output](results, found.problems)
     if found.problems:
         sys.exit(BAD_INPUT)
@@ -104,7 +105,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
     for found in result.findings():
         line = f"{_place(manifest, found)}: {PREFIXES[found.outcome]}{found.finding.sentence()}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[found.outcome])
-    if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
+    if verdict is ManifestVerdict.REFUSED and not (manifest.is_pod or result.is_denied):
         screen.paragraph(_consequence(result), indent=COLUMN)
     for pod in result.pods:
         if pod.exemption is not None:
@@ -216,7 +217,7 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "namespace": manifest.namespace,
         "name": manifest.name,
         "verdict": result.verdict,
-        "findings": [_finding_document(manifest, warning) for warning in result.warnings],
+        "findings": [_finding_document(manifest, each) for each in result.own],
         "pods": [
             {
                 "path": pod.place.path,

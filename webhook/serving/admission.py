@@ -30,6 +30,7 @@ from webhook.serving.canary_trace import canary_trace
 from webhook.serving.claim_watch import NAMES_CLAIMS, ClaimLookup
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import (
+    CLAIM,
     CLAIM_TEMPLATE,
     MOST_FINDINGS,
     RESOURCE_QUOTA,
@@ -46,7 +47,6 @@ from webhook.workloads.kinds import WORKLOADS
 from webhook.workloads.places import PodPlace, workload_pods
 
 POD = ("", "Pod")
-CLAIM = ("resource.k8s.io", "ResourceClaim")
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"

@@ -17,7 +17,7 @@ from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import SUFFIXES, LocatedProblem, documents_in, reading
 from webhook.configuration.yaml_documents import YamlDocument
-from webhook.serving.engine import ADVISED
+from webhook.serving.engine import ADVISED, CLAIM
 from webhook.workloads.kinds import WORKLOADS
 from webhook.workloads.places import PodPlace, pod_places
 
@@ -64,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def is_known(self) -> bool:
         """Whether objects of this kind are checked: they have pods, or something else that is."""
         kind = (self.group, self.kind)
-        return self.is_pod or kind in WORKLOADS or kind in ADVISED
+        return self.is_pod or kind in WORKLOADS or kind in ADVISED or kind == CLAIM
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.document.line_of((*self.at, *parts))

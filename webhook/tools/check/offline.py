@@ -15,15 +15,24 @@ import jsonpatch
 import msgspec
 
 from policies.gpus.cards import too_many_resources
+from policies.gpus.claims import DeviceClassNames, asked_by, decode_claim
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
-from policies.policy import EffectivePolicy, Exemption, Labels
-from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
-from policies.quota.spec import QuotaSpec
+from policies.policy import EffectivePolicy, Exemption
+from policies.quota.charge_request import (
+    ChargeRequest,
+    QuotaGrant,
+    ReservationOutcome,
+    charge_request_for_claim,
+)
+from policies.quota.ledger.decide import decide
 from policies.rule import Mode
+from webhook.configuration.loader import Configuration
+from webhook.quota.memory_store import MemoryStore
 from webhook.serving.engine import (
     ADVISED,
+    CLAIM,
     Decision,
     Engine,
     EvaluatedFinding,
@@ -33,10 +42,8 @@ from webhook.serving.engine import (
     advise,
 )
 from webhook.tools.check.manifests import Manifest, ManifestPod
+from webhook.tools.check.surroundings import Surroundings
 from webhook.workloads.places import PodPlace
-
-NAME_LABEL = "kubernetes.io/metadata.name"
-"""The API server gives it to every namespace."""
 
 
 class ManifestVerdict(Enum):
@@ -65,22 +72,27 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManifestResult(msgspec.Struct, frozen=True):
-    """Result for an object and each pod in it; `warnings` are about the object itself."""
+    """Result for an object and each pod in it; `own` are the findings about the object itself."""
 
     manifest: Manifest
     pods: tuple[PodResult, ...]
-    warnings: tuple[EvaluatedFinding, ...] = ()
+    own: tuple[EvaluatedFinding, ...] = ()
 
     @property
     def verdict(self) -> ManifestVerdict:
         if not self.manifest.is_known:
             return ManifestVerdict.SKIPPED
-        if any(pod.refused for pod in self.pods):
+        if self.is_denied or any(pod.refused for pod in self.pods):
             return ManifestVerdict.REFUSED
         return ManifestVerdict.CHANGED if any(pod.changes for pod in self.pods) else ManifestVerdict.ACCEPTED
 
+    @property
+    def is_denied(self) -> bool:
+        """Whether the object itself is denied, whatever becomes of its pods."""
+        return any(found.outcome is Outcome.DENIED for found in self.own)
+
     def findings(self) -> Iterator[EvaluatedFinding]:
-        return chain(*(pod.findings for pod in self.pods), self.warnings)
+        return chain(*(pod.findings for pod in self.pods), self.own)
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
@@ -92,48 +104,44 @@ class ManifestResult(msgspec.Struct, frozen=True):
         return reduce(lambda data, place: place.replaced(data, place.data), places, self.manifest.data)
 
 
-def labels_by_namespace(manifests: Iterable[Manifest]) -> dict[str, Labels]:
-    """Return the labels of the Namespace objects among the manifests, with the one that the API server adds."""
-    found = {}
-    for manifest in manifests:
-        if (manifest.group, manifest.kind) == ("", "Namespace"):
-            labels = (manifest.data.get("metadata") or {}).get("labels")
-            written = {str(k): str(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
-            found[manifest.name] = tuple(sorted({**written, NAME_LABEL: manifest.name}.items()))
-    return found
-
-
-def evaluate(
-    manifest: Manifest, engine: Engine, now: datetime, labels: Mapping[str, Labels]
-) -> ManifestResult:
-    """Return the result; a namespace that is not in `labels` has only the label that every namespace has."""
+def evaluate(manifest: Manifest, engine: Engine, now: datetime, around: Surroundings) -> ManifestResult:
+    """Return the result; `around` is what the objects of the same run say."""
     namespace, policies = manifest.namespace, engine.configuration.policies
-    known = labels.get(namespace, ((NAME_LABEL, namespace),))
     # Only where something selects by labels: policies are cached by namespace and labels.
-    policy = policies.for_namespace(namespace, known if policies.asks_labels(namespace) else ())
-    pods = tuple(_evaluate_pod(manifest, pod, engine, now, policy) for pod in manifest.pods)
-    warnings = () if manifest.is_pod else _warnings(manifest, pods, engine, now, policy)
-    return ManifestResult(manifest, pods, warnings)
+    labels = around.labels_of(namespace) if policies.asks_labels(namespace) else ()
+    policy = policies.for_namespace(namespace, labels)
+    pods = tuple(
+        _evaluate_pod(manifest, each, asked_by(each.pod, namespace, around.claims.get), engine, now, policy)
+        for each in manifest.pods
+    )
+    own = () if manifest.is_pod else _own(manifest, pods, engine, now, policy)
+    return ManifestResult(manifest, pods, own)
 
 
 class _ConfiguredQuota(msgspec.Struct, frozen=True):
-    """The quota that the configuration grants a namespace; offline nothing is reserved."""
+    """The quota that the configuration grants a namespace, of which nothing is used; offline nothing is reserved."""
 
-    spec: QuotaSpec | None
+    configuration: Configuration
+    namespace: str
 
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:  # noqa: ARG002 - of NamespaceQuota
-        return ReservationOutcome()
+    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
+        found = MemoryStore(lambda: self.configuration).read(self.namespace, 0)
+        if found is None:
+            return ReservationOutcome()
+        charged = charge_request.charged(found.ledger, {})
+        verdicts = decide(found.ledger, [charged.request]).verdicts if charged.request else (None,)
+        return ReservationOutcome(found.ledger, charged.charge, *verdicts)
 
     def grant(self) -> QuotaGrant | None:
-        return QuotaGrant(self.spec.amounts, self.spec.unpinned) if self.spec else None
+        spec = self.configuration.quotas.get(self.namespace)
+        return QuotaGrant(spec.amounts, spec.unpinned) if spec else None
 
 
-def _warnings(
+def _own(
     manifest: Manifest, pods: Iterable[PodResult], engine: Engine, now: datetime, policy: EffectivePolicy
 ) -> tuple[EvaluatedFinding, ...]:
     kind = manifest.group, manifest.kind
-    quota = _ConfiguredQuota(engine.configuration.quotas.get(manifest.namespace))
-    subject = Subject(policy=policy, quota=quota)
+    subject = Subject(policy=policy, quota=_ConfiguredQuota(engine.configuration, manifest.namespace))
     readable = (
         WorkloadPods(source.place.path, source.pod, source.place.count, result.admitted)
         for source, result in zip(manifest.pods, pods, strict=True)
@@ -143,18 +151,36 @@ def _warnings(
     decisions = [engine.check_workload(workload, subject, now)]
     if kind in ADVISED:
         decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
-    judged = chain.from_iterable(decision.judged for decision in decisions)
-    return tuple(each for each in judged if each.outcome is Outcome.WARNED)
+    if kind == CLAIM:
+        decisions.append(_claim_decision(manifest, subject, engine, now))
+    return tuple(chain.from_iterable(decision.judged for decision in decisions))
+
+
+def _claim_decision(manifest: Manifest, subject: Subject, engine: Engine, now: datetime) -> Decision:
+    """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
+    try:
+        claim = decode_claim(msgspec.json.encode(manifest.data))
+    except msgspec.ValidationError:
+        return Decision(policy=subject.policy)
+    charged = charge_request_for_claim("check", claim, "", engine.configuration)
+    return engine.validate_claim(msgspec.structs.replace(subject, charge_request=charged), now)
 
 
 def _evaluate_pod(
-    manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime, policy: EffectivePolicy
+    manifest: Manifest,
+    source: ManifestPod,
+    claims: Mapping[str, DeviceClassNames],
+    engine: Engine,
+    now: datetime,
+    policy: EffectivePolicy,
 ) -> PodResult:
     if too_long := excesses(source.pod) or too_many_resources(
         source.pod, engine.configuration.resource_mapping
     ):
         return _combined(source.place, [Decision.on(policy, too_long, Mode.ENFORCE)])
-    subject = Subject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
+    subject = Subject(
+        policy=policy, pod=source.pod, claims=claims, made_by_daemonset=manifest.kind == "DaemonSet"
+    )
     if not manifest.is_pod:
         return _combined(source.place, [engine.check_template(subject, now)])
     decision = engine.mutate(subject, now)
