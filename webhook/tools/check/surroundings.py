@@ -5,17 +5,16 @@ from contextlib import suppress
 
 import msgspec
 
-from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames, claim_record, template_record
+from policies.gpus.claims import RECORD_OF, ClaimName, DeviceClassNames
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.policy import Labels
-from webhook.configuration.device_class_watch import DRA_GROUP
+from webhook.configuration.dynamic_resources import DRA_GROUP
 from webhook.tools.check.manifests import Manifest
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace."""
 
 DEVICE_CLASS = (DRA_GROUP, "DeviceClass")
-_RECORDS = {(DRA_GROUP, CLAIM): claim_record, (DRA_GROUP, TEMPLATE): template_record}
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +33,11 @@ def surroundings(manifests: Iterable[Manifest]) -> Surroundings:
     labels: dict[str, Labels] = {}
     claims: dict[ClaimName, DeviceClassNames | None] = {}
     for manifest in manifests:
-        kind = manifest.group, manifest.kind
-        if kind == ("", "Namespace"):
+        if (manifest.group, manifest.kind) == ("", "Namespace"):
             labels[manifest.name] = _labels(manifest)
-        elif kind in _RECORDS:
+        elif manifest.group == DRA_GROUP and manifest.kind in RECORD_OF:
             with suppress(msgspec.ValidationError):
-                record = _RECORDS[kind](msgspec.json.encode(manifest.data))
+                record = RECORD_OF[manifest.kind](msgspec.json.encode(manifest.data))
                 claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
     return Surroundings(labels=labels, claims=claims)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_URI
 from policies.pods.pod import Pod
 from policies.rules import model_warming
@@ -46,9 +45,7 @@ class _Stored(PartialObject, frozen=True):
 _STORED = msgspec.json.Decoder(_Stored)
 
 
-def _reader(
-    resource_mapping: ResourceMapping, group: str, kind: str
-) -> Callable[[msgspec.Raw], Workload | None]:
+def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
     def read(raw: msgspec.Raw) -> Workload | None:
         stored = _STORED.decode(raw)
         done = {each.get("type") for each in stored.status.conditions or () if each.get("status") == "True"}
@@ -57,7 +54,7 @@ def _reader(
         metadata = stored.metadata
         where = f"{kind}/{metadata.name} in {metadata.namespace}"
         _, pods = workload_pods(group, kind, raw)
-        asking = (pod for _, pod in pods if resource_mapping.pod_asks(pod))
+        asking = (pod for _, pod in pods if cluster.is_gpu_pod(pod, metadata.namespace))
         return next((Workload(where, metadata.namespace, pod) for pod in asking), None)
 
     return read
@@ -67,7 +64,7 @@ def _reader(
 def _references(cluster: InstalledCluster) -> Iterator[Observation]:
     found: list[Workload] = []
     for kind, (group, plural) in KINDS.items():
-        reader = _reader(cluster.resource_mapping, group, kind)
+        reader = _reader(cluster, group, kind)
         found += cluster.listed(f"/apis/{group}/v1/{plural}", reader)
     yield from _runtime_classes(cluster, found)
     yield from _claims(cluster, found)
