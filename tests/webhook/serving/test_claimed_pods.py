@@ -1,5 +1,6 @@
 """Reviews of pods with ResourceClaims: what becomes of them by what the claims ask for, as far as that is known."""
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
@@ -7,15 +8,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
 from prometheus_client import CollectorRegistry
 
 from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
-from tests.builders import JSON, container, gpu_container, pod
+from tests.builders import JSON, NOW, container, gpu_container, pod, view
+from tests.strategies import PODS
 from tests.webhook.serving.test_admission import request
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission, ClusterState
 from webhook.serving.audit import Recorder
-from webhook.serving.engine import Engine
+from webhook.serving.engine import Engine, Subject
 from webhook.serving.metrics import Metrics
 
 POLICY = """
@@ -146,6 +149,30 @@ def test_the_templates_of_a_workload_are_looked_up_together(admission: Admission
     assert response.allowed
     assert not any("toleration" in each for each in response.warnings or ())
     assert lookups.asked == [[ClaimName(TEMPLATE, "ml-training", "link")]]
+
+
+def without_claims(document: JSON) -> JSON:
+    plain = copy.deepcopy(document)
+    del plain["spec"]["resourceClaims"]
+    for each in (*plain["spec"]["containers"], *(plain["spec"].get("initContainers") or ())):
+        (each.get("resources") or {}).pop("claims", None)
+    return plain
+
+
+@given(document=PODS)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engine, document: JSON) -> None:
+    document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "link"}]
+    policy = engine.configuration.policies.for_namespace("ml-training")
+
+    def decided(of: JSON) -> tuple[Any, ...]:
+        subject = Subject(policy=policy, pod=view(of), claims={"gpu": frozenset({"dra.net"})})
+        decisions = [
+            decide(subject, NOW) for decide in (engine.mutate, engine.validate, engine.check_template)
+        ]
+        return tuple((each.operations, each.judged) for each in decisions)
+
+    assert decided(document) == decided(without_claims(document))
 
 
 @pytest.mark.parametrize(
