@@ -14,10 +14,12 @@ from policies.rules import (
     model_warming,
     readiness_delay,
     shared_memory,
+    unread_fields,
 )
 
 RULES: tuple[Rule, ...] = (
     gpu_requests.RULE,
+    unread_fields.RULE,
     gpu_class.RULE,
     gpu_toleration.RULE,
     readiness_delay.RULE,

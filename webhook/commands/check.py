@@ -25,8 +25,8 @@ from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, EvaluatedFinding, Outcome
 from webhook.tools.check.manifests import Manifest, read_manifests
-from webhook.tools.check.offline import ManifestResult, ManifestVerdict, evaluate
-from webhook.tools.check.surroundings import device_classes, surroundings
+from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
+from webhook.tools.check.surroundings import device_classes
 
 REFUSED = 1
 STYLES = {
@@ -75,13 +75,16 @@ def check(
 
     Exit codes: 0 everything would be admitted, 1 something would be denied, 2 something could not be read.
     """
-    found = read_manifests(sources, recursive=recursive, namespace=namespace)
     try:
-        engine = Engine(load_directory(config, device_classes=device_classes(found.manifests)))
+        configuration = load_directory(config)
+        kinds = configuration.workload_kinds
+        found = read_manifests(sources, recursive=recursive, namespace=namespace, kinds=kinds)
+        if classes := device_classes(found.manifests):
+            configuration = load_directory(config, device_classes=classes)
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
-    around = surroundings(found.manifests)
-    results = [evaluate(manifest, engine, now, around) for manifest in found.manifests]
+    engine = Engine(configuration)
+    results = Run(found.manifests, engine, now).results()
     PRINTERS[output](results, found.problems)
     if found.problems:
         sys.exit(BAD_INPUT)
@@ -105,7 +108,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
     for found in result.findings():
         line = f"{_place(manifest, found)}: {PREFIXES[found.outcome]}{found.finding.sentence()}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[found.outcome])
-    if verdict is ManifestVerdict.REFUSED and not (manifest.is_pod or result.is_denied):
+    if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
         screen.paragraph(_consequence(result), indent=COLUMN)
     for pod in result.pods:
         if pod.exemption is not None:
@@ -217,7 +220,7 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "namespace": manifest.namespace,
         "name": manifest.name,
         "verdict": result.verdict,
-        "findings": [_finding_document(manifest, each) for each in result.own],
+        "findings": [_finding_document(manifest, warning) for warning in result.warnings],
         "pods": [
             {
                 "path": pod.place.path,

@@ -43,8 +43,8 @@ from webhook.serving.engine import (
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
-from webhook.workloads.kinds import WORKLOADS
 from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.unread import unread_gpus
 
 POD = ("", "Pod")
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -291,7 +291,8 @@ def review_templates(asked: Review) -> Answered:
     """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
     request, kind = asked.request, asked.request.kind
     try:
-        data, pods = workload_pods(kind.group, kind.kind, asked.document(request.object))
+        kinds = asked.engine.configuration.workload_kinds
+        data, pods = workload_pods(kinds, kind.group, kind.kind, asked.document(request.object))
         policy = asked.policy()
         decisions = _workload_decisions(asked, policy, data, pods)
     except msgspec.ValidationError as error:
@@ -332,6 +333,8 @@ def _workload_decisions(
         if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
             break
     kind = asked.request.kind
+    if (kind.group, kind.kind) not in asked.engine.configuration.workload_kinds:
+        decisions.append(Decision.on(policy, unread_gpus(kind.kind, data, mapping), Mode.WARN))
     workload = Workload.of(kind.group, kind.kind, policy.namespace, data, readable)
     subject = Subject(policy=policy, nodes=nodes, quota=asked.quota())
     return [*decisions, asked.engine.check_workload(workload, subject, asked.now)]
@@ -387,7 +390,7 @@ _HANDLERS: Mapping[tuple[str, str, str], Handler] = {
 
 
 def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
-    """Return what answers a request, by kind and operation; no rule looks at subresources."""
+    """Return what answers a request, by kind and operation; no rule reads subresources, and every other kind may have pods."""
     kind = request.kind
     handler = _HANDLERS.get((kind.group, kind.kind, request.operation))
     creates_pod = handler is review_pod and request.operation == "CREATE"
@@ -397,7 +400,7 @@ def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
         return handler or allow
     if kind.group == GROUP:
         return review_document
-    return review_templates if (kind.group, kind.kind) in WORKLOADS else allow
+    return review_templates
 
 
 def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:

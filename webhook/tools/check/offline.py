@@ -4,7 +4,7 @@ A Pod passes /mutate and then, patched, /validate. Pod templates of a workload a
 computed; the workload itself is never changed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import reduce
@@ -15,21 +15,15 @@ import jsonpatch
 import msgspec
 
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import DeviceClassNames, asked_by, decode_claim
+from policies.gpus.claims import asked_by, decode_claim
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
-from policies.quota.charge_request import (
-    ChargeRequest,
-    QuotaGrant,
-    ReservationOutcome,
-    charge_request_for_claim,
-)
-from policies.quota.ledger.decide import decide
+from policies.quota.charge import RULE_ID
+from policies.quota.charge_request import charge_request_for_claim, charge_request_for_pod
+from policies.quota.outlook import demands, running
 from policies.rule import Mode
-from webhook.configuration.loader import Configuration
-from webhook.quota.memory_store import MemoryStore
 from webhook.serving.engine import (
     ADVISED,
     CLAIM,
@@ -42,8 +36,11 @@ from webhook.serving.engine import (
     advise,
 )
 from webhook.tools.check.manifests import Manifest, ManifestPod
-from webhook.tools.check.surroundings import Surroundings
-from webhook.workloads.places import PodPlace
+from webhook.tools.check.run_quota import Key, ObjectQuota, run_quotas
+from webhook.tools.check.surroundings import surroundings
+from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
+from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.unread import unread_gpus
 
 
 class ManifestVerdict(Enum):
@@ -72,27 +69,22 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManifestResult(msgspec.Struct, frozen=True):
-    """Result for an object and each pod in it; `own` are the findings about the object itself."""
+    """Result for an object and each pod in it; `warnings` are about the object itself."""
 
     manifest: Manifest
     pods: tuple[PodResult, ...]
-    own: tuple[EvaluatedFinding, ...] = ()
+    warnings: tuple[EvaluatedFinding, ...] = ()
 
     @property
     def verdict(self) -> ManifestVerdict:
-        if not self.manifest.is_known:
+        if not (self.manifest.is_known or self.warnings):
             return ManifestVerdict.SKIPPED
-        if self.is_denied or any(pod.refused for pod in self.pods):
+        if any(pod.refused for pod in self.pods):
             return ManifestVerdict.REFUSED
         return ManifestVerdict.CHANGED if any(pod.changes for pod in self.pods) else ManifestVerdict.ACCEPTED
 
-    @property
-    def is_denied(self) -> bool:
-        """Whether the object itself is denied, whatever becomes of its pods."""
-        return any(found.outcome is Outcome.DENIED for found in self.own)
-
     def findings(self) -> Iterator[EvaluatedFinding]:
-        return chain(*(pod.findings for pod in self.pods), self.own)
+        return chain(*(pod.findings for pod in self.pods), self.warnings)
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
@@ -104,92 +96,135 @@ class ManifestResult(msgspec.Struct, frozen=True):
         return reduce(lambda data, place: place.replaced(data, place.data), places, self.manifest.data)
 
 
-def evaluate(manifest: Manifest, engine: Engine, now: datetime, around: Surroundings) -> ManifestResult:
-    """Return the result; `around` is what the objects of the same run say."""
-    namespace, policies = manifest.namespace, engine.configuration.policies
-    # Only where something selects by labels: policies are cached by namespace and labels.
-    labels = around.labels_of(namespace) if policies.asks_labels(namespace) else ()
-    policy = policies.for_namespace(namespace, labels)
-    pods = tuple(
-        _evaluate_pod(manifest, each, asked_by(each.pod, namespace, around.claims.get), engine, now, policy)
-        for each in manifest.pods
-    )
-    own = () if manifest.is_pod else _own(manifest, pods, engine, now, policy)
-    return ManifestResult(manifest, pods, own)
+class Run:
+    """One run over documents that are applied together: what they say of each other, and what they ask of quotas so far."""
+
+    def __init__(self, manifests: Sequence[Manifest], engine: Engine, now: datetime) -> None:
+        self._manifests, self._engine, self._now = manifests, engine, now
+        self._around = surroundings(manifests)
+        self._quotas = run_quotas(manifests, engine.configuration)
+        self._workloads: dict[tuple[str, *Key], Workload] = {}
+
+    def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
+        """Return the results in the order of the documents. Autoscalers come last, for they scale what others ask."""
+        places = range(len(self._manifests))
+        ordered = sorted(places, key=lambda at: _kind(self._manifests[at]) in AUTOSCALERS)
+        found = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
+        return [found[at] for at in places]
+
+    def _evaluate(self, manifest: Manifest) -> ManifestResult:
+        namespace, policies = manifest.namespace, self._engine.configuration.policies
+        # Only where something selects by labels: policies are cached by namespace and labels.
+        labels = self._around.labels_of(namespace) if policies.asks_labels(namespace) else ()
+        policy = policies.for_namespace(namespace, labels)
+        pods = tuple(self._evaluate_pod(manifest, pod, policy) for pod in manifest.pods)
+        warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
+        return ManifestResult(manifest, pods, warnings)
+
+    def _warnings(
+        self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
+    ) -> tuple[EvaluatedFinding, ...]:
+        kind, engine, now = _kind(manifest), self._engine, self._now
+        target = self._target(manifest)
+        workload = self._workload(manifest, pods, target)
+        # What is scaled holds its own pods already.
+        quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
+        subject = Subject(policy=policy, quota=quota)
+        decisions = [engine.check_workload(workload, subject, now)]
+        if quota is not None and target is None:
+            quota.count(running(demands(workload, engine.configuration, quota.grant().unpinned)))
+        if kind not in engine.configuration.workload_kinds and kind not in ADVISED:
+            unread = unread_gpus(manifest.kind, manifest.data, engine.configuration.resource_mapping)
+            decisions.append(Decision.on(policy, unread, Mode.WARN))
+        if kind in ADVISED:
+            decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
+        if kind == CLAIM:
+            decisions.append(self._charged_claim(manifest, subject))
+        judged = chain.from_iterable(decision.judged for decision in decisions)
+        return tuple(each for each in map(_uncertain, judged) if each.outcome is Outcome.WARNED)
+
+    def _charged_claim(self, manifest: Manifest, subject: Subject) -> Decision:
+        """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
+        try:
+            claim = decode_claim(msgspec.json.encode(manifest.data))
+        except msgspec.ValidationError:
+            return Decision(policy=subject.policy)
+        charged = charge_request_for_claim("check", claim, "", self._engine.configuration)
+        return self._engine.validate_claim(
+            msgspec.structs.replace(subject, charge_request=charged), self._now
+        )
+
+    def _quota(self, manifest: Manifest, key: Key | None = None) -> ObjectQuota | None:
+        quota = self._quotas.get(manifest.namespace)
+        return quota.beside(key or _key(manifest)) if quota else None
+
+    def _workload(self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None) -> Workload:
+        readable = (
+            WorkloadPods(source.place.path, source.pod, source.place.count, result.admitted)
+            for source, result in zip(manifest.pods, pods, strict=True)
+            if result.admitted is not None
+        )
+        workload = Workload.of(*_kind(manifest), manifest.namespace, manifest.data, readable, target)
+        self._workloads[manifest.namespace, *_key(manifest)] = workload
+        return workload
+
+    def _target(self, manifest: Manifest) -> Workload | None:
+        """Return what an autoscaler scales, if it is among the documents, as it is with the most replicas."""
+        scales = scale_target(*_kind(manifest), manifest.data)
+        if scales is None:
+            return None
+        target = self._workloads.get((manifest.namespace, scales.group, scales.kind, scales.name))
+        if target is None:
+            return None
+        kinds = self._engine.configuration.workload_kinds
+        # What a status says of replicas is of a cluster: here they count as soon as they are written.
+        written = {key: value for key, value in target.data.items() if key != "status"}
+        data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
+        counts = {place.path: place.count for place, _ in places}
+        pods = (msgspec.structs.replace(each, count=counts[each.path]) for each in target.pods)
+        return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
+
+    def _evaluate_pod(self, manifest: Manifest, source: ManifestPod, policy: EffectivePolicy) -> PodResult:
+        engine, now = self._engine, self._now
+        if too_long := excesses(source.pod) or too_many_resources(
+            source.pod, engine.configuration.resource_mapping
+        ):
+            return _combined(source.place, [Decision.on(policy, too_long, Mode.ENFORCE)])
+        subject = Subject(
+            policy=policy,
+            pod=source.pod,
+            claims=asked_by(source.pod, manifest.namespace, self._around.claims.get),
+            made_by_daemonset=manifest.kind == "DaemonSet",
+        )
+        if not manifest.is_pod:
+            return _combined(source.place, [engine.check_template(subject, now)])
+        decision = engine.mutate(subject, now)
+        final = decode_pod(msgspec.json.encode(_patched(source.place, decision)))
+        charged = charge_request_for_pod("check", final, None, engine.configuration)
+        subject = msgspec.structs.replace(
+            subject, pod=final, charge_request=charged, quota=self._quota(manifest)
+        )
+        # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
+        validated = engine.validate(subject, now)
+        known = {_about(judged) for judged in decision.judged}
+        rest = tuple(_uncertain(judged) for judged in validated.judged if _about(judged) not in known)
+        return _combined(source.place, [decision, msgspec.structs.replace(validated, judged=rest)])
 
 
-class _ConfiguredQuota(msgspec.Struct, frozen=True):
-    """The quota that the configuration grants a namespace, of which nothing is used; offline nothing is reserved."""
-
-    configuration: Configuration
-    namespace: str
-
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        found = MemoryStore(lambda: self.configuration).read(self.namespace, 0)
-        if found is None:
-            return ReservationOutcome()
-        charged = charge_request.charged(found.ledger, {})
-        verdicts = decide(found.ledger, [charged.request]).verdicts if charged.request else (None,)
-        return ReservationOutcome(found.ledger, charged.charge, *verdicts)
-
-    def grant(self) -> QuotaGrant | None:
-        spec = self.configuration.quotas.get(self.namespace)
-        return QuotaGrant(spec.amounts, spec.unpinned) if spec else None
+def _kind(manifest: Manifest) -> tuple[str, str]:
+    return manifest.group, manifest.kind
 
 
-def _own(
-    manifest: Manifest, pods: Iterable[PodResult], engine: Engine, now: datetime, policy: EffectivePolicy
-) -> tuple[EvaluatedFinding, ...]:
-    kind = manifest.group, manifest.kind
-    subject = Subject(policy=policy, quota=_ConfiguredQuota(engine.configuration, manifest.namespace))
-    readable = (
-        WorkloadPods(source.place.path, source.pod, source.place.count, result.admitted)
-        for source, result in zip(manifest.pods, pods, strict=True)
-        if result.admitted is not None
-    )
-    workload = Workload.of(*kind, manifest.namespace, manifest.data, readable)
-    decisions = [engine.check_workload(workload, subject, now)]
-    if kind in ADVISED:
-        decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
-    if kind == CLAIM:
-        decisions.append(_claim_decision(manifest, subject, engine, now))
-    return tuple(chain.from_iterable(decision.judged for decision in decisions))
+def _key(manifest: Manifest) -> Key:
+    """Return what identifies the object in its namespace; one that the API server would name is like no other."""
+    named = (manifest.data.get("metadata") or {}).get("name")
+    return *_kind(manifest), manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
-def _claim_decision(manifest: Manifest, subject: Subject, engine: Engine, now: datetime) -> Decision:
-    """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
-    try:
-        claim = decode_claim(msgspec.json.encode(manifest.data))
-    except msgspec.ValidationError:
-        return Decision(policy=subject.policy)
-    charged = charge_request_for_claim("check", claim, "", engine.configuration)
-    return engine.validate_claim(msgspec.structs.replace(subject, charge_request=charged), now)
-
-
-def _evaluate_pod(
-    manifest: Manifest,
-    source: ManifestPod,
-    claims: Mapping[str, DeviceClassNames],
-    engine: Engine,
-    now: datetime,
-    policy: EffectivePolicy,
-) -> PodResult:
-    if too_long := excesses(source.pod) or too_many_resources(
-        source.pod, engine.configuration.resource_mapping
-    ):
-        return _combined(source.place, [Decision.on(policy, too_long, Mode.ENFORCE)])
-    subject = Subject(
-        policy=policy, pod=source.pod, claims=claims, made_by_daemonset=manifest.kind == "DaemonSet"
-    )
-    if not manifest.is_pod:
-        return _combined(source.place, [engine.check_template(subject, now)])
-    decision = engine.mutate(subject, now)
-    final = decode_pod(msgspec.json.encode(_patched(source.place, decision)))
-    # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
-    validated = engine.validate(msgspec.structs.replace(subject, pod=final), now)
-    known = {_about(judged) for judged in decision.judged}
-    rest = tuple(judged for judged in validated.judged if _about(judged) not in known)
-    return _combined(source.place, [decision, msgspec.structs.replace(validated, judged=rest)])
+def _uncertain(judged: EvaluatedFinding) -> EvaluatedFinding:
+    """Return what a quota denies as a warning: of the rest of the namespace nothing is known."""
+    is_denied = judged.finding.rule == RULE_ID and judged.outcome is Outcome.DENIED
+    return EvaluatedFinding(judged.finding, Outcome.WARNED) if is_denied else judged
 
 
 def _about(judged: EvaluatedFinding) -> tuple[str, str, str | None, str | None]:

@@ -30,6 +30,7 @@ from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.configuration.workload_kinds import WorkloadKinds
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -201,6 +202,11 @@ class InstalledCluster:
         if pod.body.resource_claims:
             pod, _ = as_rules_see_it(pod, asked_by(pod, namespace, self.claims.get), self.resource_mapping)
         return self.resource_mapping.pod_asks(pod)
+
+    @cached_property
+    def workload_kinds(self) -> WorkloadKinds:
+        """Return where workloads have pods: the built-in table where the configuration cannot be used."""
+        return (self.documents.configuration or load_directory(None)).workload_kinds
 
     @cached_property
     def documents(self) -> Documents:
