@@ -53,8 +53,8 @@ def configuration(folder: Path, default: str) -> Configuration:
 def pods(folder: Path, default: str) -> Iterator[tuple[str, Pod, PodResult]]:
     """Yield every pod of the corpus, after its file, and what becomes of it."""
     engine, now = Engine(configuration(folder, default)), datetime.now(UTC)
-    for manifest in read_manifests([str(CORPUS)], recursive=True).manifests:
-        (found,) = Run([manifest], engine, now).results()
+    manifests = read_manifests([str(CORPUS)], recursive=True).manifests
+    for manifest, found in zip(manifests, Run(manifests, engine, now).results(), strict=True):
         for source, result in zip(manifest.pods, found.pods, strict=True):
             yield manifest.file, source.pod, result
 
