@@ -19,7 +19,7 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Phase
-from webhook.configuration.loader import load_directory
+from webhook.configuration.loader import load_objects
 from webhook.workloads.places import workload_pods
 
 JSON = dict[str, Any]
@@ -155,7 +155,6 @@ def apply(document: JSON, draft: PodPatch) -> JSON:
 def workload(document: JSON) -> Workload:
     """Return the object as `check_workload` sees it, its pods as they are written."""
     group, kind = document["apiVersion"].rpartition("/")[0], document["kind"]
-    kinds = load_directory(None).workload_kinds
-    data, pods = workload_pods(kinds, group, kind, msgspec.json.encode(document))
+    data, pods = workload_pods(load_objects([]).workload_kinds, group, kind, msgspec.json.encode(document))
     found = (WorkloadPods(place.path, pod, place.count, pod) for place, pod in pods)
     return Workload.of(group, kind, "ml-training", data, found)

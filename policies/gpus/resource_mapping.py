@@ -363,14 +363,17 @@ class ResourceMapping:
     def requests(self, pod: Pod) -> Iterator[GPURequest]:
         """Yield what each container asks for: positive amounts only; gpu-requests reports invalid quantities."""
         for place in pod.places:
-            for resource, quantity in self._asked(place.container):
+            for resource, quantity in self.container_requests(place.container):
                 yield GPURequest(place, resource, quantity)
 
     def container_asks(self, container: Container) -> bool:
         """Whether the container asks for a GPU: a positive amount of a GPU resource, or a DRA claim."""
-        return container.resources is not None and bool(container.resources.claims or self._asked(container))
+        return container.resources is not None and bool(
+            container.resources.claims or self.container_requests(container)
+        )
 
-    def _asked(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
+    def container_requests(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
+        """Return what the container asks for, positive amounts only."""
         # Every rule wants to know, of a view that never changes: remembered with it, and with who gave the answer.
         if container.resources is None:
             return ()

@@ -221,6 +221,8 @@ class PodSpec(View, frozen=True):
     runtime_class_name: str | None = None
     host_ipc: bool | None = msgspec.field(name="hostIPC", default=None)
     os: PodOS | None = None
+    restart_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class ExtendedResourceClaimStatus(View, frozen=True):
@@ -270,6 +272,11 @@ class ContainerPlace(msgspec.Struct, frozen=True):
     @property
     def path(self) -> str:
         return f"spec.{self.list_name}[{self.index}]"
+
+    def amount_path(self, resource: str) -> str:
+        """Return the path of what the container asks of the resource: its limit, else its request."""
+        kind = "limits" if resource in self.container.limits else "requests"
+        return f"{self.path}.resources.{kind}[{resource}]"
 
     @property
     def is_sidecar(self) -> bool:

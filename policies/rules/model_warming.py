@@ -57,6 +57,13 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
             known = f"is not from 1 to {LARGEST_USER}; root is refused where pods are restricted"
             yield "runAsUser", f"{self.run_as_user} {known}"
 
+    def advice(self) -> Iterator[tuple[str, str]]:
+        who = "whoever may read the policy or the pods can read"
+        for scheme in Sources.__struct_fields__:
+            for name in self.sources.of(scheme).plain_secrets():
+                text = f"holds a secret in plain text, which {who}; name credentialsSecret instead"
+                yield f"sources.{scheme}.env[{name}]", text
+
 
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 

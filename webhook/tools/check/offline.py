@@ -160,7 +160,9 @@ class Run:
         decisions = [engine.check_workload(workload, subject, now)]
         if quota is not None and target is None:
             quota.count(running(demands(workload, engine.configuration, quota.grant().unpinned)))
-        if kind not in engine.configuration.workload_kinds and kind not in ADVISED:
+        # A Job of API group apps is misplaced, not unknown, and a rule says so.
+        is_unknown = kind not in engine.configuration.workload_kinds and not decisions[0].judged
+        if is_unknown and kind not in ADVISED:
             unread = unread_gpus(manifest.kind, manifest.data, engine.configuration.resource_mapping)
             decisions.append(Decision.on(policy, unread, Mode.WARN))
         if kind in ADVISED:
