@@ -95,7 +95,8 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
-        return (*self.manifest.placeholders, *chain(*(pod.placeholders for pod in self.pods)))
+        found = chain(self.manifest.placeholders, *(pod.placeholders for pod in self.pods))
+        return tuple(dict.fromkeys(found))
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
