@@ -13,19 +13,23 @@ from policies.rules import (
     gpu_requests,
     gpu_toleration,
     model_warming,
+    parallelism,
     readiness_delay,
     shared_memory,
     spot,
+    unread_fields,
 )
 
 RULES: tuple[Rule, ...] = (
     gpu_requests.RULE,
+    unread_fields.RULE,
     gpu_class.RULE,
     cuda_version.RULE,
     gpu_toleration.RULE,
     spot.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,
+    parallelism.RULE,
     model_warming.RULE,
     gpu_isolation.RULE,
     gpu_quota.RULE,
