@@ -219,10 +219,10 @@ class PodSpec(View, frozen=True):
     security_context: PodSecurityContext | None = None
     scheduler_name: str | None = None
     runtime_class_name: str | None = None
-    restart_policy: str | None = None
-    termination_grace_period_seconds: int | None = None
     host_ipc: bool | None = msgspec.field(name="hostIPC", default=None)
     os: PodOS | None = None
+    restart_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class ExtendedResourceClaimStatus(View, frozen=True):

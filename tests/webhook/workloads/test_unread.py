@@ -87,7 +87,7 @@ def reviewed(directory: Path | None, kind: JSON, data: JSON) -> list[str]:
     admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
     response = admission.validate(request(data, kind=kind), monotonic() + 5)
     assert response.allowed
-    return response.warnings or []
+    return list(response.warnings or ())
 
 
 def test_at_apply_the_author_of_a_kind_that_nobody_reads_is_warned() -> None:
