@@ -6,22 +6,30 @@ tolerations can be added, and everything that adds a container comes before what
 
 from policies.rule import Rule
 from policies.rules import (
+    cuda_version,
     gpu_class,
     gpu_isolation,
     gpu_quota,
     gpu_requests,
     gpu_toleration,
     model_warming,
+    parallelism,
     readiness_delay,
     shared_memory,
+    spot,
+    unread_fields,
 )
 
 RULES: tuple[Rule, ...] = (
     gpu_requests.RULE,
+    unread_fields.RULE,
     gpu_class.RULE,
+    cuda_version.RULE,
     gpu_toleration.RULE,
+    spot.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,
+    parallelism.RULE,
     model_warming.RULE,
     gpu_isolation.RULE,
     gpu_quota.RULE,

@@ -3,15 +3,18 @@
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 
 from policies.finding import Finding, Severity
+from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, advice
-from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.placement.hardware import chosen_hardware
+from policies.placement.label_keys import LabelKeys
+from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
@@ -48,7 +51,7 @@ class Choice(msgspec.Struct, frozen=True):
         return frozenset(gpu_class.name for gpu_class in self.classes)
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What a choice depends on: the pod, and what the policy says of classes. `label_key` is what pods are pinned by."""
 
     pod: Pod
@@ -58,7 +61,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     default: str | None
     label_key: str
     resources: tuple[GPUResource, ...]
-    """What the pod's containers ask for, each once, by name."""
+    """What the pod asks for, of a fraction scheduler, too; each once, by name."""
+    hardware: LabelKeys
+    """Keys of the node labels that choose hardware."""
 
     @property
     def is_restricted(self) -> bool:
@@ -78,6 +83,26 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nodes of the class can have everything that the pod's containers ask for."""
         return all(_offers(gpu_class, resource, self.catalogue) for resource in self.resources)
 
+    @property
+    def has_claims(self) -> bool:
+        """Whether the pod asks for devices by DRA, so that requests of a DeviceClass choose the hardware."""
+        # A container may use a claim that its pod gets from elsewhere, such as the spec of an Argo Workflow.
+        containers = (place.container.resources for place in self.pod.places)
+        return (
+            bool(self.pod.body.resource_claims)
+            or any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
+            or any(resources is not None and resources.claims for resources in containers)
+        )
+
+    @cached_property
+    def chosen_hardware(self) -> str | None:
+        """By what the pod chooses hardware itself, in words."""
+        return chosen_hardware(self.pod, self.hardware, self.label_key)
+
+    def is_for(self, gpu_class: GPUClass) -> bool:
+        """Whether nodes of the class can have it, and all of it is of the class's own vendor."""
+        return self.offers(gpu_class) and all(_is_of(gpu_class, resource) for resource in self.resources)
+
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether they can, by units that have the memory which the catalogue states, as against shares of a card."""
         is_shared = any(each.name in gpu_class.equivalents for each in self.resources)
@@ -87,11 +112,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 def choose(question: Question, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
     """Return the choice, what is wrong with how it was asked for, or None where nobody says anything.
 
-    Only an annotation speaks to a pod that pins itself already.
+    Only an annotation speaks to a pod that pins itself already, or leaves no hardware to be chosen.
     """
     if GPU_CLASS in question.pod.annotations:
         return _named(question, question.pod.annotations[GPU_CLASS])
-    if is_pinned:
+    if is_pinned or not (need or question.default) or question.has_claims or question.chosen_hardware:
         return None
     return (_fitting(question, need) if need else None) or _default(question)
 
@@ -124,22 +149,27 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
         return None  # the catalogue knows nothing of what the pod asks for, such as TPUs
     usable = question.allowed_of(candidates)
     fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, question.catalogue)]
-    if not fitting:
-        return Finding(
-            rule=RULE_ID,
-            path=annotation_path(MODEL_PARAMS),
-            value=question.pod.annotations[MODEL_PARAMS],
-            message=f"must fit on a class that the pod may use: {need.words}",
-            remedy=advice(need, usable),
-        )
-    smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
-    return _chosen(question, (smallest,), smallest.name, ChoiceSource.ESTIMATE, need.words)
+    if fitting:
+        smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
+        return _chosen(question, (smallest,), smallest.name, ChoiceSource.ESTIMATE, need.words)
+    # The estimate may be too high: every class that holds the weights is left. gpu-class warns of it.
+    holding = tuple(each for each in usable if need.weights_fit(each, question.catalogue))
+    if holding:
+        return _chosen(question, holding, "that holds the weights", ChoiceSource.ESTIMATE, need.words)
+    key, value = need.declared
+    return Finding(
+        rule=RULE_ID,
+        path=annotation_path(key),
+        value=value,
+        message=f"must fit on a class that the pod may use: {need.weights_words}",
+        remedy=advice(need, usable),
+    )
 
 
 def _default(question: Question) -> Choice | None:
     name = question.default or ""
     permitted = question.allowed_of(question.catalogue.resolve(name))
-    if not any(question.offers(gpu_class) for gpu_class in permitted):
+    if not any(question.is_for(gpu_class) for gpu_class in permitted):
         return None
     return _chosen(question, permitted, name, ChoiceSource.DEFAULT, "the default of the policy")
 
@@ -173,6 +203,13 @@ def _offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogu
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
         return True  # the catalogue does not say which cards are shared, or what a DeviceClass selects
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
+
+
+def _is_of(gpu_class: GPUClass, resource: GPUResource) -> bool:
+    """Whether the resource is known to be of the class's vendor; so is a MIG profile of the class, whoever makes the slices."""
+    if resource.profile is not None or resource.name in gpu_class.equivalents:
+        return True
+    return vendor(resource.name) == vendor(gpu_class.resource)
 
 
 def suggestion(word: str, catalogue: ClassCatalogue, before: str = "") -> str:

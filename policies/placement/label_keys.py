@@ -35,38 +35,6 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
         return tuple((is_in, re.compile("|".join(patterns))) for is_in, patterns in groups)
 
 
-HARDWARE = (
-    f"{EXCEPT}nvidia.com/gpu.present",
-    f"{EXCEPT}nvidia.com/gpu.deploy.*",
-    "nvidia.com/gpu.*",
-    "nvidia.com/mig.*",
-    "nvidia.com/mig-*",
-    "nvidia.com/vgpu.*",
-    "gpu.nvidia.com/*",
-    "amd.com/gpu.*",
-    "beta.amd.com/gpu.*",
-    "gpu.intel.com/*",
-    "feature.node.kubernetes.io/pci-*",
-    "cloud.google.com/gke-accelerator*",
-    "cloud.google.com/gke-tpu-*",
-    "cloud.google.com/gke-nodepool",
-    "cloud.google.com/compute-class",
-    "cloud.google.com/machine-family",
-    "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type",
-    "karpenter.sh/nodepool",
-    "karpenter.k8s.aws/instance-*",
-    "karpenter.azure.com/sku-*",
-    "eks.amazonaws.com/instance-*",
-    "eks.amazonaws.com/nodegroup",
-    "alpha.eksctl.io/nodegroup-name",
-    "agentpool",
-    "kubernetes.azure.com/agentpool",
-    "skypilot.co/accelerator",
-    "kubernetes.io/hostname",
-)
-"""Globs over the keys of labels that choose hardware."""
-
 KNOWN = (
     # GPU Feature Discovery: the versions of driver and CUDA, and the MIG slices of a node
     "nvidia.com/cuda.driver.*",
@@ -84,9 +52,9 @@ KNOWN = (
 
 
 def known_keys(class_keys: frozenset[str], hardware: Iterable[str]) -> LabelKeys:
-    """Return the keys that are kept of every node: those of classes, of globs that choose hardware, and KNOWN.
+    """Return the keys that are kept of every node: those of classes, those that globs choose hardware by, and KNOWN.
 
-    Names of nodes are left out: nearly every node would have labels of its own.
+    Hostnames are left out: with them every node would have a label set of its own.
     """
-    chosen = (glob for glob in dict.fromkeys((*hardware, *HARDWARE)) if not glob.startswith(EXCEPT))
+    chosen = (glob for glob in dict.fromkeys(hardware) if not glob.startswith(EXCEPT))
     return LabelKeys(class_keys, (f"{EXCEPT}kubernetes.io/hostname", *chosen, *KNOWN))

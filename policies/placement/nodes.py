@@ -4,7 +4,7 @@ One immutable value, made outside and handed in with each pod. Only the labels u
 other label is taken as met.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -32,13 +32,15 @@ class NodePool(msgspec.Struct, frozen=True):
     open_prefixes: tuple[str, ...] = ()
 
 
-class _Offer(msgspec.Struct, frozen=True):
-    """The values that a node has or may get of each label; None is any value."""
+class NodeOffer(msgspec.Struct, frozen=True):
+    """The labels of a node, or of those that a pool makes; `pool` is empty for nodes that are there."""
 
     labels: Mapping[str, frozenset[str] | None]
     open_prefixes: tuple[str, ...] = ()
+    pool: str = ""
 
     def values(self, key: str) -> frozenset[str] | None:
+        """Return the values of which the label has one, ABSENT where it is not there; None is any value."""
         return self.labels.get(key, None if key.startswith(self.open_prefixes) else ABSENT)
 
 
@@ -55,9 +57,11 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def could_take(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
         """Whether any node, there or to come, meets what the pod demands; and has one of `values` of `key`, where given."""
-        terms = required_terms(pod)
-        if sum(1 + len(term.match_expressions or ()) for term in terms) > MOST_DEMANDS:
-            return True
+        return _has_too_many_demands(pod) or any(True for _ in self.taking(pod, key, values))
+
+    def taking(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeOffer]:
+        """Yield what meets the pod's demands; and has one of `values` of `key`, where given. Too many terms are not read."""
+        terms = () if _has_too_many_demands(pod) else required_terms(pod)
         selected = {each: (value,) for each, value in (pod.body.node_selector or {}).items()}
         demands = self._known((each, "In", one) for each, one in selected.items())
         demands += self._known([(key, "In", values)] if values else ())
@@ -66,21 +70,31 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for term in terms
             if not is_empty_term(term)
         ]
-        candidates = (offer for offer in self._offers if _meets_all(offer, demands))
-        return any(not terms or any(_meets_all(each, term) for term in alternatives) for each in candidates)
+        for offer in self._offers:
+            is_selected = _meets_all(offer, demands)
+            if is_selected and (not terms or any(_meets_all(offer, term) for term in alternatives)):
+                yield offer
 
     def _known(self, demands: Iterable[tuple[str, str, Sequence[str]]]) -> list[Demand]:
         return [(key, operator, frozenset(values)) for key, operator, values in demands if key in self.keys]
 
     @cached_property
-    def _offers(self) -> tuple[_Offer, ...]:
-        there = (_Offer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets)
+    def _offers(self) -> tuple[NodeOffer, ...]:
+        there = (NodeOffer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets)
         to_come = (
-            _Offer({key: v if v is None else frozenset(v) for key, v in pool.labels}, pool.open_prefixes)
+            NodeOffer(
+                {key: v if v is None else frozenset(v) for key, v in pool.labels},
+                pool.open_prefixes,
+                pool.name,
+            )
             for pool in self.pools
         )
         return (*there, *to_come)
 
 
-def _meets_all(offer: _Offer, demands: Iterable[Demand]) -> bool:
+def _has_too_many_demands(pod: Pod) -> bool:
+    return sum(1 + len(term.match_expressions or ()) for term in required_terms(pod)) > MOST_DEMANDS
+
+
+def _meets_all(offer: NodeOffer, demands: Iterable[Demand]) -> bool:
     return all(meets(offer.values(key), operator, values) for key, operator, values in demands)

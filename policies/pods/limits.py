@@ -4,12 +4,14 @@ A mutating webhook sees a pod before its validation, so its author decides how l
 limits hold before any rule runs, whatever a policy says of the rules.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from policies.finding import Finding, truncate
 from policies.pods.annotations import DOMAIN, INJECTED
 from policies.pods.field_paths import annotation_path
-from policies.pods.pod import Affinity, Pod, View
+from policies.pods.pod import Affinity, NodeSelectorTerm, Pod, View
 
 ID = "limits"
 """Stands where a rule's id does."""
@@ -28,7 +30,7 @@ MOST_IN_POD = 500
 MOST_COMPARED = 256
 """Tolerations, terms, …: rules compare each with every taint or label of the classes."""
 MOST_REQUIREMENTS = 512
-"""In all terms of the required node affinity."""
+"""In all terms of the required node affinity, and in all of the preferred one."""
 MOST_AFFINITY_VALUES = 2_000
 """Likewise; some list nodes by their names."""
 LONGEST_NAME = 253 + 1 + 63
@@ -108,13 +110,21 @@ def _of_pod(pod: Pod) -> list[Finding]:
 
 
 def _of_affinity(affinity: Affinity) -> list[Finding]:
-    required = affinity.node_affinity and affinity.node_affinity.required
-    terms = (required and required.node_selector_terms) or ()
+    of_nodes = affinity.node_affinity
+    required = (of_nodes and of_nodes.required and of_nodes.required.node_selector_terms) or ()
+    preferred = [each.preference for each in (of_nodes and of_nodes.preferred) or () if each.preference]
+    path = "spec.affinity.nodeAffinity"
+    return [
+        *_of_terms(f"{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", required),
+        *_of_terms(f"{path}.preferredDuringSchedulingIgnoredDuringExecution", preferred),
+    ]
+
+
+def _of_terms(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding]:
     requirements = [
         each for term in terms for each in (*(term.match_expressions or ()), *(term.match_fields or ()))
     ]
     values = sum(len(each.values or ()) for each in requirements)
-    path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
     return [
         *_longer(path, len(terms), MOST_COMPARED, "items"),
         *_longer(path, len(requirements), MOST_REQUIREMENTS, "requirements in all terms"),

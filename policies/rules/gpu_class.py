@@ -13,12 +13,15 @@ Warns:   of constraints that no class meets, of a class too small for the model,
 What the user pinned is never overridden: an estimate and a default only speak where nothing else does.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 import msgspec
 
 from policies.finding import Finding, Severity
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.fraction_annotations import FRACTION_DEVICE
+from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import ModelNeed, advice, model_need
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
@@ -34,6 +37,8 @@ from policies.placement.class_choice import (
     suggestion,
     warning,
 )
+from policies.placement.hardware import hardware_keys
+from policies.placement.label_keys import EXCEPT
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import (
     Pinning,
@@ -43,7 +48,7 @@ from policies.placement.pinning import (
     is_narrowed_to,
     pinning,
 )
-from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
@@ -71,7 +76,10 @@ class GPUClassOptions(RuleOptions, frozen=True):
             yield "default", "must not be empty: set null for no default"
         if not self.allowed:
             yield "allowed", 'must not be empty: set ["*"] to allow every class'
-        yield from ((path, "must not be empty") for path, glob in self._globs() if not glob)
+        labels = ((f"hardwareLabels[{at}]", glob) for at, glob in enumerate(self.hardware_labels))
+        for path, glob in (*self._globs(), *labels):
+            if not glob.removeprefix(EXCEPT):
+                yield path, "must not be empty"
 
     def _globs(self) -> Iterator[tuple[str, str]]:
         for name, globs in (("allowed", self.allowed), ("knownPools", self.known_pools)):
@@ -92,6 +100,10 @@ class GPUClassOptions(RuleOptions, frozen=True):
             )
         elif default and not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
+
+
+OPEN_POD = Pod()
+"""Demands nothing of its node."""
 
 
 class Placer(msgspec.Struct, frozen=True):
@@ -115,6 +127,8 @@ class _Case:
     def __init__(self, pod: Pod, options: GPUClassOptions, context: Context) -> None:
         self.pod, self.options, self.context = pod, options, context
         resources = {request.resource for request in context.resource_mapping.requests(pod)}
+        if context.resource_mapping.pod_fraction(pod):
+            resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
         self.question = Question(
             pod=pod,
             catalogue=context.classes,
@@ -123,6 +137,7 @@ class _Case:
             default=options.default,
             label_key=options.label_key,
             resources=tuple(sorted(resources, key=lambda resource: resource.name)),
+            hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
         )
         self.pinned = pinning(pod, context.classes)
         need = model_need(pod, context.resource_mapping)
@@ -145,8 +160,35 @@ class _Case:
             return NODE_NAME
         return GATE if self.pod.is_gated or self.context.is_update else None
 
+    @cached_property
     def missing_values(self) -> tuple[str, ...]:
-        """Return the values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
+        """The values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
+        return () if self.is_out_of_reach else self._missing
+
+    @cached_property
+    def is_out_of_reach(self) -> bool:
+        """Whether the choice is a guess whose nodes are all excluded by what the pod itself demands of them.
+
+        Not where nodes of it are made on demand or not there at all, nor where a pod must be pinned to be admitted.
+        """
+        nodes, body = self.context.nodes, self.pod.body
+        if nodes is None or not (body.node_selector or body.affinity) or self.question.is_restricted:
+            return False
+        if self.is_asked_for or self.choice is None or self.is_made_on_demand(self.choice.classes):
+            return False
+        key, values = self.options.label_key, self._missing
+        return (
+            bool(values)
+            and not nodes.could_take(self.pod, key, values)
+            and nodes.could_take(OPEN_POD, key, values)
+        )
+
+    def is_made_on_demand(self, classes: Iterable[GPUClass]) -> bool:
+        """Whether nodes of any of them are."""
+        return any(is_covered(gpu_class, self.options.known_pools) for gpu_class in classes)
+
+    @cached_property
+    def _missing(self) -> tuple[str, ...]:
         if self.choice is None or self.placed_by is not None:
             return ()
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
@@ -166,7 +208,7 @@ def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Itera
     pod, key = patch.pod, options.label_key
     if not context.resource_mapping.pod_asks(pod):
         return
-    values = _Case(pod, options, context).missing_values()
+    values = _Case(pod, options, context).missing_values
     if len(values) == 1:
         patch.set_node_selector(key, values[0])
     elif values:
@@ -259,12 +301,18 @@ def _too_small(case: _Case) -> Iterator[Finding]:
     chosen = case.choice.classes if case.choice else ()
     classes = catalogue.named(case.pinned.classes) if case.pinned else chosen
     if need is not None and classes and not any(need.fits(each, catalogue) for each in classes):
-        largest = max(classes, key=lambda gpu_class: gpu_class.memory_gib)
+        largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, catalogue))
+        key, value = need.declared
+        ways, words = advice(need, classes), need.words
+        if not need.weights_fit(largest, catalogue):
+            words = need.weights_words
+        elif not need.estimate.knows_cache:
+            ways += f", or declare {MODEL_FAMILY} or {MODEL_LAYERS}"
         yield warning(
-            path=annotation_path(MODEL_PARAMS),
-            value=case.pod.annotations[MODEL_PARAMS],
-            message=f"does not fit on {largest.name}: {need.words}",
-            remedy=advice(need, classes),
+            path=annotation_path(key),
+            value=value,
+            message=f"should fit on {largest.name} ({need.room(largest, catalogue)}): {words}",
+            remedy=ways,
         )
 
 
@@ -278,7 +326,17 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     nodes, key, catalogue = case.context.nodes, case.options.label_key, case.context.classes
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
-    values = case.missing_values()
+    if case.choice and case.is_out_of_reach:
+        guess, values = case.choice, label_values(case.choice, key)
+        how = "default " if guess.source is ChoiceSource.DEFAULT else ""
+        why = "" if how else f" ({guess.because})"
+        yield warning(
+            message=f"{how}class {guess.asked}{why} is not added: no node matches both {key}={_few(values)} and the pod's "
+            "own nodeSelector and affinity",
+            remedy=f"name a class with the annotation {GPU_CLASS}",
+        )
+        return
+    values = case.missing_values
     if case.choice and values:
         names, asked, demanded = case.choice.names, case.choice.asked, f"{key}={_few(values)}"
     elif case.pinned:
@@ -287,7 +345,7 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     else:
         return
     classes = catalogue.named(names)
-    if not classes or any(is_covered(gpu_class, case.options.known_pools) for gpu_class in classes):
+    if not classes or case.is_made_on_demand(classes):
         return
     if nodes.could_take(case.pod, key, values):
         return
@@ -299,6 +357,11 @@ def _no_node(case: _Case) -> Iterator[Finding]:
 
 def _instead(case: _Case, nodes: NodeFacts, names: frozenset[str]) -> str:
     key, catalogue = case.options.label_key, case.context.classes
+    values = case.missing_values or tuple(
+        v for k, v in (case.pod.body.node_selector or {}).items() if k == key
+    )
+    if values and nodes.could_take(OPEN_POD, key, values):
+        return "nodes of it lack another label that the pod's nodeSelector or affinity demands"
     known_otherwise = sorted(
         f"{each}={value}"
         for labels in nodes.label_sets
@@ -338,15 +401,17 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     if is_refused or case.pod.is_gated:
         return  # what lifts the gate has to pin the pod, and that update is checked again
     is_certain = case.context.phase is not Phase.TEMPLATE and case.options.mode is Mode.ENFORCE
-    if case.missing_values() and not is_certain:
+    if case.missing_values and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
-    how = f"name one with the annotation {GPU_CLASS}"
+    how, why = f"name one with the annotation {GPU_CLASS}", ""
+    if case.choice is None and case.options.default and question.chosen_hardware:
+        why = f" ({question.chosen_hardware} keeps the default {case.options.default} out)"
     if case.placed_by is not None:
         how = f"{case.placed_by.who} nodeSelector {case.options.label_key}"
     yield Finding(
         rule=RULE_ID,
         path="spec",
-        message=f"must pin the pod to a GPU class: namespace {namespace} may not use every class",
+        message=f"must pin the pod to a GPU class: namespace {namespace} may not use every class{why}",
         remedy=f"{how}; {question.allowed_words}",
     )
 

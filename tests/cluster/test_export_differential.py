@@ -31,6 +31,7 @@ from tests.cluster.exported import (
 from tests.cluster.test_corpus import CORPUS, objects
 from tests.controlplane import ControlPlane
 from webhook.configuration.decoding import Problem
+from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome, Subject
 from webhook.tools.check.manifests import as_stored, with_requests
 from webhook.workloads.places import pod_places
@@ -217,7 +218,7 @@ def pods_of_others() -> Iterator[JSON]:
     """Yield the pods, and those of the workloads, that others wrote, without the objects of a cluster that they name."""
     for _source, data in objects(CORPUS):
         group = data["apiVersion"].rpartition("/")[0]
-        for place in pod_places(group, data["kind"], data):
+        for place in pod_places(load_directory(None).workload_kinds, group, data["kind"], data):
             assert not isinstance(place, Problem), place
             left_out = {"priorityClassName", "runtimeClassName", "serviceAccountName", "serviceAccount"}
             spec = {key: value for key, value in place.data["spec"].items() if key not in left_out}

@@ -23,13 +23,14 @@ from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
+from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKindsSpec
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
-SELECTOR, PAUSE = "namespaceSelector", "pausedUntil"
+SELECTOR, PAUSE, WORKLOAD_KINDS = "namespaceSelector", "pausedUntil", "workloadKinds"
 KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
 SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec]] = {
     CLASS: GPUClassSpec,
@@ -66,7 +67,7 @@ class Document(msgspec.Struct, frozen=True):
 class LocatedProblem(msgspec.Struct, frozen=True, order=True):
     """A problem of the configuration and its location: `policy.yaml:12: GPUPolicy/default spec.rules.…: …`.
 
-    `file` is empty and `line` 0 for objects of a cluster.
+    `file` is empty and `line` 0 for objects of a cluster. `column` is for editors: 0 is the whole line.
     """
 
     file: str
@@ -74,10 +75,15 @@ class LocatedProblem(msgspec.Struct, frozen=True, order=True):
     document: str
     path: str
     message: str
+    column: int = 0
 
     @classmethod
-    def of_file(cls, file: str, message: str, line: int = 0) -> Self:
-        return cls(file, line, "", "", message)
+    def of_file(cls, file: str, message: str, line: int = 0, column: int = 0) -> Self:
+        return cls(file, line, "", "", message, column)
+
+    @classmethod
+    def of_yaml(cls, file: str, error: YamlError) -> Self:
+        return cls.of_file(file, str(error), error.line, error.column)
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
@@ -110,6 +116,8 @@ class DocumentSet(msgspec.Struct):
     policies: dict[str, Policy] = {}
     classes: dict[str, GPUClass] = {}
     resource_mappings: dict[str, ResourceMappingSpec] = {}
+    workload_kinds: dict[str, tuple[WorkloadKind, ...]] = {}
+    """By the name of the GPUResourceMapping."""
     quotas: dict[str, QuotaSpec] = {}
     references: list[tuple[DocumentLocation, Parts, RuleOptions]] = []
     """Options of rules, which may name classes, and their location."""
@@ -143,11 +151,11 @@ def reading(file: str, problems: list[LocatedProblem]) -> Iterator[None]:
 
 
 def documents_in(file: str, text: str, problems: list[LocatedProblem]) -> Iterator[YamlDocument]:
-    """Yield the documents in the text, and append to `problems` why others are not valid YAML."""
+    """Yield the documents in the text, and append to `problems` why others are not valid: duplicate keys are errors here."""
     for document in load_documents(text):
-        if isinstance(document, YamlError):
-            problems.append(LocatedProblem.of_file(file, str(document), document.line))
-        else:
+        errors = (document,) if isinstance(document, YamlError) else document.duplicates
+        problems.extend(LocatedProblem.of_yaml(file, error) for error in errors)
+        if isinstance(document, YamlDocument) and not errors:
             yield document
 
 
@@ -226,7 +234,11 @@ def _read_policy(
 def _read_spec(
     document: Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
 ) -> None:
-    spec = decode(SPECS[document.kind], document.spec, ("spec",), problems)
+    rest = document.spec
+    if document.kind == RESOURCE_MAPPING:
+        rest = {field: value for field, value in rest.items() if field != WORKLOAD_KINDS}
+        _read_workload_kinds(document, collected, problems)
+    spec = decode(SPECS[document.kind], rest, ("spec",), problems)
     if isinstance(spec, GPUClassSpec):
         problems.extend(_below((), classes.problems(document.name, spec)))
         collected.classes[document.name] = GPUClass.of(document.name, spec)
@@ -236,6 +248,14 @@ def _read_spec(
             collected.quotas[document.namespace] = spec
         else:
             collected.resource_mappings[document.name] = spec
+
+
+def _read_workload_kinds(document: Document, collected: DocumentSet, problems: list[Problem]) -> None:
+    section = {field: value for field, value in document.spec.items() if field == WORKLOAD_KINDS}
+    spec = decode(WorkloadKindsSpec, section, ("spec",), problems)
+    if spec is not None:
+        problems.extend(_below(("spec",), spec.problems()))
+        collected.workload_kinds[document.name] = spec.workload_kinds
 
 
 def _below(at: Parts, found: Iterable[tuple[str, str]]) -> Iterator[Problem]:

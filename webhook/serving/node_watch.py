@@ -12,6 +12,7 @@ from time import monotonic
 
 import msgspec
 
+from policies.placement.hardware import HARDWARE
 from policies.placement.label_keys import LabelKeys, known_keys
 from policies.placement.named_nodes import NO_NODES, Labels, NamedNode, NodeIndex
 from policies.placement.nodes import NodeFacts, NodePool
@@ -188,7 +189,7 @@ def keys_to_know(configuration: Configuration) -> LabelKeys:
         if isinstance(each, gpu_class.GPUClassOptions)
         for glob in each.hardware_labels
     )
-    return known_keys(configuration.classes.label_keys, chosen)
+    return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))
 
 
 def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodePool]:

@@ -5,11 +5,15 @@ import pytest
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts, NodePool
+from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_class import GPUClassOptions, check
-from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
+from policies.rules.gpu_class import GPUClassOptions, check, mutate
+from tests.builders import CLASSES, JSON, apply, context, gpu_class, gpu_container, pod, view
 
 CLASS = "gpu-admission.dev/gpu-class"
+ZONE = "topology.kubernetes.io/zone"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+DEFAULT = GPUClassOptions(default="nvidia-a100-80gb")
 PRODUCT = "nvidia.com/gpu.product"
 T4 = (("accelerator", "nvidia-t4"),)
 A100 = (("accelerator", "nvidia-a100-80gb"),)
@@ -158,6 +162,135 @@ def test_what_is_said(
         assert [want in each and "no node" not in each for each in said] == [True]
     else:
         assert said == want
+
+
+A100_IN_B = (("accelerator", "nvidia-a100-80gb"), (ZONE, "b"))
+T4_IN_A = (("accelerator", "nvidia-t4"), (ZONE, "a"))
+NOT_ADDED = (
+    "default class nvidia-a100-80gb is not added: no node matches both accelerator=nvidia-a100-80gb and the pod's own "
+    "nodeSelector and affinity; name a class with the annotation gpu-admission.dev/gpu-class [gpu-class]"
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "label_sets", "want", "said"),
+    [
+        pytest.param(
+            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+            DEFAULT,
+            [A100_IN_B, T4_IN_A],
+            None,
+            [NOT_ADDED],
+            id="a-default-whose-nodes-are-elsewhere",
+        ),
+        pytest.param(
+            pod(
+                gpu_container(),
+                affinity={
+                    "nodeAffinity": {
+                        REQUIRED: {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": ["b"]}]}
+                            ]
+                        }
+                    }
+                },
+            ),
+            DEFAULT,
+            [A100_IN_B, T4_IN_A],
+            None,
+            [NOT_ADDED],
+            id="by-affinity-likewise",
+        ),
+        pytest.param(
+            pod(gpu_container(), nodeSelector={ZONE: "b"}),
+            DEFAULT,
+            [A100_IN_B, T4_IN_A],
+            "nvidia-a100-80gb",
+            [],
+            id="a-node-meets-both",
+        ),
+        pytest.param(
+            pod(gpu_container(), nodeSelector={"team": "vision"}),
+            DEFAULT,
+            [A100_IN_B],
+            "nvidia-a100-80gb",
+            [],
+            id="a-label-that-nobody-follows",
+        ),
+        pytest.param(
+            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+            DEFAULT,
+            [T4_IN_A],
+            "nvidia-a100-80gb",
+            [
+                "class nvidia-a100-80gb: no node matches accelerator=nvidia-a100-80gb, so the pod stays pending; nodes "
+                "exist for nvidia-t4 [gpu-class]"
+            ],
+            id="a-class-without-any-node-is-no-fault-of-the-pod",
+        ),
+        pytest.param(
+            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+            GPUClassOptions(default="nvidia-a100-80gb", known_pools=("nvidia-a100",)),
+            [A100_IN_B, T4_IN_A],
+            "nvidia-a100-80gb",
+            [],
+            id="nodes-that-are-made-on-demand",
+        ),
+        pytest.param(
+            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+            GPUClassOptions(default="nvidia-a100-80gb", allowed=("nvidia-a100",)),
+            [A100_IN_B, T4_IN_A],
+            "nvidia-a100-80gb",
+            [
+                "class nvidia-a100-80gb: no node matches accelerator=nvidia-a100-80gb, so the pod stays pending; nodes "
+                "of it lack another label that the pod's nodeSelector or affinity demands [gpu-class]"
+            ],
+            id="where-classes-are-restricted-pods-stay-pinned",
+        ),
+        pytest.param(
+            pod(
+                gpu_container(),
+                annotations={"gpu-admission.dev/model-params": "7b"},
+                nodeSelector={ZONE: "b"},
+            ),
+            GPUClassOptions(),
+            [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
+            None,
+            [
+                "class nvidia-a100-40gb (7b bf16 serving needs 31.3 GiB) is not added: no node matches both "
+                "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity; name a class with the "
+                "annotation gpu-admission.dev/gpu-class [gpu-class]"
+            ],
+            id="an-estimate-likewise",
+        ),
+        pytest.param(
+            asking("nvidia-a100-80gb", nodeSelector={ZONE: "a"}),
+            GPUClassOptions(),
+            [A100_IN_B, T4_IN_A],
+            "nvidia-a100-80gb",
+            [
+                "class nvidia-a100-80gb: no node matches accelerator=nvidia-a100-80gb, so the pod stays pending; nodes "
+                "of it lack another label that the pod's nodeSelector or affinity demands [gpu-class]"
+            ],
+            id="what-the-annotation-names-is-added",
+        ),
+    ],
+)
+def test_a_guess_that_no_node_can_meet_together_with_the_pod(
+    document: JSON, options: GPUClassOptions, label_sets: list[Labels], want: str | None, said: list[str]
+) -> None:
+    facts = NodeFacts(keys=CATALOGUE.label_keys | {ZONE}, label_sets=frozenset(label_sets))
+    patch = PodPatch(view(document))
+    assert list(mutate(patch, options, context(Phase.MUTATE, classes=CATALOGUE, nodes=facts))) == []
+    final = view(apply(document, patch))
+
+    assert (final.body.node_selector or {}).get("accelerator") == want
+    given = context(Phase.VALIDATE, classes=CATALOGUE, nodes=facts)
+    assert [each.sentence() for each in check(final, options, given)] == [
+        text.replace("matches accelerator", "matches nodeSelector accelerator", 1) if want else text
+        for text in said
+    ]
 
 
 def test_a_pool_that_makes_the_class_is_enough() -> None:

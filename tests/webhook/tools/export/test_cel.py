@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from webhook.configuration.loader import load_directory
+from webhook.configuration.workload_kinds import plural
 from webhook.tools.export.cel import fits, glob_regex, names_gpu, text
 from webhook.tools.export.gpu_toleration import cards
-from webhook.tools.export.templates import plural
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,129 @@
+"""What of a pod chooses the hardware that it runs on, whether or not a GPU class is known for it.
+
+Labels of nodes, each with who sets it; a policy's own come before these. A class guessed for a pod that chooses by any of them
+could contradict it.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from policies.placement.label_keys import LabelKeys
+from policies.placement.named_nodes import NODE_NAME
+from policies.placement.pinning import required_terms
+from policies.pods.pod import NodeSelectorTerm, Pod
+
+HARDWARE = (
+    # What only says that a node has a device, or one of a vendor: the labels by which NVIDIA's GPU Operator marks nodes and
+    # places its parts (controllers/state_manager.go), Node Feature Discovery's pci-<vendor> and pci-<class>_<vendor> (its
+    # documentation, deviceLabelFields), AKS's reserved label, DOKS's, and gpu-manufacturer of Karpenter's providers.
+    "!nvidia.com/gpu.present",
+    "!nvidia.com/gpu.deploy.*",
+    "!feature.node.kubernetes.io/pci-????.present",
+    "!feature.node.kubernetes.io/pci-????_????.present",
+    "!kubernetes.azure.com/accelerator",
+    "!doks.digitalocean.com/gpu-brand",
+    "!*gpu-manufacturer",
+    # NVIDIA GPU Feature Discovery: product, family, memory, count, compute, mig.capable, …; CoreWeave's class, model, vram
+    "nvidia.com/gpu.*",
+    "nvidia.com/mig[-.]*",
+    "nvidia.com/mps.*",
+    "nvidia.com/vgpu.*",
+    "gpu.nvidia.com/*",
+    # The node labeller of ROCm's device plugin (its README): also with the value in the key, beta.amd.com/gpu.family.AI
+    "amd.com/gpu.*",
+    "beta.amd.com/gpu.*",
+    # The Node Feature Discovery rules of Intel's device plugins: family, device-id.<class>-<device>.present
+    "gpu.intel.com/*",
+    "feature.node.kubernetes.io/pci-*",
+    # GKE: gke-accelerator and its count, gke-gpu-partition-size, gke-tpu-topology, …
+    "!cloud.google.com/gke-gpu-driver-version",
+    "cloud.google.com/gke-accelerator*",
+    "cloud.google.com/gke-gpu-*",
+    "cloud.google.com/gke-tpu-*",
+    "cloud.google.com/compute-class",
+    "cloud.google.com/machine-family",
+    "cloud.google.com/reservation-*",
+    # Karpenter's providers (AWS, Azure, Google Cloud) and EKS Auto Mode, by kind of machine
+    "karpenter.*/instance-*",
+    "karpenter.*/sku-*",
+    "eks.amazonaws.com/instance-*",
+    # Alibaba Cloud (nvidia_name, nvidia_mem) and Volcengine (gpu-name)
+    "aliyun.accelerator/*",
+    "machine.cluster.vke.volcengine.com/gpu-*",
+    # Kinds of machine: node.kubernetes.io/instance-type and its beta name, ibm-cloud.kubernetes.io/machine-type
+    "*instance-type",
+    "*instanceType",
+    "*machine-type",
+    # Pools of nodes, each of one kind of machine: karpenter.sh/nodepool and provisioner-name, cloud.google.com/gke-nodepool,
+    # agentpool and kubernetes.azure.com/agentpool, eks.amazonaws.com/nodegroup, alpha.eksctl.io/nodegroup-name,
+    # kops.k8s.io/instancegroup, doks.digitalocean.com/node-pool, lke.linode.com/pool-id, k8s.scaleway.com/pool-name,
+    # alibabacloud.com/nodepool-id
+    "*agentpool",
+    "*node[-_]pool",
+    "*nodepool",
+    "*nodegroup",
+    "*nodegroup-name",
+    "*instancegroup",
+    "*pool-id",
+    "*pool-name",
+    "karpenter.sh/provisioner-name",
+    # The cards by name: skypilot.co/accelerator, k8s.amazonaws.com/accelerator (cluster-autoscaler),
+    # doks.digitalocean.com/gpu-model, and as platforms call such labels of their own
+    "*accelerator",
+    "*accelerator[-_]type",
+    "*gpu[-_]model",
+    "*gpu[-_]name",
+    "*gpu[-_]product",
+    "*gpu[-_]type",
+    # One node
+    "kubernetes.io/hostname",
+)
+"""Globs over keys of node labels, as `LabelKeys` reads them."""
+
+ANNOTATIONS = (
+    "nvidia.com/use-gputype",
+    "nvidia.com/nouse-gputype",
+    "nvidia.com/use-gpuuuid",
+    "nvidia.com/nouse-gpuuuid",
+)
+"""By which a pod chooses its card from HAMi's scheduler (its documentation, userguide/nvidia-device)."""
+
+
+@lru_cache(maxsize=64)
+def hardware_keys(globs: tuple[str, ...], class_keys: frozenset[str]) -> LabelKeys:
+    """Return the keys that choose hardware: those of classes, then as `globs` of the policy say, then the built-in ones."""
+    return LabelKeys(class_keys, (*globs, *HARDWARE))
+
+
+def chosen_hardware(pod: Pod, keys: LabelKeys, label_key: str) -> str | None:
+    """Return by what the pod chooses hardware, in words, None where it leaves it open.
+
+    label_key: by it pods are pinned to classes, so that a class can be held against what the pod excludes by it.
+    """
+    return next(_choices(pod, keys, label_key), None)
+
+
+def _choices(pod: Pod, keys: LabelKeys, label_key: str) -> Iterator[str]:
+    for key, value in (pod.body.node_selector or {}).items():
+        if key in keys:
+            yield f"nodeSelector {key}={value}"
+    for term in required_terms(pod):
+        for key, operator in _demands(term, keys):
+            if key != label_key or operator == "In":
+                yield f"node affinity on {key}"
+    affinity = pod.body.affinity and pod.body.affinity.node_affinity
+    for preferred in (affinity and affinity.preferred) or ():
+        for key, _ in _demands(preferred.preference, keys) if preferred.preference else ():
+            yield f"preferred node affinity on {key}"
+    for key in ANNOTATIONS:
+        if key in pod.annotations:
+            yield f"annotation {key}"
+
+
+def _demands(term: NodeSelectorTerm, keys: LabelKeys) -> Iterator[tuple[str, str]]:
+    for each in term.match_expressions or ():
+        # That a label exists by which classes are known says no more than that the node has a GPU.
+        if each.key in keys and not (each.operator == "Exists" and each.key in keys.names):
+            yield each.key, each.operator
+    if term.match_fields:
+        yield NODE_NAME, "In"
