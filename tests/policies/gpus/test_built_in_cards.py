@@ -5,6 +5,11 @@ from fractions import Fraction
 import pytest
 
 from policies.finding import Severity
+from policies.placement.nodes import NodeFacts
+from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.patch import PodPatch
+from policies.rule import Context
+from policies.rules import gpu_class
 from policies.rules.gpu_requests import GPURequestsOptions, check
 from tests.builders import context, gpu_container, pod, view
 from webhook.configuration.loader import load_directory
@@ -12,15 +17,18 @@ from webhook.configuration.loader import load_directory
 BUILT_IN = load_directory(None)
 
 
-def sentences(resource: str, count: int = 1, gpu_class: str = "") -> list[str]:
-    selector = {"accelerator": gpu_class} if gpu_class else {}
+def given(nodes: NodeFacts | None = None) -> Context:
+    return context(classes=BUILT_IN.classes, resource_mapping=BUILT_IN.resource_mapping, nodes=nodes)
+
+
+def sentences(resource: str, count: int = 1, name: str = "") -> list[str]:
+    selector = {"accelerator": name} if name else {}
     document = pod(gpu_container(str(count), resource=resource), nodeSelector=selector)
-    given = context(classes=BUILT_IN.classes, resource_mapping=BUILT_IN.resource_mapping)
-    return [finding.sentence() for finding in check(view(document), GPURequestsOptions(), given)]
+    return [finding.sentence() for finding in check(view(document), GPURequestsOptions(), given())]
 
 
 @pytest.mark.parametrize(
-    ("gpu_class", "profile", "weight"),
+    ("name", "profile", "weight"),
     [
         pytest.param("nvidia-rtx-pro-6000", "4g.96gb", Fraction(1), id="rtx-pro-6000-all"),
         pytest.param("nvidia-rtx-pro-6000", "2g.48gb", Fraction(1, 2), id="rtx-pro-6000-half"),
@@ -39,20 +47,19 @@ def sentences(resource: str, count: int = 1, gpu_class: str = "") -> list[str]:
         pytest.param("nvidia-h800-94gb", "1g.24gb", Fraction(1, 4), id="h800-nvl"),
     ],
 )
-def test_slices_of_new_cards(gpu_class: str, profile: str, weight: Fraction) -> None:
-    (found,) = BUILT_IN.classes.resolve(gpu_class)
+def test_slices_of_new_cards(name: str, profile: str, weight: Fraction) -> None:
+    (found,) = BUILT_IN.classes.resolve(name)
 
     assert BUILT_IN.classes.mig_weight(found, profile) == weight
     assert sentences(f"nvidia.com/mig-{profile}") == []
-    assert sentences(f"nvidia.com/mig-{profile}", gpu_class=gpu_class) == []
+    assert sentences(f"nvidia.com/mig-{profile}", name=name) == []
 
 
 def test_the_next_card_is_not_an_outage() -> None:
     resource = "nvidia.com/mig-1g.48gb"
     document = pod(gpu_container("1", resource=resource))
-    given = context(classes=BUILT_IN.classes, resource_mapping=BUILT_IN.resource_mapping)
 
-    [finding] = check(view(document), GPURequestsOptions(), given)
+    [finding] = check(view(document), GPURequestsOptions(), given())
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
@@ -62,7 +69,7 @@ def test_the_next_card_is_not_an_outage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu_class", "resource", "most"),
+    ("name", "resource", "most"),
     [
         pytest.param("nvidia-v100-32gb", "nvidia.com/gpu", 16, id="dgx-2"),
         pytest.param("nvidia-a100-40gb", "nvidia.com/gpu", 16, id="a2-megagpu-16g"),
@@ -74,22 +81,21 @@ def test_the_next_card_is_not_an_outage() -> None:
         pytest.param("intel-gaudi3", "habana.ai/gaudi", 8, id="gaudi"),
     ],
 )
-def test_cards_of_a_node(gpu_class: str, resource: str, most: int) -> None:
-    assert sentences(resource, most, gpu_class) == []
-    [found] = sentences(resource, 64, gpu_class)
+def test_cards_of_a_node(name: str, resource: str, most: int) -> None:
+    assert sentences(resource, most, name) == []
+    [found] = sentences(resource, 64, name)
     assert (
-        f'"64": must be at most {most}: no node of {gpu_class} (nodeSelector accelerator={gpu_class}) has more'
-        in found
+        f'"64": must be at most {most}: no node of {name} (nodeSelector accelerator={name}) has more' in found
     )
 
 
-@pytest.mark.parametrize("gpu_class", ["nvidia-t4", "nvidia-l40s", "nvidia-rtx-pro-6000"])
-def test_pcie_cards_of_which_chassis_hold_any_number(gpu_class: str) -> None:
-    assert sentences("nvidia.com/gpu", 20, gpu_class) == []
+@pytest.mark.parametrize("name", ["nvidia-t4", "nvidia-l40s", "nvidia-rtx-pro-6000"])
+def test_pcie_cards_of_which_chassis_hold_any_number(name: str) -> None:
+    assert sentences("nvidia.com/gpu", 20, name) == []
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "gpu_class"),
+    ("key", "value", "name"),
     [
         ("nvidia.com/gpu.product", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "nvidia-rtx-pro-6000"),
         ("nvidia.com/gpu.product", "NVIDIA-RTX-PRO-4500-Blackwell-Server-Edition", "nvidia-rtx-pro-4500"),
@@ -104,5 +110,34 @@ def test_pcie_cards_of_which_chassis_hold_any_number(gpu_class: str) -> None:
         ("amd.com/gpu.product-name", "AMD_Instinct_MI350_OAM", "amd-mi350x"),
     ],
 )
-def test_labels_of_new_cards(key: str, value: str, gpu_class: str) -> None:
-    assert [found.name for found in BUILT_IN.classes.matching_label(key, value)] == [gpu_class]
+def test_labels_of_new_cards(key: str, value: str, name: str) -> None:
+    assert [found.name for found in BUILT_IN.classes.matching_label(key, value)] == [name]
+
+
+@pytest.mark.parametrize(
+    ("there", "want"),
+    [
+        pytest.param("nvidia-l40s", "nvidia-l40s", id="of-equal-cards-the-one-that-has-nodes"),
+        pytest.param("nvidia-l20", "nvidia-l20", id="the-other-one"),
+        pytest.param("nvidia-a100-80gb", "nvidia-l20", id="no-larger-card-that-has-nodes"),
+    ],
+)
+def test_an_estimate_among_cards_of_one_size(there: str, want: str) -> None:
+    nodes = NodeFacts(keys=BUILT_IN.classes.label_keys, label_sets=frozenset({(("accelerator", there),)}))
+    patch = PodPatch(view(pod(gpu_container(), annotations={MODEL_PARAMS: "16b"})))
+
+    assert list(gpu_class.mutate(patch, gpu_class.GPUClassOptions(), given(nodes=nodes))) == []
+
+    assert patch.pod.body.node_selector == {"accelerator": want}
+
+
+def test_a_class_may_have_a_profile_that_no_class_lists() -> None:
+    def denied(resource: str) -> list[str]:
+        document = pod(gpu_container(resource=resource), annotations={GPU_CLASS: "nvidia-b300"})
+        found = gpu_class.check(view(document), gpu_class.GPUClassOptions(), given())
+        return [finding.message for finding in found]
+
+    assert denied("nvidia.com/mig-1g.48gb") == []
+    assert denied("nvidia.com/mig-1g.5gb") == [
+        "must be a class with nvidia.com/mig-1g.5gb: nodes of this class have nvidia.com/gpu"
+    ]
