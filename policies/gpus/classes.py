@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from policies.pods.names import (
     is_class_name,
@@ -219,8 +219,12 @@ class ClassCatalogue:
 
     @cached_property
     def document(self) -> bytes:
-        """All classes as JSON: the same for the same classes in any order, in any process."""
-        return msgspec.json.encode(list(self._classes.values()), order="deterministic")
+        """All classes as JSON: the same for the same classes in any order, in any process.
+
+        Without the size of nodes, on which no charge depends: an older release can read it while both run.
+        """
+        classes = [replace(gpu_class, gpus_per_node=None) for gpu_class in self]
+        return msgspec.json.encode(classes, order="deterministic")
 
     @cached_property
     def digest(self) -> str:
