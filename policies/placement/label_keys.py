@@ -7,6 +7,8 @@ from functools import cached_property
 
 import msgspec
 
+from policies.pods.limits import LONGEST_NAME
+
 EXCEPT = "!"
 """Before a glob: the keys that it fits are left out."""
 
@@ -20,8 +22,9 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
     def __contains__(self, key: object) -> bool:
         if key in self.names:
             return True
-        fitting = (is_in for is_in, pattern in self._patterns if pattern.match(str(key)))
-        return next(fitting, False)
+        if not isinstance(key, str) or len(key) > LONGEST_NAME:
+            return False
+        return next((is_in for is_in, pattern in self._patterns if pattern.match(key)), False)
 
     @cached_property
     def _patterns(self) -> tuple[tuple[bool, re.Pattern[str]], ...]:
