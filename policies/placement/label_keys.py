@@ -24,18 +24,15 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
             return True
         if not isinstance(key, str) or len(key) > LONGEST_NAME:
             return False
-        return next((is_in for is_in, pattern in self._patterns if pattern.match(key)), False)
+        fits = self._pattern.match(key)
+        return fits is not None and not self.globs[(fits.lastindex or 0) - 1].startswith(EXCEPT)
 
     @cached_property
-    def _patterns(self) -> tuple[tuple[bool, re.Pattern[str]], ...]:
-        """The globs, those that follow each other with the same meaning as one pattern."""
-        groups: list[tuple[bool, list[str]]] = []
-        for glob in self.globs:
-            is_in = not glob.startswith(EXCEPT)
-            if not groups or groups[-1][0] is not is_in:
-                groups.append((is_in, []))
-            groups[-1][1].append(translate(glob.removeprefix(EXCEPT)))
-        return tuple((is_in, re.compile("|".join(patterns))) for is_in, patterns in groups)
+    def _pattern(self) -> re.Pattern[str]:
+        """Every glob as a group, in their order: the first that fits is the one that matches."""
+        return re.compile(
+            "|".join(f"({translate(glob.removeprefix(EXCEPT))})" for glob in self.globs) or "(?!)"
+        )
 
 
 KNOWN = (

@@ -69,8 +69,8 @@ NODES: dict[str, tuple[JSON, JSON, str]] = {
 """Labels, resources, and the key of the taint."""
 
 NOT_ADDED = (
-    "Warning: default class nvidia-a100 is not added: no node matches both accelerator=nvidia-a100 and the pod's own "
-    "nodeSelector and affinity; name a class with the annotation gpu-admission.dev/gpu-class [gpu-class]"
+    "Warning: class nvidia-a100 (the default of the policy) is not added: no node matches both "
+    "accelerator=nvidia-a100 and the pod's own nodeSelector and affinity; name a class with the annotation gpu-admission.dev/gpu-class [gpu-class]"
 )
 
 
