@@ -12,16 +12,20 @@ from policies.rules import (
     gpu_requests,
     gpu_toleration,
     model_warming,
+    parallelism,
     readiness_delay,
     shared_memory,
+    unread_fields,
 )
 
 RULES: tuple[Rule, ...] = (
     gpu_requests.RULE,
+    unread_fields.RULE,
     gpu_class.RULE,
     gpu_toleration.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,
+    parallelism.RULE,
     model_warming.RULE,
     gpu_isolation.RULE,
     gpu_quota.RULE,

@@ -59,6 +59,10 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
         """Yield (path below the options, sentence) for every value that is of the right type but makes no sense."""
         yield from ()
 
+    def advice(self) -> Iterator[tuple[str, str]]:
+        """Yield likewise what is valid, and probably not meant."""
+        yield from ()
+
     def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for subclasses
         """Yield likewise what is said about GPU classes that the catalogue does not know."""
         yield from ()

@@ -17,7 +17,10 @@ from policies.gpus.resource_mapping import (
 )
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration, decode_pod
+from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Phase
+from webhook.configuration.loader import load_objects
+from webhook.workloads.places import workload_pods
 
 JSON = dict[str, Any]
 
@@ -147,3 +150,11 @@ def apply(document: JSON, draft: PodPatch) -> JSON:
     """Return the document with the draft's patch applied, by a JSON patch library that is not ours."""
     patched: JSON = jsonpatch.apply_patch(document, operations(draft))
     return patched
+
+
+def workload(document: JSON) -> Workload:
+    """Return the object as `check_workload` sees it, its pods as they are written."""
+    group, kind = document["apiVersion"].rpartition("/")[0], document["kind"]
+    data, pods = workload_pods(load_objects([]).workload_kinds, group, kind, msgspec.json.encode(document))
+    found = (WorkloadPods(place.path, pod, place.count, pod) for place, pod in pods)
+    return Workload.of(group, kind, "ml-training", data, found)

@@ -6,7 +6,9 @@ whose DeviceClasses are all known to have no accelerators (NICs, CPUs) is nothin
 Reads resource.k8s.io v1 and v1beta2 (what is wanted stands under `exactly`) and v1beta1 (it stands in the request itself).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -53,22 +55,94 @@ class ResourceClaimTemplate(View, frozen=True):
 decode_claim = msgspec.json.Decoder(ResourceClaim).decode
 decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 
+CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
+
 DeviceClassNames = frozenset[str]
 """The DeviceClasses for which one claim asks."""
 
+MOST_DEVICE_CLASSES = 8
+"""DeviceClasses of one claim that are read. Real claims name one or two; the API server accepts 256 of 253 characters."""
+
+
+class ClaimName(NamedTuple):
+    """The name of a ResourceClaim, or of a ResourceClaimTemplate: `kind` says which."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class ClaimRecord(msgspec.Struct, frozen=True):
+    """A claim or template as it is kept; `made_for_pod` if it was made for one pod, from a template.
+
+    `device_classes` is None where it may be for anything: a request of a kind that is not known, or too many DeviceClasses.
+    """
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    device_classes: DeviceClassNames | None
+    made_for_pod: bool = False
+
+    @property
+    def key(self) -> ClaimName:
+        return ClaimName(self.kind, self.namespace, self.name)
+
+
+def claim_record(document: bytes | msgspec.Raw) -> ClaimRecord:
+    """Return the record of a ResourceClaim in JSON. Raises msgspec.ValidationError."""
+    claim = decode_claim(document)
+    return _record(CLAIM, claim.metadata, claim.spec)
+
+
+def template_record(document: bytes | msgspec.Raw) -> ClaimRecord:
+    """Return the record of a ResourceClaimTemplate in JSON. Raises msgspec.ValidationError."""
+    template = decode_claim_template(document)
+    return _record(TEMPLATE, template.metadata, template.spec.spec if template.spec else None)
+
+
+def _record(kind: str, metadata: Metadata | None, spec: ClaimSpec | None) -> ClaimRecord:
+    metadata = metadata or Metadata()
+    return ClaimRecord(
+        uid=metadata.uid or "",
+        kind=kind,
+        namespace=metadata.namespace or "",
+        name=metadata.name or "",
+        device_classes=device_class_names(spec),
+        made_for_pod=any(each.controller and each.kind == "Pod" for each in metadata.owner_references or ()),
+    )
+
 
 def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:
-    """Return the DeviceClasses for which a claim asks, all alternatives included; None where a request names none.
-
-    Such a request is of a kind that this version does not know, and may be for anything.
-    """
+    """Return the DeviceClasses for which a claim asks, alternatives included; None where it may be for anything."""
     requests = (spec and spec.devices and spec.devices.requests) or ()
     names = frozenset(each.device_class_name for request in requests for each in _alternatives(request))
-    return None if "" in names else names
+    return None if "" in names or len(names) > MOST_DEVICE_CLASSES else _shared(names)
+
+
+@lru_cache(maxsize=1024)
+def _shared(names: DeviceClassNames) -> DeviceClassNames:
+    """Return the set that was there first: thousands of claims ask for the same."""
+    return names
 
 
 def _alternatives(request: DeviceRequest) -> tuple[DeviceRequest, ...]:
     return request.first_available or (request.exactly or request,)
+
+
+def asked_by(
+    pod: Pod, namespace: str, known: Callable[[ClaimName], DeviceClassNames | None]
+) -> dict[str, DeviceClassNames]:
+    """Return the DeviceClasses for which the claims of a pod ask, by the claim's name in the pod, those that are `known`."""
+    found: dict[str, DeviceClassNames] = {}
+    for each in pod.body.resource_claims or ():
+        kind = TEMPLATE if each.resource_claim_template_name else CLAIM
+        name = each.resource_claim_template_name or each.resource_claim_name
+        names = known(ClaimName(kind, namespace, name)) if name else None
+        if names is not None:
+            found[each.name] = names
+    return found
 
 
 class ClaimedDevices(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ A `GPUResourceMapping` document configures it; the built-in one ships with the w
 DeviceClasses of a cluster. A pattern is a name with at most one `*`; the first pattern that fits a name decides.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Enum
@@ -12,7 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
-from policies.pods.names import is_dns_subdomain
+from policies.pods.names import is_dns_subdomain, is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity, readable
 from policies.pods.requests import NOTHING, pod_requests
@@ -20,6 +21,12 @@ from policies.pods.requests import NOTHING, pod_requests
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource names that the API server turns into DRA claims; native to it, so it checks nothing about them."""
 
+
+FORMER_NAMES = {"alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu"}
+"""Names that no kubelet offers any more: Kubernetes 1.11 removed this one, with the feature gate Accelerators (its CHANGELOG)."""
+
+_QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
+_WORD = re.compile(r"[a-z0-9]+")
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """What the API server writes into a pod without a schedulerName."""
@@ -56,14 +63,28 @@ class Measure(Enum):
 _COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES})
 
 
-class ResourcePattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResourcePattern(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What one unit of the resources that the pattern fits is.
+
+    resource: the extended resource of the whole cards of which these are parts or other names, by which nodes are tainted; None
+      where they are whole cards by their own name, or where that is not known.
+    """
+
     pattern: str
     measure: Measure
+    resource: str | None = None
 
 
-class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AnnotationKey(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """An annotation that requests a part of a card; `resource` is the extended resource of such cards."""
+
     key: str
     measure: Measure
+    resource: str = "nvidia.com/gpu"
 
 
 class UnknownDeviceClasses(Enum):
@@ -136,6 +157,8 @@ class ResourceMappingSpec(
                 yield f"{path}.pattern", "must have at most one *, after the /"
             if resource.measure is Measure.FRACTION:
                 yield f"{path}.measure", "must not be fraction: amounts of resources are whole numbers"
+            if resource.resource is not None and not is_resource_name(resource.resource):
+                yield f"{path}.resource", "must be a resource name such as example.com/gpu"
         yield from self._fraction_problems()
         for index, device_class in enumerate(self.device_classes):
             for field, text in device_class.problems():
@@ -145,6 +168,11 @@ class ResourceMappingSpec(
         for index, annotation in enumerate(self.fraction_annotations):
             if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
                 yield f"fractionAnnotations[{index}].measure", "must be fraction, memoryMiB or devices"
+            if not is_resource_name(annotation.resource):
+                yield (
+                    f"fractionAnnotations[{index}].resource",
+                    "must be a resource name such as example.com/gpu",
+                )
         for index, scheduler in enumerate(self.fraction_schedulers):
             if scheduler in {"", DEFAULT_SCHEDULER}:
                 yield (
@@ -201,16 +229,25 @@ class ResourceMapping:
         """The extended resource name, or "", of the DeviceClasses of which that is known."""
         # Tenants choose the names, so what is remembered is bounded.
         self.resource = lru_cache(maxsize=1024)(self._resource)
+        self.stated_device_class = lru_cache(maxsize=1024)(self._stated_device_class)
+        self.misspelt = lru_cache(maxsize=1024)(self._misspelt)
+        self.whole_card = lru_cache(maxsize=1024)(self._whole_card)
+        gpus = [each for each in self.patterns if each.measure is not Measure.NOTHING]
+        named = (each.resource or self._whole_card(each.pattern) for each in gpus if "*" not in each.pattern)
+        self.whole_cards = frozenset(filter(None, (*named, *(each.resource for each in gpus))))
+        """Resources of whole cards, as far as patterns name them: nodes are tainted by these keys."""
 
     def _derived_patterns(self) -> Iterator[ResourcePattern]:
         """Yield the names by which devices of DeviceClasses are asked for, after those that resource patterns fit."""
         for each in self._device_classes:
-            yield ResourcePattern(pattern=IMPLICIT_DEVICE_CLASS + each.pattern, measure=self._measure(each))
+            name = IMPLICIT_DEVICE_CLASS + each.pattern
+            yield ResourcePattern(pattern=name, measure=self._measure(each), resource=each.resource)
         yield ResourcePattern(pattern=f"{IMPLICIT_DEVICE_CLASS}*", measure=self._measure(None))
         # Of several DeviceClasses with one extended name one with GPUs is enough.
         for each in self._device_classes:
             if each.extended_resource_name and self._measure(each) is not Measure.NOTHING:
-                yield ResourcePattern(pattern=each.extended_resource_name, measure=Measure.DEVICES)
+                name = each.extended_resource_name
+                yield ResourcePattern(pattern=name, measure=Measure.DEVICES, resource=each.resource)
 
     def _measure(self, device_class: DeviceClassPattern | None) -> Measure:
         if device_class is not None and device_class.measure is not None:
@@ -221,21 +258,64 @@ class ResourceMapping:
     def _resource(self, name: str) -> GPUResource | None:
         """Return what `name` asks for, None where it asks for no GPU; called through the cache `resource`."""
         fitting = self._first(name)
-        if fitting is None or fitting[0] is Measure.NOTHING:
+        if fitting is None or fitting[0].measure is Measure.NOTHING:
             return None
-        measure, filling = fitting
-        return GPUResource(name, measure, (filling or None) if measure is Measure.SLICES else None)
+        pattern, filling = fitting
+        is_slice = pattern.measure is Measure.SLICES
+        return GPUResource(name, pattern.measure, (filling or None) if is_slice else None)
+
+    def _whole_card(self, name: str) -> str | None:
+        """Return the resource of the whole cards of which `name` asks for some or a part; None where that is not known.
+
+        Called through the cache `whole_card`.
+        """
+        fitting = self._first(name)
+        if fitting is None or fitting[0].resource is not None:
+            return fitting[0].resource if fitting else None
+        # A limit of memory or compute stands beside the resource of the card, and a DeviceClass may have cards of any vendor.
+        is_card = fitting[0].measure.is_count and not name.startswith(IMPLICIT_DEVICE_CLASS)
+        return name if is_card else None
 
     def knows(self, name: str) -> bool:
         """Whether some pattern fits the resource name, be it one that says that it is not a GPU."""
         return self._first(name) is not None
 
-    def _first(self, name: str) -> tuple[Measure, str] | None:
+    def _misspelt(self, name: str) -> str | None:
+        """Return the name of GPUs that `name` seems to mean, None where it does not; called through the cache `misspelt`."""
+        fitting = self._first(name)
+        measure = fitting[0].measure if fitting else None
+        if name in self._full_names or measure is Measure.NOTHING or name.startswith(IMPLICIT_DEVICE_CLASS):
+            return None
+        plain = FORMER_NAMES.get(name) or _QUOTA_PREFIX.sub("", name, count=1)
+        if plain != name and self.resource(plain) is not None:
+            return plain
+        if not is_resource_name(name):
+            words = _words(name)
+            return self._by_words.get(words) or self._by_words.get(words.removesuffix("s"))
+        return next((each for each in self._full_names if _is_nearly(name.lower(), each.lower())), None)
+
+    @cached_property
+    def _full_names(self) -> dict[str, Measure]:
+        """Return the GPU resources that patterns name in full, in the order of the patterns."""
+        gpus = (each for each in self.patterns if each.measure is not Measure.NOTHING)
+        return {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
+
+    @cached_property
+    def _by_words(self) -> dict[str, str]:
+        """Return those of whole accelerators by the words that people write without a valid domain; the first name wins."""
+        found: dict[str, str] = {}
+        for name in (name for name, measure in self._full_names.items() if measure is Measure.DEVICES):
+            domain, _, rest = name.partition("/")
+            for words in (name, f"{domain.partition('.')[0]} {rest}", rest):
+                found.setdefault(_words(words), name)
+        return found
+
+    def _first(self, name: str) -> tuple[ResourcePattern, str] | None:
         # A * is never in the domain.
         return _fitting(self._by_domain.get(name.partition("/")[0], ()), name)
 
-    def stated_device_class(self, name: str) -> DeviceClassPattern | None:
-        """Return the first pattern that fits the name of a DeviceClass or of a DRA driver, whatever it says."""
+    def _stated_device_class(self, name: str) -> DeviceClassPattern | None:
+        """Return the first pattern that fits the name of a DeviceClass or driver, whatever it says; called through the cache."""
         fitting = (each for each in self._device_classes if _filling(each.pattern, name) is not None)
         return next(fitting, None)
 
@@ -283,14 +363,17 @@ class ResourceMapping:
     def requests(self, pod: Pod) -> Iterator[GPURequest]:
         """Yield what each container asks for: positive amounts only; gpu-requests reports invalid quantities."""
         for place in pod.places:
-            for resource, quantity in self._asked(place.container):
+            for resource, quantity in self.container_requests(place.container):
                 yield GPURequest(place, resource, quantity)
 
     def container_asks(self, container: Container) -> bool:
         """Whether the container asks for a GPU: a positive amount of a GPU resource, or a DRA claim."""
-        return container.resources is not None and bool(container.resources.claims or self._asked(container))
+        return container.resources is not None and bool(
+            container.resources.claims or self.container_requests(container)
+        )
 
-    def _asked(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
+    def container_requests(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
+        """Return what the container asks for, positive amounts only."""
         # Every rule wants to know, of a view that never changes: remembered with it, and with who gave the answer.
         if container.resources is None:
             return ()
@@ -338,12 +421,12 @@ def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
     return sum(quantity.value for resource, quantity in requests if resource.measure is Measure.DEVICES)
 
 
-def _fitting(patterns: Iterable[ResourcePattern], name: str) -> tuple[Measure, str] | None:
-    """Return the measure of the first pattern that fits, and what its `*` stands for."""
+def _fitting(patterns: Iterable[ResourcePattern], name: str) -> tuple[ResourcePattern, str] | None:
+    """Return the first pattern that fits, and what its `*` stands for."""
     for candidate in patterns:
         filling = _filling(candidate.pattern, name)
         if filling is not None:
-            return candidate.measure, filling
+            return candidate, filling
     return None
 
 
@@ -355,3 +438,36 @@ def _filling(pattern: str, name: str) -> str | None:
     if len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):
         return name[len(prefix) : len(name) - len(suffix)]
     return None
+
+
+def _words(name: str) -> str:
+    """Return the name in small letters, with spaces between its words: `nvidia com gpu`."""
+    return " ".join(_WORD.findall(name.lower()))
+
+
+def _is_nearly(written: str, meant: str) -> bool:
+    """Whether a resource's name has one slip, or only the first part of the domain."""
+    domain, _, name = written.partition("/")
+    other_domain, _, other = meant.partition("/")
+    if name == other:
+        return other_domain.startswith(f"{domain}.") or _is_one_slip(domain, other_domain)
+    return domain == other_domain and _is_one_slip(name, other)
+
+
+def _is_one_slip(written: str, meant: str) -> bool:
+    """Whether one letter is missing, too many, or another, or two are swapped, or nothing is wrong.
+
+    But neither the first letter nor a digit: nvidia.com/pgpu and nvidia.com/gpu2 are names of others.
+    """
+    start = _alike(written, meant)
+    one, other = written[start:], meant[start:]
+    end = _alike(one[::-1], other[::-1])
+    one, other = one[: len(one) - end], other[: len(other) - end]
+    is_letter = all(not part or (len(part) == 1 and part.isalpha()) for part in (one, other))
+    return start > 0 and (is_letter or (len(one) == len("ab") and one == other[::-1]))
+
+
+def _alike(one: str, other: str) -> int:
+    """Return with how many of the same characters both begin."""
+    differing = (index for index, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
+    return next(differing, min(len(one), len(other)))

@@ -199,6 +199,10 @@ class PodResourceClaim(View, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class PodOS(View, frozen=True):
+    name: str = ""
+
+
 class PodSpec(View, frozen=True):
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
@@ -215,6 +219,8 @@ class PodSpec(View, frozen=True):
     security_context: PodSecurityContext | None = None
     scheduler_name: str | None = None
     runtime_class_name: str | None = None
+    host_ipc: bool | None = msgspec.field(name="hostIPC", default=None)
+    os: PodOS | None = None
 
 
 class ExtendedResourceClaimStatus(View, frozen=True):
@@ -265,6 +271,11 @@ class ContainerPlace(msgspec.Struct, frozen=True):
     def path(self) -> str:
         return f"spec.{self.list_name}[{self.index}]"
 
+    def amount_path(self, resource: str) -> str:
+        """Return the path of what the container asks of the resource: its limit, else its request."""
+        kind = "limits" if resource in self.container.limits else "requests"
+        return f"{self.path}.resources.{kind}[{resource}]"
+
     @property
     def is_sidecar(self) -> bool:
         """A restartable init container: it runs beside the app containers for the whole life of the pod."""
@@ -301,6 +312,12 @@ class Pod(View, frozen=True, dict=True):
     def is_terminal(self) -> bool:
         """Whether all its containers have ended for good, so that nothing is held any more."""
         return self.status is not None and self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def is_windows(self) -> bool:
+        """Whether it says that it runs on Windows: then the API server refuses most of a Linux container's securityContext."""
+        system = self.body.os and self.body.os.name
+        return "windows" in (system, (self.body.node_selector or {}).get("kubernetes.io/os"))
 
     @property
     def is_gated(self) -> bool:

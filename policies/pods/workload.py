@@ -44,10 +44,20 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Metadata
     data: Mapping[str, Any]
     pods: tuple[WorkloadPods, ...] = ()
+    target: "Workload | None" = None
+    """Of an autoscaler: what it scales, as it is with the most replicas that it may get; None where that is not known."""
 
     @classmethod
-    def of(cls, group: str, kind: str, namespace: str, data: Any, pods: Iterable[WorkloadPods]) -> Self:
-        """Return the workload of an object in plain JSON; what is of the wrong type is the API server's to reject, and empty here."""
+    def of(
+        cls,
+        group: str,
+        kind: str,
+        namespace: str,
+        data: Any,
+        pods: Iterable[WorkloadPods],
+        target: "Workload | None" = None,
+    ) -> Self:
+        """Return the workload of an object in plain JSON; what is of the wrong type, which no API server stores, is empty."""
         data = data if isinstance(data, dict) else {}
         try:
             metadata = msgspec.convert(data.get("metadata") or {}, Metadata)
@@ -62,4 +72,5 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             metadata=metadata,
             data=data,
             pods=tuple(pods),
+            target=target,
         )

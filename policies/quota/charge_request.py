@@ -112,10 +112,11 @@ class ReservationOutcome(msgspec.Struct, frozen=True):
 
 
 class QuotaGrant(msgspec.Struct, frozen=True):
-    """The spec of a quota: what it grants, and what it charges unpinned pods."""
+    """What a quota grants, what it charges unpinned pods, and what is used and reserved of it, None before it was counted."""
 
     hard: Vector
     unpinned: Unpinned
+    held: Vector | None = None
 
 
 class LedgerError(Exception):
@@ -137,7 +138,7 @@ class NamespaceQuota(Protocol):
         ...
 
     def grant(self) -> QuotaGrant | None:
-        """Return the quota's spec, None if there is no quota or it could not be read in time."""
+        """Return what the quota grants and what is held of it, None if there is no quota or it could not be read in time."""
         ...
 
 

@@ -194,13 +194,18 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
 
 def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
     """Return the index of the first toleration that lets the pod onto GPU nodes."""
-    options = context.options_of(gpu_toleration.RULE.id)
-    # The taints of GPU nodes are those that the tolerations of GPU pods name.
-    taints = [gpu_toleration.NVIDIA_GPU, *(each for c in context.classes for each in c.tolerations)]
+    options = context.options_of(gpu_toleration.ID)
+    listed = [each for gpu_class in context.classes for each in gpu_class.tolerations]
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
-        taints += options.tolerations
-    tolerations = enumerate(pod.body.tolerations or ())
-    return next((at for at, each in tolerations if any(overlaps(each, taint) for taint in taints)), None)
+        listed += options.listed
+    cards = context.resource_mapping.whole_cards
+    for at, each in enumerate(pod.body.tolerations or ()):
+        # One without a key is of any taint.
+        taint = gpu_toleration.resource_taint(each.key or "")
+        is_of_card = (not each.key or each.key in cards) and overlaps(each, taint)
+        if is_of_card or any(overlaps(each, other) for other in listed):
+            return at
+    return None
 
 
 RULE = Rule(

@@ -3,7 +3,8 @@
 Reads:   what the pod or ResourceClaim costs (policies.quota.charge), and the ledger of its namespace.
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
          `required` also whatever asks for a GPU in a namespace without a GPUQuota.
-Warns:   of a ResourceClaimTemplate whose claims could never fit, in every mode.
+Warns:   of a ResourceClaimTemplate whose claims could never fit, and of a workload or autoscaler whose pods will not all
+         fit, or that could not be updated (policies.quota.outlook); in every mode.
 
 Runs last, at the validation of creations and of pod updates, and only if nothing else denies; of an update only what grows
 has to fit. Templates cost nothing. In modes warn and audit it reserves what fits, and only reports what does not.
@@ -17,14 +18,16 @@ from math import ceil
 
 from policies.finding import Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
+from policies.pods.workload import Workload
 from policies.quota.amounts import CLASSES, format_amount
 from policies.quota.charge import RULE_ID, Charge
 from policies.quota.charge_request import ChargeRequest, LedgerError
 from policies.quota.claims import template_findings
 from policies.quota.ledger.decide import Reason, ReservationVerdict
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
+from policies.quota.outlook import Outlook, Trouble, outlook
 from policies.quota.spec import NAME
-from policies.rule import Context, Rule, RuleOptions
+from policies.rule import Context, Mode, Rule, RuleOptions
 
 RECOUNT_SECONDS = 10
 """Beyond a reservation's expiry, what a controller takes at most until its next count."""
@@ -76,12 +79,28 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
         yield from template_findings(template, grant.hard, context, grant.unpinned)
 
 
+def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
+    """Warn of a workload whose pods the quota will not all let start, as things are.
+
+    What another controller makes has an owner that was checked, and nobody reads what is said of it.
+    """
+    pods = (workload.target or workload).pods
+    asks = any(context.resource_mapping.pod_asks(each.pod) for each in pods)
+    is_owned = any(owner.controller for owner in workload.metadata.owner_references or ())
+    grant = context.quota.grant() if context.quota and asks and not is_owned else None
+    if grant is not None:
+        found = outlook(workload, grant, context, is_stored=context.is_update)
+        if found is not None:
+            yield from _bad_outlook(found, workload, context.namespace, options.mode)
+
+
 RULE = Rule(
     id=RULE_ID,
     summary="a namespace holds no more GPUs than its GPUQuota grants",
     options=GPUQuotaOptions,
     reserve=reserve,
     check_claim_template=check_claim_template,
+    check_workload=check_workload,
     on_update=True,
 )
 
@@ -142,6 +161,45 @@ def _exceeded(
         message += f"; charged to {', '.join(classes)}: {charge.because}"
     remedy = f"wait until others finish, or ask the platform team to raise {', '.join(map(_field, keys))}"
     return Finding(rule=RULE_ID, message=message, remedy=remedy)
+
+
+def _bad_outlook(found: Outlook, workload: Workload, namespace: str, mode: Mode) -> Iterator[Finding]:
+    """Yield the warning; where the rule denies nothing it says that instead of what will not start."""
+    needs, hard = _count(found.key, found.needed), format_amount(found.hard)
+    allows, free = f"the GPUQuota of {namespace} allows {hard}", f"{format_amount(found.left)} of {hard} free"
+    path, remedy = found.path, f"ask the platform team to raise {_field(found.key)}"
+    match found.trouble:
+        case Trouble.POD_TOO_LARGE:
+            facts, outcome = f"a pod needs {needs}; {allows}", "it can never start"
+        case Trouble.GANG_TOO_LARGE:
+            facts = f"{found.pods} pods that must run together need {needs}; {allows}"
+            outcome = "they can never start"
+        case Trouble.NO_SURGE:
+            path, remedy = "spec.strategy", "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
+            facts = f"an update starts a pod before it stops one, which needs {needs}; {namespace} will have {free}"
+            outcome = "it will not finish"
+        case _:
+            grows = found.trouble is Trouble.TOO_LITTLE_TO_GROW
+            remedy, subject = "", f"may grow to {found.pods} pods and then " if grows else ""
+            path = _MAXIMUM.get(workload.kind, path) if workload.target else path
+            facts = f"{subject}needs {needs}; {namespace} has {free}"
+            outcome = f"{found.starting} of {found.pods} pods will start"
+    if mode is not Mode.ENFORCE:
+        if found.trouble is Trouble.NO_SURGE:
+            return
+        outcome = f"{RULE_ID} is in mode {mode.value} and denies nothing"
+    yield Finding(
+        rule=RULE_ID, severity=Severity.WARNING, path=path, message=f"{facts}: {outcome}", remedy=remedy
+    )
+
+
+_MAXIMUM = {"HorizontalPodAutoscaler": "spec.maxReplicas", "ScaledObject": "spec.maxReplicaCount"}
+
+
+def _count(key: str, amount: Fraction) -> str:
+    """Return an amount with what it counts: `32 nvidia-a100`, `1 GPU`."""
+    name = key.partition("/")[2] or ("GPU" if amount == 1 else "GPUs")
+    return f"{format_amount(amount)} {name}"
 
 
 def _amounts(pairs: Iterable[tuple[str, Fraction]]) -> str:

@@ -4,7 +4,8 @@ Reads:   limits and requests of GPU resources of every app and init container, f
          pod is pinned, the variables by which containers choose among GPUs.
 Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node could have; slices that no class has; another vendor's resource than the class's.
-Warns:   of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones.
+Warns:   of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones; of a
+         DaemonSet that holds whole GPUs on every node.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
@@ -25,6 +26,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, QuantityText, readable
+from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
 
 ID = "gpu-requests"
@@ -339,6 +341,21 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         )
 
 
+def check_workload(workload: Workload, _options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
+    """Warn of a DaemonSet with whole GPUs, such as a monitor that asks for one to see it."""
+    for pods in workload.pods if workload.kind == "DaemonSet" else ():
+        requests = context.resource_mapping.requests(pods.pod)
+        asked = next((each for each in requests if each.resource.measure is Measure.DEVICES), None)
+        if asked is not None:
+            yield warning(
+                path=f"{pods.path}.{asked.place.amount_path(asked.resource.name)}",
+                container=asked.place.container.name,
+                value=str(asked.quantity),
+                message="is held on every node of this DaemonSet, and no other pod gets it there",
+                remedy="if it only monitors GPUs, remove the request, and exempt its namespace in the GPUPolicy",
+            )
+
+
 def number(quantity: Quantity) -> str:
     """Return it as people write it: 0.3, 1.5."""
     whole, part = divmod(quantity.nano, NANO)
@@ -351,5 +368,6 @@ RULE = Rule(
     options=GPURequestsOptions,
     mutate=mutate,
     check=check,
+    check_workload=check_workload,
     check_before_mutation=True,
 )

@@ -1,46 +1,107 @@
 """Let GPU pods, and only GPU pods, onto tainted GPU nodes.
 
 Reads: what asks for a GPU, existing tolerations, the class to which the pod is pinned.
-Adds:  the policy's tolerations and those of the class, each unless one that is there covers it already.
+Adds:  a toleration of the taint that is named as the resource asked for; for slices, shares and parts of a card as the resource
+       of the vendor's whole cards. Then those that the policy lists, for all GPU pods and by vendor, and those of the class. Each
+       unless one that is there covers it already; a key that a list has is left to the list.
+Warns: of the template of a DaemonSet that lacks one of them: no pod is made for a node whose taints it does not tolerate.
+
+Nothing is added to a pod that has only DRA claims of which nothing says that they are for GPUs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from policies.finding import Finding
+from policies.finding import Finding, Severity
+from policies.gpus.cards import vendor
 from policies.placement.pinning import pinning
+from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Toleration
-from policies.pods.tolerations import covers, toleration_problems
-from policies.rule import Context, Rule, RuleOptions
+from policies.pods.pod import Pod, Toleration
+from policies.pods.tolerations import covers, describe_toleration, toleration_problems
+from policies.rule import Context, Phase, Rule, RuleOptions
 
-NVIDIA_GPU = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
-"""The taint that GPU node pools carry by convention (GKE sets it; NVIDIA's and most clouds' guides use it)."""
+ID = "gpu-toleration"
 
 
 class GPUTolerationOptions(RuleOptions, frozen=True):
-    tolerations: tuple[Toleration, ...] = (NVIDIA_GPU,)
+    """Tolerations besides those of the taints that are named as resources; `byVendor` is by the domain of the resource."""
+
+    tolerations: tuple[Toleration, ...] = ()
+    by_vendor: Mapping[str, tuple[Toleration, ...]] = {}
+
+    @property
+    def listed(self) -> Iterator[Toleration]:
+        """All tolerations, whatever the vendor."""
+        yield from self.tolerations
+        for tolerations in self.by_vendor.values():
+            yield from tolerations
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        for index, toleration in enumerate(self.tolerations):
-            yield from toleration_problems(toleration, f"tolerations[{index}]", key_is_required=True)
+        lists = {"tolerations": self.tolerations}
+        for domain, tolerations in self.by_vendor.items():
+            path = f"byVendor[{domain}]"
+            lists[path] = tolerations
+            if not is_dns_subdomain(domain):
+                yield path, "must be named as the domain of its resources, such as nvidia.com"
+        for path, tolerations in lists.items():
+            for index, toleration in enumerate(tolerations):
+                yield from toleration_problems(toleration, f"{path}[{index}]", key_is_required=True)
+
+
+def resource_taint(key: str) -> Toleration:
+    """Return the toleration of the taint that nodes with the resource `key` carry.
+
+    The admission plugin ExtendedResourceToleration of Kubernetes adds the same one. GKE sets such taints for nvidia.com/gpu and
+    google.com/tpu; guides of other clouds and vendors follow the convention.
+    """
+    return Toleration(key=key, operator="Exists", effect="NoSchedule")
 
 
 def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> Iterator[Finding]:
-    pod = patch.pod
-    if not context.resource_mapping.pod_asks(pod):
+    wanted = _wanted(patch.pod, options, context)
+    existing = patch.pod.body.tolerations or ()
+    if context.made_by_daemonset and context.phase is Phase.TEMPLATE:
+        missing = [each for each in wanted if not any(covers(other, each) for other in existing)]
+        if missing:
+            yield Finding(
+                rule=ID,
+                severity=Severity.WARNING,
+                path="spec.tolerations",
+                message=f"should have {', '.join(map(describe_toleration, missing))}: the DaemonSet controller makes no pod for "
+                "a node whose taints the template does not tolerate",
+                remedy="add them to the template",
+            )
         return
-    wanted = list(options.tolerations)
-    pinned = pinning(pod, context.classes)
-    for gpu_class in context.classes.named(pinned.classes) if pinned else ():
-        wanted += gpu_class.tolerations
     for toleration in wanted:
-        if not any(covers(existing, toleration) for existing in patch.pod.body.tolerations or ()):
+        if not any(covers(each, toleration) for each in patch.pod.body.tolerations or ()):
             patch.add_toleration(toleration)
-    yield from ()
+
+
+def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:
+    """Return the tolerations that the pod should have, none for a pod that asks for no GPU."""
+    mapping, classes = context.resource_mapping, context.classes
+    asked = [request.resource.name for request in mapping.requests(pod)]
+    fraction = mapping.pod_fraction(pod)
+    claimed = context.claimed.device_classes
+    if not asked and fraction is None and not claimed:
+        return []
+    cards = [mapping.whole_card(name) for name in asked]
+    cards += [fraction[0].resource] if fraction else []
+    cards += [found.resource for name in claimed if (found := mapping.device_class(name))]
+    keys = dict.fromkeys(key for key in cards if key is not None)
+    listed = list(options.tolerations)
+    if options.by_vendor:
+        for domain in dict.fromkeys(map(vendor, keys)):
+            listed += options.by_vendor.get(domain, ())
+    pinned = pinning(pod, classes)
+    for gpu_class in classes.named(pinned.classes) if pinned else ():
+        listed += gpu_class.tolerations
+    said = {each.key for each in listed}
+    return [*(resource_taint(key) for key in keys if key not in said), *listed]
 
 
 RULE = Rule(
-    id="gpu-toleration",
+    id=ID,
     summary="GPU pods tolerate the taints of GPU nodes",
     options=GPUTolerationOptions,
     mutate=mutate,

@@ -7,7 +7,8 @@ Adds:    a volume, an init container that fetches into it, and a read-only mount
          sidecars that it may need, and leaves the pod in the QoS class it was in. It runs `gpu-admission fetch-model` with
          the credentials that the policy names, else with those of the servers.
 Denies:  a URI, path or claim name that cannot be used, and a URI that holds credentials.
-Warns:   of a container name, volume name or mount path that is taken: what is there stays, and nothing is fetched.
+Warns:   of a container name, volume name or mount path that is taken: what is there stays, and nothing is fetched; of a Windows
+         pod likewise; of a gated model of the Hugging Face hub for which neither policy nor servers have a token.
 
 Each URI has a folder of its own in a claim, so pods with different models can share one. Nothing happens without model-uri.
 """
@@ -19,8 +20,9 @@ from policies.finding import Finding, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
 from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
-from policies.models.warming.server_credentials import server_credentials
+from policies.models.warming.server_credentials import HF_TOKEN, ServerCredentials, server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
+from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
@@ -55,6 +57,13 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
             known = f"is not from 1 to {LARGEST_USER}; root is refused where pods are restricted"
             yield "runAsUser", f"{self.run_as_user} {known}"
 
+    def advice(self) -> Iterator[tuple[str, str]]:
+        who = "whoever may read the policy or the pods can read"
+        for scheme in Sources.__struct_fields__:
+            for name in self.sources.of(scheme).plain_secrets():
+                text = f"holds a secret in plain text, which {who}; name credentialsSecret instead"
+                yield f"sources.{scheme}.env[{name}]", text
+
 
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
@@ -68,6 +77,14 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         yield from (bad.finding(ID) for bad in request)
         return
     uri, path, claim = request
+    if pod.is_windows:
+        yield _warning(
+            path=annotation_path(MODEL_URI),
+            value=uri.shown,
+            message="has no effect on a Windows pod: the fetcher is a Linux image",
+            remedy="fetch the model in a container of your own",
+        )
+        return
     source, servers = options.sources.of(uri.scheme), serving_places(pod, context)
     user = pod.body.security_context and pod.body.security_context.run_as_user
     warming = Warming(
@@ -85,6 +102,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
     if not taken:
         inject(patch, warming, servers, path)
         yield from claim_warning(pod, claim)
+        yield from token_warning(warming)
 
 
 def read_request(
@@ -179,6 +197,19 @@ def claim_warning(pod: Pod, claim: str | None) -> Iterator[Finding]:
             path="spec.securityContext.fsGroup",
             message=f"is not set, and claim {claim} is written by a user who is not root",
             remedy="set it, unless everyone may write to the claim",
+        )
+
+
+def token_warning(warming: Warming) -> Iterator[Finding]:
+    """Warn of a gated model without a token, unless a claim may hold it already, or another image or server may have a token."""
+    source = warming.source
+    has_token = source.credentials_secret or HF_TOKEN in source.env or warming.servers != ServerCredentials()
+    if warming.uri.is_gated and not (has_token or warming.claim or source.image or source.endpoint):
+        yield _warning(
+            path=annotation_path(MODEL_URI),
+            value=warming.uri.shown,
+            message="should have a token: this model is gated, so fetching it fails, and the pod stays in Init",
+            remedy=f"set {HF_TOKEN} of the container from a Secret",
         )
 
 

@@ -2,12 +2,14 @@
 
 Reads:   how long the model loads: annotation model-load-seconds, else its weights (annotation model-params) at
          `loadMiBPerSecond`, else `modelLoadSeconds` of the policy, else nothing happens; plus `buffer`.
-Adds:    to containers that ask for a GPU, have a readinessProbe and no startupProbe of their own, by `strategy`:
+Adds:    to containers that ask for a GPU and have a probe but no startupProbe of their own, by `strategy`:
          initialDelay  readinessProbe.initialDelaySeconds of at least that (never less than it was), and, where the
                        livenessProbe could kill the server sooner, a startupProbe from the livenessProbe's handler;
-         startupProbe  a startupProbe from the readinessProbe's handler, so that a fast load is ready at once.
+         startupProbe  a startupProbe from the readinessProbe's handler, else the livenessProbe's, so that a fast load is
+                       ready at once.
 Denies:  a load time that is not a number of seconds.
-Warns:   of a sidecar's livenessProbe that could kill it: a startupProbe there would hold back the containers after it.
+Warns:   of a sidecar's livenessProbe that could kill it: a startupProbe there would hold back the containers after it; of a
+         startupProbe that kills before the load time that the annotation declares, and of such a time without any probe.
 
 A container that has a startupProbe is never touched, so neither are those that this rule has been at before.
 """
@@ -24,6 +26,7 @@ from policies.finding import Finding, Severity
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
 from policies.pods.annotations import MODEL_LOAD_SECONDS, BadAnnotation, whole_number
+from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, Probe
 from policies.rule import Context, Rule, RuleOptions
@@ -69,8 +72,11 @@ def mutate(patch: PodPatch, options: ReadinessDelayOptions, context: Context) ->
     if isinstance(load, BadAnnotation):
         yield load.finding(ID)
     elif load is not None:
-        delay = with_buffer(load, options.buffer)
-        for place in gpu_places(pod, context):
+        delay, places = with_buffer(load, options.buffer), gpu_places(pod, context)
+        # Only what the pod itself declares is certain enough to say that its own probes are wrong.
+        if MODEL_LOAD_SECONDS in pod.annotations:
+            yield from probe_findings(places, load, delay)
+        for place in places:
             yield from give_time(patch, place, delay, options.strategy)
 
 
@@ -100,16 +106,47 @@ def gpu_places(pod: Pod, context: Context) -> list[ContainerPlace]:
     return places
 
 
+def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Iterator[Finding]:
+    """Yield startupProbes that kill before `load` seconds; what allows `delay`, which has the buffer in it, is the remedy."""
+    containers = [place.container for place in places]
+    if places and not any(
+        each.readiness_probe or each.liveness_probe or each.startup_probe for each in containers
+    ):
+        yield Finding(
+            rule=ID,
+            severity=Severity.WARNING,
+            path=annotation_path(MODEL_LOAD_SECONDS),
+            value=str(load),
+            message="has no effect: no container that requests a GPU has a probe, so traffic can come before the model is loaded",
+            remedy="add a readinessProbe",
+        )
+    for place in places:
+        probe = place.container.startup_probe
+        if probe is not None and first_kill(probe) < load:
+            waiting = delay - (probe.initial_delay_seconds or 0)
+            period = probe.period_seconds or DEFAULT_PERIOD_SECONDS
+            yield Finding(
+                rule=ID,
+                severity=Severity.WARNING,
+                path=f"{place.path}.startupProbe",
+                container=place.container.name,
+                message=f"should allow the {load} s that the model takes to load: it kills the container after "
+                f"{first_kill(probe)} s",
+                remedy=f"set failureThreshold: {math.ceil(waiting / period) + 1}",
+            )
+
+
 def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Strategy) -> Iterator[Finding]:
     container = place.container
     readiness, liveness = container.readiness_probe, container.liveness_probe
-    if readiness is None or container.startup_probe is not None:
+    source = readiness or liveness
+    if source is None or container.startup_probe is not None:
         return
     if strategy is Strategy.STARTUP_PROBE and not place.is_sidecar:
         # The API server refuses a terminationGracePeriodSeconds on a readinessProbe, so there is none to take over.
-        patch.set_startup_probe(place, startup_probe(readiness, delay))
+        patch.set_startup_probe(place, startup_probe(source, delay))
         return
-    if (readiness.initial_delay_seconds or 0) < delay:
+    if readiness is not None and (readiness.initial_delay_seconds or 0) < delay:
         patch.set_initial_delay(place, delay)
     if liveness is None or first_kill(liveness) >= delay:
         return

@@ -5,7 +5,8 @@ Adds:    from two GPUs on, one memory emptyDir of `sizeLimit`, mounted at /dev/s
 Warns:   where `sizeLimit` is a part of the memory limit and there is none, or the volume's name is taken.
 
 A container runtime's own /dev/shm has 64 MiB, and is shared by all containers of the pod; so is this volume by those that get it.
-What is written to it counts as memory of the container that writes. Nothing happens where the user has mounted something there.
+What is written to it counts as memory of the container that writes. Nothing happens where the user has mounted something there,
+with hostIPC, which shows the node's own /dev/shm and connects the pod with others, or on Windows, which has none.
 """
 
 import re
@@ -50,7 +51,7 @@ class SharedMemoryOptions(RuleOptions, frozen=True):
 
 def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
-    if not on_several_gpus(pod, context):
+    if pod.body.host_ipc or pod.is_windows or not on_several_gpus(pod, context):
         return
     mounts = [mount for place in pod.places for mount in shared_memory_mounts(place)]
     if any(mount.name != VOLUME for mount in mounts):

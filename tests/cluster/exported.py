@@ -34,6 +34,8 @@ RULES = """
       - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
       - {key: dedicated, value: ml-workloads, effect: NoSchedule}
       - {key: reserved, operator: Exists, effect: NoExecute, tolerationSeconds: 600}
+      byVendor:
+        amd.com: [{key: rocm, operator: Exists}, {key: reserved, operator: Exists, tolerationSeconds: 600, effect: NoExecute}]
 """
 POLICY = f"""
 apiVersion: gpu-admission.dev/v1alpha1

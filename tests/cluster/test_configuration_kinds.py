@@ -117,6 +117,7 @@ RULES = some(
             completeLimits=st.booleans(),
             gpusPerNode=WHOLE,
         ),
+        "unread-fields": some(mode=MODES),
         "gpu-class": some(mode=MODES, labelKey=st.just("accelerator"), default=OPTIONAL_WORDS, allowed=few(WORDS)),
         "gpu-toleration": some(mode=MODES, tolerations=TOLERATIONS),
         "readiness-delay": some(
@@ -127,6 +128,7 @@ RULES = some(
             buffer=st.sampled_from([0, 0.2, 1.0, 10]),
         ),
         "shared-memory": some(mode=MODES, sizeLimit=WORDS),
+        "parallelism": some(mode=MODES),
         "model-warming": some(
             mode=MODES,
             mountPath=st.sampled_from(["/model-cache", "/a/b"]),

@@ -20,6 +20,7 @@ from tests.builders import JSON
 from tests.controlplane import Client, ControlPlane
 from tests.controlplane.webhook import Webhook
 from webhook.configuration.decoding import Problem
+from webhook.configuration.loader import load_directory
 from webhook.workloads.places import pod_places
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +131,7 @@ def documents(client: Client) -> list[Document]:
 def pods_of(document: Document) -> Iterator[Document]:
     """Yield the pods that a controller would make from the templates of an object."""
     group = document.data["apiVersion"].rpartition("/")[0]
-    for place in pod_places(group, document.data["kind"], document.data):
+    for place in pod_places(load_directory(None).workload_kinds, group, document.data["kind"], document.data):
         assert not isinstance(place, Problem), place
         template = place.data
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"

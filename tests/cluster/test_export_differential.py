@@ -31,6 +31,7 @@ from tests.cluster.exported import (
 from tests.cluster.test_corpus import CORPUS, objects
 from tests.controlplane import ControlPlane
 from webhook.configuration.decoding import Problem
+from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome, Subject
 from webhook.tools.check.manifests import as_stored, with_requests
 from webhook.workloads.places import pod_places
@@ -42,6 +43,7 @@ COUNTED = ("by policy", "at most 100 percent")
 """What remains to check of numbers after the API server's own validation."""
 
 RESOURCES = [*["nvidia.com/gpu"] * 4, "nvidia.com/mig-1g.10gb", "nvidia.com/gpucores", "amd.com/gpu"]
+RESOURCES += ["aws.amazon.com/neuroncore"]
 RESOURCES += [
     "deviceclass.resource.kubernetes.io/big",
     "gpu.intel.com/i915_monitoring",
@@ -216,7 +218,7 @@ def pods_of_others() -> Iterator[JSON]:
     """Yield the pods, and those of the workloads, that others wrote, without the objects of a cluster that they name."""
     for _source, data in objects(CORPUS):
         group = data["apiVersion"].rpartition("/")[0]
-        for place in pod_places(group, data["kind"], data):
+        for place in pod_places(load_directory(None).workload_kinds, group, data["kind"], data):
             assert not isinstance(place, Problem), place
             left_out = {"priorityClassName", "runtimeClassName", "serviceAccountName", "serviceAccount"}
             spec = {key: value for key, value in place.data["spec"].items() if key not in left_out}
@@ -270,7 +272,8 @@ def additions(document: JSON) -> JSON:
         c["name"]: [{k: v for k, v in e.items() if k != "valueFrom" and v} for e in c.get("env", [])]
         for c in containers
     }
-    return {"tolerations": tolerations, "env": env}
+    # CEL reads the names of a container's resources in any order.
+    return {"tolerations": sorted(tolerations, key=str), "env": env}
 
 
 @pytest.fixture(scope="module")

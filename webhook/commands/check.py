@@ -25,7 +25,7 @@ from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, EvaluatedFinding, Outcome
 from webhook.tools.check.manifests import Manifest, read_manifests
-from webhook.tools.check.offline import ManifestResult, ManifestVerdict, evaluate, labels_by_namespace
+from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 
 REFUSED = 1
 STYLES = {
@@ -78,9 +78,9 @@ def check(
         engine = Engine(load_directory(config))
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
-    found = read_manifests(sources, recursive=recursive, namespace=namespace)
-    labels = labels_by_namespace(found.manifests)
-    results = [evaluate(manifest, engine, now, labels) for manifest in found.manifests]
+    kinds = engine.configuration.workload_kinds
+    found = read_manifests(sources, recursive=recursive, namespace=namespace, kinds=kinds)
+    results = Run(found.manifests, engine, now).results()
     PRINTERS[output](results, found.problems)
     if found.problems:
         sys.exit(BAD_INPUT)

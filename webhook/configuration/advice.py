@@ -1,4 +1,4 @@
-"""Warnings about valid policies: conflicting matches, pauses and exemptions that have ended, namespaces that do not exist."""
+"""Warnings about valid policies: conflicts, pauses, exemptions that end or cover all, plain secrets, unknown namespaces."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,8 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache
 
-from policies.policy import Labels, Match, Policy, still_paused
+from policies.policy import Exemption, Labels, Match, Policy, still_paused
+from policies.registry import RULES_BY_ID
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import Configuration
 
@@ -24,6 +25,8 @@ def policy_advice(
     ordered = configuration.policies.policies
     policy = next(each for each in ordered if each.name == name)
     yield from _ended(policy, now)
+    for rule_id, options in policy.spec.rules.items():
+        yield from ((f"spec.rules.{rule_id}.{path}", message) for path, message in options.advice())
     at = ordered.index(policy)
     for other in ordered[:at]:
         yield from _conflicts(policy, other, first=other, second=policy)
@@ -41,6 +44,13 @@ def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
     for index, exemption in enumerate(policy.spec.exemptions):
         if not exemption.is_in_force(now):
             yield f"spec.exemptions[{index}].until", "has passed: this exemption has ended"
+        elif _covers(exemption, policy.spec.match) and _is_of_every_rule(exemption):
+            covers = "covers every namespace of this policy and every rule: the policy has no effect"
+            yield f"spec.exemptions[{index}]", covers
+
+
+def _is_of_every_rule(exemption: Exemption) -> bool:
+    return exemption.rules is None or RULES_BY_ID.keys() <= set(exemption.rules)
 
 
 def _conflicts(policy: Policy, other: Policy, *, first: Policy, second: Policy) -> Iterator[Advice]:

@@ -4,13 +4,14 @@ import logging
 import threading
 from collections.abc import Callable
 from time import monotonic
+from typing import Generic, TypeVar
 
 import msgspec
 
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.cluster.informer import CLUSTER, CachedObject, Informer, Resource, WatchTimings
 from webhook.cluster.objects import decode_metadata
 
 DRA_GROUP = "resource.k8s.io"
@@ -20,6 +21,8 @@ START_SECONDS = 8.0
 """After this time without a first list it is better to go on without. Sources give up on documents later, at 10 s: who may not
 read DeviceClasses still begins with the documents, and not with the built-in ones."""
 RETRY_SECONDS = 1.0
+
+K = TypeVar("K", bound=CachedObject)
 
 log = logging.getLogger("gpu_admission.configuration")
 
@@ -45,6 +48,49 @@ def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
         return ()
 
 
+class DynamicResourceWatch(Generic[K]):
+    """An informer of one kind of DRA, once started; where that kind is served, and whether, is asked first.
+
+    `changed` is called with every difference, in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        plural: str,
+        project: Callable[[msgspec.Raw], K | None],
+        changed: Callable[[K | None, K | None], object],
+        *,
+        pace: WatchTimings | None = None,
+    ) -> None:
+        self._api, self._plural, self._pace = api, plural, pace
+        self._project, self._changed = project, changed
+        self.informer: Informer[K] | None = None
+        """None until it is known that the kind is served."""
+        self.is_served = True
+
+    def start(self, stopping: threading.Event) -> None:
+        name = f"watch {self._plural}"
+        threading.Thread(target=self._run, args=(stopping,), name=name, daemon=True).start()
+
+    def _run(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            try:
+                resource = served_resource(self._api, self._plural)
+            except errors.ApiError as error:
+                log.warning("%s: %s", self._plural, error)
+                stopping.wait(RETRY_SECONDS)
+                continue
+            if resource is None:
+                self.is_served = False
+            else:
+                self.informer = Informer(
+                    self._api, resource, self._project, self._changed, timings=self._pace
+                )
+                self.informer.run(stopping)
+            return
+
+
 class DeviceClassWatch:
     """Follows the DeviceClasses once started; where they are not served there are none.
 
@@ -54,20 +100,19 @@ class DeviceClassWatch:
     def __init__(
         self, api: ApiClient, changed: Callable[[], object], *, pace: WatchTimings | None = None
     ) -> None:
-        self._api = api
-        self._changed = changed
-        self._pace = pace
-        self._informer: Informer[DeviceClassRecord] | None = None
-        self._is_served = True
+        self._watch = DynamicResourceWatch(
+            api, "deviceclasses", _record, lambda _before, _after: changed(), pace=pace
+        )
         self._made = monotonic()
 
     def start(self, stopping: threading.Event) -> None:
-        threading.Thread(target=self._run, args=(stopping,), name="watch deviceclasses", daemon=True).start()
+        self._watch.start(stopping)
 
     @property
     def is_read(self) -> bool:
         """Whether all that there are are known."""
-        return not self._is_served or (self._informer is not None and self._informer.synced)
+        informer = self._watch.informer
+        return not self._watch.is_served or (informer is not None and informer.synced)
 
     @property
     def in_time(self) -> bool:
@@ -76,25 +121,8 @@ class DeviceClassWatch:
 
     def all(self) -> tuple[DeviceClass, ...]:
         """Return the DeviceClasses in the order of their names, as of the last watch event."""
-        records = self._informer.all() if self._informer else []
+        records = self._watch.informer.all() if self._watch.informer else []
         return tuple(sorted((each.device_class for each in records), key=lambda each: each.name))
-
-    def _run(self, stopping: threading.Event) -> None:
-        while not stopping.is_set():
-            try:
-                resource = served_resource(self._api, "deviceclasses")
-            except errors.ApiError as error:
-                log.warning("DeviceClasses: %s", error)
-                stopping.wait(RETRY_SECONDS)
-                continue
-            if resource is None:
-                self._is_served = False
-            else:
-                self._informer = Informer(
-                    self._api, resource, _record, lambda _before, _after: self._changed(), timings=self._pace
-                )
-                self._informer.run(stopping)
-            return
 
 
 def _record(raw: msgspec.Raw) -> DeviceClassRecord:

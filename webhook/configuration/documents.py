@@ -23,13 +23,14 @@ from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
+from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKindsSpec
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
-SELECTOR, PAUSE = "namespaceSelector", "pausedUntil"
+SELECTOR, PAUSE, WORKLOAD_KINDS = "namespaceSelector", "pausedUntil", "workloadKinds"
 KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
 SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec]] = {
     CLASS: GPUClassSpec,
@@ -110,6 +111,8 @@ class DocumentSet(msgspec.Struct):
     policies: dict[str, Policy] = {}
     classes: dict[str, GPUClass] = {}
     resource_mappings: dict[str, ResourceMappingSpec] = {}
+    workload_kinds: dict[str, tuple[WorkloadKind, ...]] = {}
+    """By the name of the GPUResourceMapping."""
     quotas: dict[str, QuotaSpec] = {}
     references: list[tuple[DocumentLocation, Parts, RuleOptions]] = []
     """Options of rules, which may name classes, and their location."""
@@ -226,7 +229,11 @@ def _read_policy(
 def _read_spec(
     document: Document, _place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
 ) -> None:
-    spec = decode(SPECS[document.kind], document.spec, ("spec",), problems)
+    rest = document.spec
+    if document.kind == RESOURCE_MAPPING:
+        rest = {field: value for field, value in rest.items() if field != WORKLOAD_KINDS}
+        _read_workload_kinds(document, collected, problems)
+    spec = decode(SPECS[document.kind], rest, ("spec",), problems)
     if isinstance(spec, GPUClassSpec):
         problems.extend(_below((), classes.problems(document.name, spec)))
         collected.classes[document.name] = GPUClass.of(document.name, spec)
@@ -236,6 +243,14 @@ def _read_spec(
             collected.quotas[document.namespace] = spec
         else:
             collected.resource_mappings[document.name] = spec
+
+
+def _read_workload_kinds(document: Document, collected: DocumentSet, problems: list[Problem]) -> None:
+    section = {field: value for field, value in document.spec.items() if field == WORKLOAD_KINDS}
+    spec = decode(WorkloadKindsSpec, section, ("spec",), problems)
+    if spec is not None:
+        problems.extend(_below(("spec",), spec.problems()))
+        collected.workload_kinds[document.name] = spec.workload_kinds
 
 
 def _below(at: Parts, found: Iterable[tuple[str, str]]) -> Iterator[Problem]:

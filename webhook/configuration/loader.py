@@ -8,6 +8,7 @@ GPUQuota documents are for running without an API server, which would store them
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,7 @@ from webhook.configuration.documents import (
     read_document,
     reading,
 )
+from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds, workload_kinds
 
 FILE_LIMIT = 4 * 1024 * 1024
 
@@ -53,6 +55,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """Their (kind, name; of a GPUQuota its namespace) → `file:line`, or of an object of the cluster `Kind/name`."""
     resource_mappings: Mapping[str, ResourceMappingSpec] = {}
     """Those of the documents."""
+    workload_kinds: WorkloadKinds = {}
+    """Kinds that create pods, of the documents and the built-in ones."""
+    own_workload_kinds: Mapping[str, tuple[WorkloadKind, ...]] = {}
+    """Those of the documents, by the document's name."""
     uncharged_device_classes: tuple[str, ...] = ()
     """DeviceClasses of the cluster whose devices are charged nothing, though no document or built-in pattern says so."""
 
@@ -110,7 +116,11 @@ def problems_of(
 def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceClass]) -> Configuration:
     built_in = _built_in()
     classes = ClassCatalogue({**built_in.classes, **own.classes}.values())
-    stated, shipped = tuple(own.resource_mappings.values()), tuple(built_in.resource_mappings.values())
+    # A document that only names kinds maps nothing, and what weighs nothing is not to change the digest of what does.
+    stated, shipped = (
+        tuple(spec for spec in each.resource_mappings.values() if spec != ResourceMappingSpec())
+        for each in (own, built_in)
+    )
     known = resource_mapping = ResourceMapping((*stated, *shipped))
     if device_classes:
         derived = device_class_mapping(device_classes, ResourceMapping(stated), known)
@@ -128,8 +138,22 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
         documents=tuple(own.documents),
         places={key: place.start for key, place in own.places.items()},
         resource_mappings=own.resource_mappings,
+        workload_kinds=_all_workload_kinds(own, built_in),
+        own_workload_kinds=own.workload_kinds,
         uncharged_device_classes=uncharged_device_classes(device_classes, known, resource_mapping),
     )
+
+
+def _all_workload_kinds(own: DocumentSet, built_in: DocumentSet) -> WorkloadKinds:
+    """Return the kinds in force: where documents have none of their own, one and the same table for all of them."""
+    if not any(own.workload_kinds.values()):
+        return _built_in_workload_kinds()
+    return workload_kinds(chain(*own.workload_kinds.values(), *built_in.workload_kinds.values()))
+
+
+@cache
+def _built_in_workload_kinds() -> WorkloadKinds:
+    return workload_kinds(chain(*_built_in().workload_kinds.values()))
 
 
 def _selector_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
@@ -148,7 +172,7 @@ def _built_in() -> DocumentSet:
     """Return the documents that ship with the webhook; they cannot change while it runs."""
     collected = DocumentSet()
     folder = resources.files("webhook.configuration") / "builtin"
-    for name in ("gpuclasses.yaml", "resource-mapping.yaml"):
+    for name in ("gpuclasses.yaml", "resource-mapping.yaml", "workload-kinds.yaml"):
         _read(f"built-in {name}", (folder / name).read_text(encoding="utf-8"), collected)
     if collected.problems:
         raise ConfigurationError(collected.problems)

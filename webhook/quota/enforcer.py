@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from policies.quota.amounts import add
 from policies.quota.charge_request import (
     ChargeRequest,
     LedgerError,
@@ -65,4 +66,7 @@ class _ReviewQuota(msgspec.Struct, frozen=True):
             ledger = self.batcher.ledger(self.namespace, self.deadline)
         except LedgerError:
             return None
-        return None if ledger is None else QuotaGrant(ledger.hard, ledger.unpinned)
+        if ledger is None:
+            return None
+        held = None if ledger.uncounted else add(ledger.used or {}, ledger.reserved)
+        return QuotaGrant(ledger.hard, ledger.unpinned, held)

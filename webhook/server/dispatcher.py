@@ -43,12 +43,12 @@ _Waiting = queue.SimpleQueue[tuple[Connection, Request]]
 class Site(NamedTuple):
     """What is served.
 
-    `answer` is called on the poller's thread for `probes` and for small requests to paths that are `at_once`, which wait for
-    nothing but the processor; for all others it is called on threads.
+    `answer` is called on the poller's thread for `probes` and for small requests that are `at_once`, which wait for nothing but
+    the processor; for all others it is called on threads.
     """
 
     answer: Handler
-    at_once: Callable[[str], bool]
+    at_once: Callable[[Request], bool]
     probes: frozenset[str]
 
 
@@ -115,7 +115,7 @@ class Dispatcher:
             self._shed(f"{self._large.qsize()} large requests wait already (a quarter of --max-concurrent)")
         elif is_large:
             self._large.put((connection, request))
-        elif self._site.at_once(request.path):
+        elif self._site.at_once(request):
             at_once.append((connection, request))
         else:
             self._for_threads.put((connection, request))

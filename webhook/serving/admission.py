@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 
 from policies.finding import truncate
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import ResourceClaim, decode_claim
+from policies.gpus.claims import DeviceClassNames, ResourceClaim, asked_by, decode_claim
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
@@ -26,6 +27,7 @@ from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving import review
 from webhook.serving.audit import Recorder
 from webhook.serving.canary_trace import canary_trace
+from webhook.serving.claim_watch import NAMES_CLAIMS, ClaimLookup
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import (
     CLAIM_TEMPLATE,
@@ -40,8 +42,8 @@ from webhook.serving.engine import (
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
-from webhook.workloads.kinds import WORKLOADS
 from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.unread import unread_gpus
 
 POD = ("", "Pod")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
@@ -59,11 +61,13 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
+    claims: Callable[[float], ClaimLookup] | None = None
+    """Looks up for what claims ask, by a deadline."""
     quota: QuotaEnforcer | None = None
     documents: DocumentReviews | None = None
 
 
-class Review(msgspec.Struct, frozen=True):
+class Review(msgspec.Struct, frozen=True, dict=True):
     """A request, and all that it is decided by."""
 
     request: AdmissionRequest
@@ -86,6 +90,18 @@ class Review(msgspec.Struct, frozen=True):
         if labels_of is None or not policies.asks_labels(namespace):
             return policies.for_namespace(namespace)
         return policies.for_namespace(namespace, labels_of(namespace, self.deadline))
+
+    def claims(self, pod: Pod) -> Mapping[str, DeviceClassNames]:
+        """Return for what the claims of a pod ask, as far as that is known."""
+        if not pod.body.resource_claims or self._claim_lookup is None:
+            return {}
+        return asked_by(pod, self.request.namespace, self._claim_lookup)
+
+    @cached_property
+    def _claim_lookup(self) -> ClaimLookup | None:
+        # Whoever dispatched the request went by the same bytes.
+        may_wait = NAMES_CLAIMS in bytes(self.request.object)
+        return self.cluster.claims(self.deadline) if self.cluster.claims and may_wait else None
 
     def quota(self) -> NamespaceQuota | None:
         request, quota = self.request, self.cluster.quota
@@ -194,6 +210,7 @@ def review_pod(asked: Review) -> Answered:
         subject = Subject(
             policy=policy,
             pod=pod,
+            claims=asked.claims(pod),
             made_by_daemonset=by_daemonset,
             nodes=asked.cluster.nodes(),
             deadline=asked.deadline,
@@ -204,6 +221,7 @@ def review_pod(asked: Review) -> Answered:
         subject = Subject(
             policy=policy,
             pod=pod,
+            claims=asked.claims(pod),
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
             nodes=asked.cluster.nodes(),
@@ -273,7 +291,8 @@ def review_templates(asked: Review) -> Answered:
     """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
     request, kind = asked.request, asked.request.kind
     try:
-        data, pods = workload_pods(kind.group, kind.kind, asked.document(request.object))
+        kinds = asked.engine.configuration.workload_kinds
+        data, pods = workload_pods(kinds, kind.group, kind.kind, asked.document(request.object))
         policy = asked.policy()
         decisions = _workload_decisions(asked, policy, data, pods)
     except msgspec.ValidationError as error:
@@ -303,6 +322,7 @@ def _workload_decisions(
             subject = Subject(
                 policy=policy,
                 pod=pod,
+                claims=asked.claims(pod),
                 made_by_daemonset=by_daemonset,
                 nodes=nodes,
                 deadline=asked.deadline,
@@ -313,6 +333,8 @@ def _workload_decisions(
         if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
             break
     kind = asked.request.kind
+    if (kind.group, kind.kind) not in asked.engine.configuration.workload_kinds:
+        decisions.append(Decision.on(policy, unread_gpus(kind.kind, data, mapping), Mode.WARN))
     workload = Workload.of(kind.group, kind.kind, policy.namespace, data, readable)
     subject = Subject(policy=policy, nodes=nodes, quota=asked.quota())
     return [*decisions, asked.engine.check_workload(workload, subject, asked.now)]
@@ -368,7 +390,7 @@ _HANDLERS: Mapping[tuple[str, str, str], Handler] = {
 
 
 def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
-    """Return what answers a request, by kind and operation; no rule looks at subresources."""
+    """Return what answers a request, by kind and operation; no rule reads subresources, and every other kind may have pods."""
     kind = request.kind
     handler = _HANDLERS.get((kind.group, kind.kind, request.operation))
     creates_pod = handler is review_pod and request.operation == "CREATE"
@@ -378,7 +400,7 @@ def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
         return handler or allow
     if kind.group == GROUP:
         return review_document
-    return review_templates if (kind.group, kind.kind) in WORKLOADS else allow
+    return review_templates
 
 
 def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:

@@ -1,6 +1,6 @@
 """Pods in the objects of workloads, with the way from paths in a pod to paths in its object."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -10,13 +10,20 @@ from policies.pods.field_paths import Parts, field_path, path_parts
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import PodCount
 from webhook.configuration.decoding import Problem
-from webhook.workloads.kinds import WORKLOADS, ContainerResources, Form, Spec, Template, Whole
+from webhook.configuration.workload_kinds import (
+    EVERY_ITEM,
+    EVERY_KEY,
+    PodForm,
+    Steps,
+    WorkloadKind,
+    WorkloadKinds,
+    steps,
+)
+from webhook.workloads.counts import pod_count, together
+from webhook.workloads.forms import pod_data, without_placeholders
 
 MOST_PLACES = 100
 """Maximum of pods that are checked of one object: one of 3 MiB could have a hundred thousand."""
-
-_DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
-_PLACEHOLDERS = ("{{", "${")
 
 
 class PodPlace(msgspec.Struct, frozen=True):
@@ -46,7 +53,9 @@ class PodPlace(msgspec.Struct, frozen=True):
         return field_path(self.parts(path_parts(path)))
 
     def replaced(self, whole: dict[str, Any], pod: dict[str, Any]) -> Any:
-        """Return the object with `pod` in the place of the original."""
+        """Return the object with `pod` in the place of the original, and as it is where it has only a part of the pod."""
+        if self.is_partial:
+            return whole
         if () in self.origins:
             return _replaced(whole, self.at, pod)
         before, after = self.data["spec"], pod["spec"]
@@ -62,7 +71,7 @@ class PodPlace(msgspec.Struct, frozen=True):
 
 
 def workload_pods(
-    group: str, kind: str, document: bytes | msgspec.Raw
+    kinds: WorkloadKinds, group: str, kind: str, document: bytes | msgspec.Raw
 ) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
     """Return an object from its JSON, and the pods of it.
 
@@ -70,14 +79,29 @@ def workload_pods(
     """
     try:
         data = msgspec.json.decode(document)
-        return data, [_decoded(place) for place in pod_places(group, kind, data)]
+        if not isinstance(data, dict):
+            raise msgspec.ValidationError("must be a map")
+        return data, [_decoded(place) for place in pod_places(kinds, group, kind, data)]
     except RecursionError:
         raise msgspec.ValidationError("must not be nested this deeply") from None
 
 
-def pod_places(group: str, kind: str, data: Any) -> list[PodPlace | Problem]:
+def pod_places(kinds: WorkloadKinds, group: str, kind: str, data: Any) -> list[PodPlace | Problem]:
     """Return the pods of an object, at most MOST_PLACES, and a Problem for each value of the wrong type."""
-    return list(islice(_once(_places(WORKLOADS.get((group, kind), ()), data)), MOST_PLACES))
+    row = kinds.get((group, kind))
+    return [] if row is None else _counted(row, data, _once(_places(kinds, row, data)))
+
+
+def _counted(row: WorkloadKind, data: Any, found: Iterator[PodPlace | Problem]) -> list[PodPlace | Problem]:
+    """Return those that are checked, with what their counts have to do with one another."""
+    bounded = list(islice(found, MOST_PLACES))
+    if not row.together:
+        return bounded
+    counts = iter(together(row, data, [each.count for each in bounded if isinstance(each, PodPlace)]))
+    return [
+        msgspec.structs.replace(each, count=next(counts)) if isinstance(each, PodPlace) else each
+        for each in bounded
+    ]
 
 
 def _decoded(place: PodPlace | Problem) -> tuple[PodPlace, Pod]:
@@ -93,101 +117,87 @@ def _decoded(place: PodPlace | Problem) -> tuple[PodPlace, Pod]:
 
 
 def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
-    """Omit repeated Problems: several forms can meet the same one."""
-    known = set()
+    """Omit repeated Problems, which several paths can meet, and places that an earlier path leads to."""
+    known: set[Problem | Parts] = set()
     for place in places:
-        if isinstance(place, Problem):
-            if place in known:
-                continue
-            known.add(place)
-        yield place
+        key = place if isinstance(place, Problem) else place.at
+        if key not in known:
+            known.add(key)
+            yield place
 
 
-def _places(forms: Sequence[Form], data: Any) -> Iterator[PodPlace | Problem]:
-    for form in forms:
-        for found in _follow(data, tuple(form.path.replace("[]", ".[]").split(".")), ()):
+def _places(kinds: WorkloadKinds, row: WorkloadKind, data: Any) -> Iterator[PodPlace | Problem]:
+    for form in row.pods:
+        for found in _follow(data, steps(form.path), (), str if form.form is PodForm.PATCH else dict):
             if isinstance(found, Problem):
                 yield found
-            else:
-                yield from _read(form, data, *found)
+                continue
+            at, value = found
+            count = pod_count(row, form, data, at)
+            if form.form is PodForm.OBJECT:
+                yield from _inner(kinds, at, value, count)
+            elif (made := pod_data(form, data, at, value)) is not None:
+                yield PodPlace(at, *made, form.is_partial, count)
 
 
-def _follow(data: Any, steps: tuple[str, ...], at: Parts) -> Iterator[tuple[Parts, dict[str, Any]] | Problem]:
-    """Yield every map that the steps lead to, with its path."""
+def _follow(data: Any, way: Steps, at: Parts, leaf: type) -> Iterator[tuple[Parts, Any] | Problem]:
+    """Yield every value that the steps lead to, with its path, and a Problem for each of another type than `leaf`."""
     if data is None:
         return
-    if steps[:1] == ("[]",):
+    if way[:1] == (EVERY_ITEM,):
         if isinstance(data, list):
             for index, item in enumerate(data):
-                yield from _follow(item, steps[1:], (*at, index))
+                yield from _follow(item, way[1:], (*at, index), leaf)
         else:
             yield Problem(at, "must be a list")
-    elif not isinstance(data, dict):
-        yield Problem(at, "must be a map")
-    elif steps:
-        for key in data if steps[0] == "*" else steps[:1]:
-            yield from _follow(data.get(key), steps[1:], (*at, key))
-    else:
+    elif way:
+        if isinstance(data, dict):
+            for key in data if way[0] == EVERY_KEY else way[:1]:
+                yield from _follow(data.get(key), way[1:], (*at, key), leaf)
+        else:
+            yield Problem(at, "must be a map")
+    elif isinstance(data, leaf):
         yield at, data
+    else:
+        yield Problem(at, f"must be {'text' if leaf is str else 'a map'}")
 
 
-def _read(form: Form, whole: dict[str, Any], at: Parts, data: dict[str, Any]) -> Iterator[PodPlace | Problem]:
-    match form:
-        case Template():
-            yield PodPlace(at, data, {(): at})
-        case Spec():
-            yield from _spec(form, whole, at, data)
-        case ContainerResources():
-            pod = {"spec": {"containers": [{"name": str(at[-2]), "resources": _decided(data)}]}}
-            yield PodPlace(at, pod, {("spec", "containers", 0, "resources"): at}, is_partial=True)
-        case Whole():
-            yield from _inner(at, data)
-
-
-def _spec(form: Spec, whole: dict[str, Any], at: Parts, data: dict[str, Any]) -> Iterator[PodPlace]:
-    spec = dict(data)
-    origins: dict[Parts, Parts] = {("spec",): at}
-    if form.defaults:
-        outer = path_parts(form.defaults)
-        for key in _DEFAULTS:
-            value = _value(whole, (*outer, key))
-            if spec.get(key) is None and value is not None:
-                spec[key] = value
-                origins["spec", key] = (*outer, key)
-    elsewhere, own = _members(form, data), data.get("containers")
-    if isinstance(own, list) or elsewhere:
-        containers = list(own) if isinstance(own, list) else []
-        for at_member, member in elsewhere:
-            origins["spec", "containers", len(containers)] = (*at, *at_member)
-            containers.append({"name": str(at_member[0]), **member})
-        spec["containers"] = [_with_decided(container) for container in containers]
-        pod = {"metadata": data.get("metadata"), "spec": spec}
-        yield PodPlace(at, pod, origins | {("metadata",): (*at, "metadata")})
-
-
-def _members(form: Spec, data: dict[str, Any]) -> list[tuple[Parts, dict[str, Any]]]:
-    found: list[tuple[Parts, Any]] = [((name,), data.get(name)) for name in form.container]
-    for parts in map(path_parts, form.containers):
-        listed = _value(data, parts)
-        found += (
-            [((*parts, index), item) for index, item in enumerate(listed)] if isinstance(listed, list) else []
-        )
-    return [(at, member) for at, member in found if isinstance(member, dict)]
-
-
-def _inner(at: Parts, data: dict[str, Any]) -> Iterator[PodPlace | Problem]:
+def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Iterator[PodPlace | Problem]:
     """Yield the pods of an object inside another; objects wrapped twice are not unwrapped."""
     group, kind = str(data.get("apiVersion")).rpartition("/")[0], str(data.get("kind"))
     if (group, kind) == ("", "Pod"):
-        yield PodPlace(at, data, {(): at})
+        yield _decided_place(PodPlace(at, data, {(): at}, count=_times(outer, PodCount())))
         return
-    forms = [form for form in WORKLOADS.get((group, kind), ()) if not isinstance(form, Whole)]
-    for place in _places(forms, data):
+    row = kinds.get((group, kind))
+    if row is None:
+        return
+    row = msgspec.structs.replace(
+        row, pods=tuple(form for form in row.pods if form.form is not PodForm.OBJECT)
+    )
+    for place in _counted(row, data, _once(_places(kinds, row, data))):
         if isinstance(place, Problem):
             yield Problem((*at, *place.parts), place.message)
-        else:
-            origins = {inner: (*at, *origin) for inner, origin in place.origins.items()}
-            yield PodPlace((*at, *place.at), place.data, origins, place.is_partial)
+            continue
+        origins = {inner: (*at, *origin) for inner, origin in place.origins.items()}
+        found = PodPlace((*at, *place.at), place.data, origins, place.is_partial, _times(outer, place.count))
+        yield _decided_place(found)
+
+
+def _decided_place(place: PodPlace) -> PodPlace:
+    """Return the place without quantities that the outer object fills in later: then it is known in part only."""
+    decided = without_placeholders(place.data)
+    return place if decided is place.data else msgspec.structs.replace(place, data=decided, is_partial=True)
+
+
+def _times(outer: PodCount, inner: PodCount) -> PodCount:
+    """Return the count of pods in an object of which another makes several."""
+    times = outer.running
+    if 0 in {times, inner.running}:
+        return PodCount(running=0)
+    running, most = (
+        None if None in {times, each} else (times or 0) * (each or 0) for each in (inner.running, inner.most)
+    )
+    return PodCount(running, most, inner.gang)
 
 
 def _replaced(data: Any, at: Parts, value: Any) -> Any:
@@ -196,29 +206,3 @@ def _replaced(data: Any, at: Parts, value: Any) -> Any:
     copied: Any = data.copy()
     copied[at[0]] = _replaced(data[at[0]], at[1:], value) if at[1:] else value
     return copied
-
-
-def _value(data: Any, parts: Parts) -> Any:
-    for part in parts:
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
-
-
-def _with_decided(container: Any) -> Any:
-    if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
-        return container
-    return {**container, "resources": _decided(container["resources"])}
-
-
-def _decided(resources: dict[str, Any]) -> dict[str, Any]:
-    """Return the resources without quantities that are parameters (`{{inputs.parameters.gpus}}`)."""
-    return {
-        name: {key: value for key, value in member.items() if not _is_placeholder(value)}
-        if isinstance(member, dict)
-        else member
-        for name, member in resources.items()
-    }
-
-
-def _is_placeholder(value: Any) -> bool:
-    return isinstance(value, str) and any(mark in value for mark in _PLACEHOLDERS)

@@ -33,6 +33,9 @@ _HOST: dict[str, Callable[[str], object]] = {
 _USER = re.compile(r"[^/?#]*@|(?!\[|[^/?#:]*:[0-9]{1,5}([/?#]|$))[^/?#:]*:.*@")
 """A user, or user:password before the host; the password may hold a slash, as AWS keys do."""
 _HUB_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?")
+_GATED = re.compile(r"meta-llama/|google/(code)?gemma-(2b|7b|1\.1|2|3n?)\b")
+"""Models of the hub that need a token: all of Meta's, and Gemma 1 to 3n. Others are gated, too, and any owner can change that, so
+only what the model cards have said since the first release is listed (huggingface.co/docs/hub/models-gated: "Gated model")."""
 _CHECKSUM = re.compile(r"sha256=[0-9A-Fa-f]{64}")
 _SECRET_PARAMETER = re.compile(r"sig|token|secret|passw|credential|key|auth", re.IGNORECASE)
 
@@ -53,6 +56,11 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def query(self) -> str:
         return self.text.partition("#")[0].partition("?")[2]
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the model is known to be fetched only with a token; False where that is not known."""
+        return self.scheme == "hf" and _GATED.match(f"{self.host}/{self.path}") is not None
 
     @property
     def directory(self) -> str:

@@ -18,6 +18,11 @@ _HOST = r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
 _ENDPOINT = re.compile(rf"https?://{_HOST}(/[a-z0-9._~/-]*)?", re.IGNORECASE)
 _PLAIN_HTTP = re.compile("http:", re.IGNORECASE)
 
+_SECRET_NAME = re.compile(r"token|secret|passw|credential|(access|account|api|private)_?key", re.IGNORECASE)
+_PASSWORD_OF_URL = re.compile(r"://[^/@:]*:[^/@]+@")
+_NO_SECRET = re.compile(r"[/$].*|.{0,7}", re.DOTALL)
+"""Values that are paths, references to other variables, or too short: switches and numbers."""
+
 _FIELDS = (
     ("image", "image", re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*").fullmatch, "image name", SCHEMES),
     (
@@ -80,6 +85,13 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         if self.credentials_secret and self.exposes_token(scheme):
             yield "endpoint", f'"{self.endpoint}" must begin with https://, as a token is sent there'
         yield from self._bad_variables()
+
+    def plain_secrets(self) -> Iterator[str]:
+        """Yield the names of variables that probably hold a secret themselves, and not the path of one."""
+        for name, value in self.env.items():
+            is_named_so = _SECRET_NAME.search(name) is not None and _NO_SECRET.fullmatch(value) is None
+            if is_named_so or _PASSWORD_OF_URL.search(value):
+                yield name
 
     def _bad_variables(self) -> Iterator[tuple[str, str]]:
         for name in self.env:

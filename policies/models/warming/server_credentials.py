@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from policies.pods.pod import Container, EnvFromSource, EnvVar, VolumeMount
 
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+HF_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
 
 # Of each source: the variable that makes credentials of the others, and the others.
 _VARIABLES = {
@@ -19,7 +20,7 @@ _VARIABLES = {
         "AWS_REGION",
         "AWS_DEFAULT_REGION",
     ),
-    "hf": ("HF_TOKEN",),
+    "hf": (HF_TOKEN,),
 }
 
 

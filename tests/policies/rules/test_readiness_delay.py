@@ -203,10 +203,28 @@ def run(document: JSON, options: ReadinessDelayOptions = ONE_MINUTE) -> tuple[JS
             id="liveness-that-waits-just-long-enough",
         ),
         pytest.param(
+            server(livenessProbe=LIVE),
+            ONE_MINUTE,
+            server(livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
+            id="liveness-alone-that-kills-after-20-s",
+        ),
+        pytest.param(
+            server(livenessProbe=PATIENT),
+            ONE_MINUTE,
+            server(livenessProbe=PATIENT),
+            id="liveness-alone-that-waits-long-enough",
+        ),
+        pytest.param(
             server(readinessProbe=READY, livenessProbe=LIVE),
             BY_STARTUP_PROBE,
             server(readinessProbe=READY, livenessProbe=LIVE, startupProbe=covering(READY, 9)),
             id="strategy-startup-probe",
+        ),
+        pytest.param(
+            server(livenessProbe=LIVE),
+            BY_STARTUP_PROBE,
+            server(livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
+            id="strategy-startup-probe-with-liveness-alone",
         ),
         pytest.param(
             server(
@@ -266,6 +284,86 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
         "[readiness-delay]"
     )
     assert "startupProbe" not in apply(document, patch)["spec"]["initContainers"][0]
+
+
+@pytest.mark.parametrize(
+    ("probe", "want"),
+    [
+        pytest.param({**READY, "failureThreshold": 4}, "30 s; set failureThreshold: 9", id="every-10-s"),
+        pytest.param(READY, "20 s; set failureThreshold: 9", id="defaults-of-the-api"),
+        pytest.param(
+            {**READY, "initialDelaySeconds": 20, "periodSeconds": 5, "failureThreshold": 8},
+            "55 s; set failureThreshold: 12",  # 20 + 11 × 5 = 75 s, the first multiple after 72
+            id="five-seconds-too-soon",
+        ),
+    ],
+)
+def test_startup_probe_that_is_shorter_than_the_declared_load_time(probe: JSON, want: str) -> None:
+    document = pod(gpu_container(startupProbe=probe, readinessProbe=READY), annotations=LOAD_60)
+
+    assert run(document, ReadinessDelayOptions()) == (
+        document,
+        [
+            'spec.containers[0].startupProbe (container "main"): should allow the 60 s that the model takes to load: it '
+            f"kills the container after {want} [readiness-delay]"
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "options"),
+    [
+        pytest.param(
+            pod(gpu_container(startupProbe={**READY, "failureThreshold": 7}), annotations=LOAD_60),
+            ReadinessDelayOptions(),
+            id="just-long-enough-without-the-buffer",
+        ),
+        pytest.param(server(startupProbe=READY), ONE_MINUTE, id="load-time-of-the-policy-is-not-the-pod-s"),
+        pytest.param(
+            pod(gpu_container(startupProbe=READY), annotations={"gpu-admission.dev/model-params": "70b"}),
+            ReadinessDelayOptions(),
+            id="load-time-by-rule-of-thumb",
+        ),
+    ],
+)
+def test_startup_probe_of_the_user_s_that_is_left_alone(
+    document: JSON, options: ReadinessDelayOptions
+) -> None:
+    assert run(document, options) == (document, [])
+
+
+NO_PROBE = (
+    'metadata.annotations[gpu-admission.dev/model-load-seconds] = "60": has no effect: no container that requests a GPU has a '
+    "probe, so traffic can come before the model is loaded; add a readinessProbe [readiness-delay]"
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(pod(gpu_container(), annotations=LOAD_60), [NO_PROBE], id="no-probe-at-all"),
+        pytest.param(
+            pod(gpu_container(), container("proxy", readinessProbe=READY), annotations=LOAD_60),
+            [NO_PROBE],
+            id="probe-of-another-container",
+        ),
+        pytest.param(pod(gpu_container(livenessProbe=PATIENT), annotations=LOAD_60), [], id="liveness-alone"),
+        pytest.param(
+            pod(gpu_container(startupProbe={**READY, "failureThreshold": 30}), annotations=LOAD_60),
+            [],
+            id="startup-alone",
+        ),
+        pytest.param(
+            pod(gpu_container(name="helper"), gpu_container(readinessProbe=delayed(72)), annotations=LOAD_60),
+            [],
+            id="one-of-two-servers",
+        ),
+        pytest.param(pod(gpu_container()), [], id="nothing-declared"),
+        pytest.param(pod(container(), annotations=LOAD_60), [], id="no-gpu"),
+    ],
+)
+def test_declared_load_time_without_a_probe(document: JSON, want: list[str]) -> None:
+    assert run(document, ONE_MINUTE) == (document, want)
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-60", "1.5", "60s", "86401", "", "٦٠"])

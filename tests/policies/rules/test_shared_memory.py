@@ -125,6 +125,11 @@ def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size:
             pod(trainer(), container("loader", volumeMounts=[{"name": "shm", "mountPath": SHM}])),
             id="mounted-in-the-container-beside",
         ),
+        pytest.param(pod(trainer(), hostIPC=True), id="shared-memory-of-the-node"),
+        pytest.param(pod(trainer(), os={"name": "windows"}), id="windows-has-none"),
+        pytest.param(
+            pod(trainer(), nodeSelector={"kubernetes.io/os": "windows"}), id="windows-by-node-selector"
+        ),
         pytest.param(pod(trainer(memory="100Mi")), id="half-would-be-less-than-the-64-mib-there-are"),
     ],
 )

@@ -62,7 +62,7 @@ def test_json_of_one() -> None:
     assert options["tolerations"] == {
         "name": "tolerations",
         "type": "list of {key, operator, value, effect, tolerationSeconds}",
-        "default": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "default": [],
     }
     assert options["mode"] == {
         "name": "mode",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from policies.policy import Labels
+from policies.registry import RULES_BY_ID
 from webhook.configuration.advice import glob_contains, globs_meet, policy_advice
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
@@ -85,6 +86,68 @@ def advice(
 )  # fmt: skip
 def test_advice(spec: dict[str, Any], other: tuple[str, dict[str, Any]], want: list[str]) -> None:
     assert advice(spec, other) == want
+
+
+EVERYTHING = "covers every namespace of this policy and every rule: the policy has no effect"
+PLAIN = "holds a secret in plain text, which whoever may read the policy or the pods can read; name credentialsSecret instead"
+RULES = sorted(RULES_BY_ID)
+
+
+def exempt(*namespaces: str, **more: Any) -> dict[str, Any]:
+    return {"exemptions": [{"namespaces": list(namespaces), "reason": "x", **more}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param(exempt("*"), [f"spec.exemptions[0]: {EVERYTHING}"], id="everything"),
+        pytest.param(exempt("kube-*", "**"), [f"spec.exemptions[0]: {EVERYTHING}"], id="beside-others"),
+        pytest.param(
+            exempt("ml-*") | {"match": ML}, [f"spec.exemptions[0]: {EVERYTHING}"], id="all-that-is-matched"
+        ),
+        pytest.param(exempt("*", rules=RULES), [f"spec.exemptions[0]: {EVERYTHING}"], id="each-rule-by-name"),
+        pytest.param(exempt("*", rules=["gpu-quota"]), [], id="of-one-rule"),
+        pytest.param(exempt("*", rules=[]), [], id="of-no-rule"),
+        pytest.param(exempt("*-a") | {"match": ML}, [], id="some-of-what-is-matched"),
+        pytest.param(exempt("*", namespaceSelector=TEAM), [], id="by-labels"),
+        pytest.param(exempt("kube-system", "gpu-operator"), [], id="named-namespaces"),
+        pytest.param(
+            exempt("*", until="2026-11-20"),
+            ["spec.exemptions[0].until: has passed: this exemption has ended"],
+            id="ended",
+        ),
+    ],
+)
+def test_an_exemption_of_everything(spec: dict[str, Any], want: list[str]) -> None:
+    assert advice(spec) == want
+
+
+@pytest.mark.parametrize(
+    ("source", "variable", "value", "is_secret"),
+    [
+        pytest.param("hf", "HF_TOKEN", "hf_abcdefghijklmnop", True, id="token"),
+        pytest.param("s3", "AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG", True, id="key"),
+        pytest.param(
+            "https", "HTTPS_PROXY", "http://fetcher:hunter2@proxy:3128", True, id="password-of-a-proxy"
+        ),
+        pytest.param("s3", "DB_PASSWORD", "hunter22", True, id="password"),
+        pytest.param("https", "HTTPS_PROXY", "http://proxy:3128", False, id="proxy"),
+        pytest.param("s3", "AWS_KMS_KEY_PREFIX", "models/llama", False, id="key-of-something-else"),
+        pytest.param("s3", "AWS_REGION", "eu-central-1", False, id="region"),
+        pytest.param(
+            "s3", "AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/token", False, id="path-of-a-token"
+        ),
+        pytest.param("gs", "GOOGLE_APPLICATION_CREDENTIALS", "/keys/key.json", False, id="path-of-a-key"),
+        pytest.param("hf", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "1", False, id="switch"),
+        pytest.param("hf", "HF_TOKEN", "$(HUB_TOKEN)", False, id="reference-to-a-variable"),
+        pytest.param("hf", "HF_TOKEN", "", False, id="empty"),
+    ],
+)
+def test_a_literal_secret(source: str, variable: str, value: str, is_secret: bool) -> None:
+    spec = {"rules": {"model-warming": {"sources": {source: {"env": {variable: value}}}}}}
+    path = f"spec.rules.model-warming.sources.{source}.env[{variable}]"
+
+    assert advice(spec) == ([f"{path}: {PLAIN}"] if is_secret else [])
 
 
 def test_namespaces_that_do_not_exist() -> None:

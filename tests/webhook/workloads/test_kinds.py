@@ -1,26 +1,10 @@
-"""docs/workloads.md lists every kind that is looked at, and where its pods are."""
+"""The built-in table of kinds: every row is valid, and none of it weighs anything."""
 
-import re
-from pathlib import Path
-
-from webhook.workloads.kinds import WORKLOADS, ContainerResources, Spec, Template, Whole
-
-PAGE = Path(__file__).parents[3] / "docs" / "workloads.md"
-ROW = re.compile(
-    r"^\| (?P<group>[a-z0-9.-]+) \| (?P<kind>[A-Z]\w+) \| [^|]+ \| (?P<paths>[^|]+) \|$", re.MULTILINE
-)
-PATH = re.compile(r"`(?P<path>[^`]+)`(?: \((?P<form>pod spec|resources|whole object))?")
-FORMS = {Template: None, Spec: "pod spec", ContainerResources: "resources", Whole: "whole object"}
+from webhook.configuration.loader import load_directory
 
 
-def test_the_table_is_what_the_code_knows() -> None:
-    reported = {
-        ("" if row["group"] == "core" else row["group"], row["kind"]): [
-            (path["path"], path["form"]) for path in PATH.finditer(row["paths"])
-        ]
-        for row in ROW.finditer(PAGE.read_text())
-    }
+def test_the_kinds_are_no_part_of_what_a_charge_is_computed_from() -> None:
+    mapping = load_directory(None).resource_mapping
 
-    assert reported == {
-        kind: [(form.path, FORMS[type(form)]) for form in forms] for kind, forms in WORKLOADS.items()
-    }
+    assert b"workloadKinds" not in mapping.document
+    assert all(spec.resources or spec.device_classes for spec in mapping.specs)

@@ -8,9 +8,11 @@ import pytest
 from policies.pods.field_paths import path_parts
 from tests.builders import JSON, gpu_container
 from webhook.configuration.decoding import Problem
-from webhook.workloads.kinds import WORKLOADS, Whole
+from webhook.configuration.loader import load_directory
+from webhook.configuration.workload_kinds import PodForm
 from webhook.workloads.places import MOST_PLACES, PodPlace, pod_places, workload_pods
 
+KINDS = load_directory(None).workload_kinds
 SPEC: JSON = {"containers": [gpu_container()]}
 TEMPLATE: JSON = {"metadata": {"labels": {"a": "b"}}, "spec": SPEC}
 GPU = "resources.limits[nvidia.com/gpu]"
@@ -25,7 +27,7 @@ def at(path: str, value: Any) -> JSON:
 
 
 def found(group: str, kind: str, data: JSON) -> list[PodPlace]:
-    places = pod_places(group, kind, data)
+    places = pod_places(KINDS, group, kind, data)
     assert not any(isinstance(place, Problem) for place in places), places
     return [place for place in places if isinstance(place, PodPlace)]
 
@@ -53,7 +55,7 @@ def found(group: str, kind: str, data: JSON) -> list[PodPlace]:
             },
             [
                 f"spec.pytorchReplicaSpecs.{role}.template.spec.containers[0].{GPU}"
-                for role in ("Master", "Worker")
+                for role in ("Worker", "Master")
             ],
             id="every-role-of-a-training-job",
         ),
@@ -210,20 +212,24 @@ def test_the_pods_and_their_paths(group: str, kind: str, data: JSON, want: list[
     ("group", "kind", "path"),
     [
         pytest.param(group, kind, form.path, id=f"{kind}.{group}-{form.path}")
-        for (group, kind), forms in WORKLOADS.items()
-        for form in forms
-        if not isinstance(form, Whole)
+        for (group, kind), row in KINDS.items()
+        for form in row.pods
+        if form.form not in {PodForm.OBJECT, PodForm.PATCH}
     ],
 )
 def test_something_of_another_type_in_the_way_is_reported(group: str, kind: str, path: str) -> None:
-    (problem,) = (each for each in pod_places(group, kind, at(path, "text")) if isinstance(each, Problem))
+    (problem,) = (
+        each for each in pod_places(KINDS, group, kind, at(path, "text")) if isinstance(each, Problem)
+    )
 
     assert problem.path == path.replace("[]", "[1]").replace("*", "worker")
     assert problem.message == "must be a map"
 
 
 def test_a_list_that_is_none() -> None:
-    (problem,) = pod_places("ray.io", "RayCluster", {"spec": {"workerGroupSpecs": {"template": TEMPLATE}}})
+    (problem,) = pod_places(
+        KINDS, "ray.io", "RayCluster", {"spec": {"workerGroupSpecs": {"template": TEMPLATE}}}
+    )
 
     assert problem == Problem(("spec", "workerGroupSpecs"), "must be a list")
 
@@ -256,7 +262,7 @@ def test_errors_carry_the_path_in_the_object() -> None:
     data = at("spec.predictor.model", {"resources": {"limits": "many"}})
 
     with pytest.raises(msgspec.ValidationError) as error:
-        workload_pods("serving.kserve.io", "InferenceService", msgspec.json.encode(data))
+        workload_pods(KINDS, "serving.kserve.io", "InferenceService", msgspec.json.encode(data))
     assert (
         str(error.value)
         == "Expected `object | null`, got `str` - at `$.spec.predictor.model.resources.limits`"

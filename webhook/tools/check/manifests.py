@@ -16,9 +16,11 @@ from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import SUFFIXES, LocatedProblem, documents_in, reading
+from webhook.configuration.loader import load_directory
+from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument
 from webhook.serving.engine import ADVISED
-from webhook.workloads.kinds import WORKLOADS
+from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 
 STDIN = "-"
@@ -50,6 +52,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     namespace: str
     name: str
+    is_known: bool = True
+    """Whether objects of this kind are checked: they have pods, or something else that is."""
     pods: tuple[ManifestPod, ...] = ()
 
     @property
@@ -59,12 +63,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_pod(self) -> bool:
         return (self.group, self.kind) == ("", "Pod")
-
-    @property
-    def is_known(self) -> bool:
-        """Whether objects of this kind are checked: they have pods, or something else that is."""
-        kind = (self.group, self.kind)
-        return self.is_pod or kind in WORKLOADS or kind in ADVISED
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.document.line_of((*self.at, *parts))
@@ -90,14 +88,22 @@ class _Object(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read_manifests(
-    sources: Sequence[str], *, recursive: bool = False, namespace: str | None = None
+    sources: Sequence[str],
+    *,
+    recursive: bool = False,
+    namespace: str | None = None,
+    kinds: WorkloadKinds | None = None,
 ) -> Manifests:
-    """Return the objects in `sources` (files, directories, "-"); the default namespace is `namespace`."""
+    """Return the objects in `sources` (files, directories, "-"); the default namespace is `namespace`.
+
+    `kinds` says where their pods are; the built-in table if it is None.
+    """
     found = Manifests()
+    kinds = load_directory(None).workload_kinds if kinds is None else kinds
     for source in sources:
         for file, text in _texts(source, recursive, found.problems):
             for document in documents_in(file, text, found.problems):
-                _Reader(file, document, namespace or "default", found).read()
+                _Reader(file, document, namespace or "default", found, kinds).read()
     if not found.manifests and not found.problems:
         found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found
@@ -132,11 +138,14 @@ def _files(source: str, recursive: bool, problems: list[LocatedProblem]) -> list
 class _Reader:
     """Reads one document, which may be a List."""
 
-    def __init__(self, file: str, document: YamlDocument, namespace: str, found: Manifests) -> None:
+    def __init__(
+        self, file: str, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
+    ) -> None:
         self._file = file
         self._document = document
         self._namespace = namespace
         self._found = found
+        self._kinds = kinds
 
     def read(self) -> None:
         problems = self._found.problems
@@ -174,7 +183,10 @@ class _Reader:
         )
         pods = self._pods(manifest)
         if pods is not None:
-            self._found.manifests.append(msgspec.structs.replace(manifest, pods=pods))
+            kind = (manifest.group, manifest.kind)
+            has_pods = kind in self._kinds and bool(self._kinds[kind].pods)
+            is_known = manifest.is_pod or has_pods or kind in ADVISED or kind in AUTOSCALERS
+            self._found.manifests.append(msgspec.structs.replace(manifest, pods=pods, is_known=is_known))
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:
         if not isinstance(items, list):
@@ -190,7 +202,7 @@ class _Reader:
         """Return the pods in the object, or None if one cannot be read."""
         places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
         if not manifest.is_pod:
-            places = pod_places(manifest.group, manifest.kind, manifest.data)
+            places = pod_places(self._kinds, manifest.group, manifest.kind, manifest.data)
         pods = []
         before = len(self._found.problems)
         for place in places:

@@ -4,7 +4,7 @@ A Pod passes /mutate and then, patched, /validate. Pod templates of a workload a
 computed; the workload itself is never changed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import reduce
@@ -19,8 +19,9 @@ from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption, Labels
-from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
-from policies.quota.spec import QuotaSpec
+from policies.quota.charge import RULE_ID
+from policies.quota.charge_request import charge_request_for_pod
+from policies.quota.outlook import demands, running
 from policies.rule import Mode
 from webhook.serving.engine import (
     ADVISED,
@@ -33,7 +34,10 @@ from webhook.serving.engine import (
     advise,
 )
 from webhook.tools.check.manifests import Manifest, ManifestPod
-from webhook.workloads.places import PodPlace
+from webhook.tools.check.run_quota import Key, ObjectQuota, run_quotas
+from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
+from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.unread import unread_gpus
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace."""
@@ -73,7 +77,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> ManifestVerdict:
-        if not self.manifest.is_known:
+        if not (self.manifest.is_known or self.warnings):
             return ManifestVerdict.SKIPPED
         if any(pod.refused for pod in self.pods):
             return ManifestVerdict.REFUSED
@@ -103,67 +107,120 @@ def labels_by_namespace(manifests: Iterable[Manifest]) -> dict[str, Labels]:
     return found
 
 
-def evaluate(
-    manifest: Manifest, engine: Engine, now: datetime, labels: Mapping[str, Labels]
-) -> ManifestResult:
-    """Return the result; a namespace that is not in `labels` has only the label that every namespace has."""
-    namespace, policies = manifest.namespace, engine.configuration.policies
-    known = labels.get(namespace, ((NAME_LABEL, namespace),))
-    # Only where something selects by labels: policies are cached by namespace and labels.
-    policy = policies.for_namespace(namespace, known if policies.asks_labels(namespace) else ())
-    pods = tuple(_evaluate_pod(manifest, pod, engine, now, policy) for pod in manifest.pods)
-    warnings = () if manifest.is_pod else _warnings(manifest, pods, engine, now, policy)
-    return ManifestResult(manifest, pods, warnings)
+class Run:
+    """One run over documents that are applied together: what they say of each other, and what they ask of quotas so far."""
+
+    def __init__(self, manifests: Sequence[Manifest], engine: Engine, now: datetime) -> None:
+        self._manifests, self._engine, self._now = manifests, engine, now
+        self._labels = labels_by_namespace(manifests)
+        self._quotas = run_quotas(manifests, engine.configuration)
+        self._workloads: dict[tuple[str, *Key], Workload] = {}
+
+    def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
+        """Return the results in the order of the documents. Autoscalers come last, for they scale what others ask."""
+        places = range(len(self._manifests))
+        ordered = sorted(places, key=lambda at: _kind(self._manifests[at]) in AUTOSCALERS)
+        found = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
+        return [found[at] for at in places]
+
+    def _evaluate(self, manifest: Manifest) -> ManifestResult:
+        """Return the result; a namespace that is not among the documents has only the label that every namespace has."""
+        namespace, policies = manifest.namespace, self._engine.configuration.policies
+        known = self._labels.get(namespace, ((NAME_LABEL, namespace),))
+        # Only where something selects by labels: policies are cached by namespace and labels.
+        policy = policies.for_namespace(namespace, known if policies.asks_labels(namespace) else ())
+        pods = tuple(self._evaluate_pod(manifest, pod, policy) for pod in manifest.pods)
+        warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
+        return ManifestResult(manifest, pods, warnings)
+
+    def _warnings(
+        self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
+    ) -> tuple[EvaluatedFinding, ...]:
+        kind, engine, now = _kind(manifest), self._engine, self._now
+        target = self._target(manifest)
+        workload = self._workload(manifest, pods, target)
+        # What is scaled holds its own pods already.
+        quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
+        subject = Subject(policy=policy, quota=quota)
+        decisions = [engine.check_workload(workload, subject, now)]
+        if quota is not None and target is None:
+            quota.count(running(demands(workload, engine.configuration, quota.grant().unpinned)))
+        # A Job of API group apps is misplaced, not unknown, and a rule says so.
+        is_unknown = kind not in engine.configuration.workload_kinds and not decisions[0].judged
+        if is_unknown and kind not in ADVISED:
+            unread = unread_gpus(manifest.kind, manifest.data, engine.configuration.resource_mapping)
+            decisions.append(Decision.on(policy, unread, Mode.WARN))
+        if kind in ADVISED:
+            decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
+        judged = chain.from_iterable(decision.judged for decision in decisions)
+        return tuple(each for each in judged if each.outcome is Outcome.WARNED)
+
+    def _quota(self, manifest: Manifest, key: Key | None = None) -> ObjectQuota | None:
+        quota = self._quotas.get(manifest.namespace)
+        return quota.beside(key or _key(manifest)) if quota else None
+
+    def _workload(self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None) -> Workload:
+        readable = (
+            WorkloadPods(source.place.path, source.pod, source.place.count, result.admitted)
+            for source, result in zip(manifest.pods, pods, strict=True)
+            if result.admitted is not None
+        )
+        workload = Workload.of(*_kind(manifest), manifest.namespace, manifest.data, readable, target)
+        self._workloads[manifest.namespace, *_key(manifest)] = workload
+        return workload
+
+    def _target(self, manifest: Manifest) -> Workload | None:
+        """Return what an autoscaler scales, if it is among the documents, as it is with the most replicas."""
+        scales = scale_target(*_kind(manifest), manifest.data)
+        if scales is None:
+            return None
+        target = self._workloads.get((manifest.namespace, scales.group, scales.kind, scales.name))
+        if target is None:
+            return None
+        kinds = self._engine.configuration.workload_kinds
+        # What a status says of replicas is of a cluster: here they count as soon as they are written.
+        written = {key: value for key, value in target.data.items() if key != "status"}
+        data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
+        counts = {place.path: place.count for place, _ in places}
+        pods = (msgspec.structs.replace(each, count=counts[each.path]) for each in target.pods)
+        return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
+
+    def _evaluate_pod(self, manifest: Manifest, source: ManifestPod, policy: EffectivePolicy) -> PodResult:
+        engine, now = self._engine, self._now
+        if too_long := excesses(source.pod) or too_many_resources(
+            source.pod, engine.configuration.resource_mapping
+        ):
+            return _combined(source.place, [Decision.on(policy, too_long, Mode.ENFORCE)])
+        subject = Subject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
+        if not manifest.is_pod:
+            return _combined(source.place, [engine.check_template(subject, now)])
+        decision = engine.mutate(subject, now)
+        final = decode_pod(msgspec.json.encode(_patched(source.place, decision)))
+        charged = charge_request_for_pod("check", final, None, engine.configuration)
+        subject = msgspec.structs.replace(
+            subject, pod=final, charge_request=charged, quota=self._quota(manifest)
+        )
+        # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
+        validated = engine.validate(subject, now)
+        known = {_about(judged) for judged in decision.judged}
+        rest = tuple(_uncertain(judged) for judged in validated.judged if _about(judged) not in known)
+        return _combined(source.place, [decision, msgspec.structs.replace(validated, judged=rest)])
 
 
-class _ConfiguredQuota(msgspec.Struct, frozen=True):
-    """The quota that the configuration grants a namespace; offline nothing is reserved."""
-
-    spec: QuotaSpec | None
-
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:  # noqa: ARG002 - of NamespaceQuota
-        return ReservationOutcome()
-
-    def grant(self) -> QuotaGrant | None:
-        return QuotaGrant(self.spec.amounts, self.spec.unpinned) if self.spec else None
+def _kind(manifest: Manifest) -> tuple[str, str]:
+    return manifest.group, manifest.kind
 
 
-def _warnings(
-    manifest: Manifest, pods: Iterable[PodResult], engine: Engine, now: datetime, policy: EffectivePolicy
-) -> tuple[EvaluatedFinding, ...]:
-    kind = manifest.group, manifest.kind
-    quota = _ConfiguredQuota(engine.configuration.quotas.get(manifest.namespace))
-    subject = Subject(policy=policy, quota=quota)
-    readable = (
-        WorkloadPods(source.place.path, source.pod, source.place.count, result.admitted)
-        for source, result in zip(manifest.pods, pods, strict=True)
-        if result.admitted is not None
-    )
-    workload = Workload.of(*kind, manifest.namespace, manifest.data, readable)
-    decisions = [engine.check_workload(workload, subject, now)]
-    if kind in ADVISED:
-        decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
-    judged = chain.from_iterable(decision.judged for decision in decisions)
-    return tuple(each for each in judged if each.outcome is Outcome.WARNED)
+def _key(manifest: Manifest) -> Key:
+    """Return what identifies the object in its namespace; one that the API server would name is like no other."""
+    named = (manifest.data.get("metadata") or {}).get("name")
+    return *_kind(manifest), manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
-def _evaluate_pod(
-    manifest: Manifest, source: ManifestPod, engine: Engine, now: datetime, policy: EffectivePolicy
-) -> PodResult:
-    if too_long := excesses(source.pod) or too_many_resources(
-        source.pod, engine.configuration.resource_mapping
-    ):
-        return _combined(source.place, [Decision.on(policy, too_long, Mode.ENFORCE)])
-    subject = Subject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
-    if not manifest.is_pod:
-        return _combined(source.place, [engine.check_template(subject, now)])
-    decision = engine.mutate(subject, now)
-    final = decode_pod(msgspec.json.encode(_patched(source.place, decision)))
-    # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
-    validated = engine.validate(msgspec.structs.replace(subject, pod=final), now)
-    known = {_about(judged) for judged in decision.judged}
-    rest = tuple(judged for judged in validated.judged if _about(judged) not in known)
-    return _combined(source.place, [decision, msgspec.structs.replace(validated, judged=rest)])
+def _uncertain(judged: EvaluatedFinding) -> EvaluatedFinding:
+    """Return what a quota denies as a warning: of the rest of the namespace nothing is known."""
+    is_denied = judged.finding.rule == RULE_ID and judged.outcome is Outcome.DENIED
+    return EvaluatedFinding(judged.finding, Outcome.WARNED) if is_denied else judged
 
 
 def _about(judged: EvaluatedFinding) -> tuple[str, str, str | None, str | None]:

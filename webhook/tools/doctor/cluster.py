@@ -29,6 +29,7 @@ from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.device_class_watch import read_device_classes
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.configuration.workload_kinds import WorkloadKinds
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -189,6 +190,11 @@ class InstalledCluster:
     def resource_mapping(self) -> ResourceMapping:
         """Return which resources are GPUs: the built-in mapping where the configuration cannot be used."""
         return (self.documents.configuration or load_directory(None)).resource_mapping
+
+    @cached_property
+    def workload_kinds(self) -> WorkloadKinds:
+        """Return where workloads have pods: the built-in table where the configuration cannot be used."""
+        return (self.documents.configuration or load_directory(None)).workload_kinds
 
     @cached_property
     def documents(self) -> Documents:

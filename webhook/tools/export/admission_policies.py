@@ -138,17 +138,17 @@ def _fragments(
     elif isinstance(options, gpu_class.GPUClassOptions):
         yield from gpu_class_cel.fragments(mapping, options, classes)
     elif isinstance(options, gpu_toleration.GPUTolerationOptions):
-        yield from gpu_toleration_cel.fragments(mapping, options.tolerations, classes)
+        yield from gpu_toleration_cel.fragments(mapping, options, classes)
     elif isinstance(options, gpu_isolation.GPUIsolationOptions):
         yield from gpu_isolation_cel.fragments(mapping, _gpu_taints(configuration, governed))
 
 
 def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:
     """Yield the taints of GPU nodes as `gpu_isolation.tolerated_gpu_taint` finds them."""
-    yield gpu_toleration.NVIDIA_GPU
+    yield from map(gpu_toleration.resource_taint, sorted(configuration.resource_mapping.whole_cards))
     for binding in governed.bindings:
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
-            yield from binding.options.tolerations
+            yield from binding.options.listed
     for each in configuration.classes:
         yield from each.tolerations
 

@@ -108,16 +108,16 @@ def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iter
 
 
 def names_gpu(
-    name: str, resource_mapping: ResourceMapping, wanted: Callable[[Measure], bool] = lambda _: True
+    name: str, resource_mapping: ResourceMapping, wanted: Callable[[ResourcePattern], bool] = lambda _: True
 ) -> str:
-    """Return the condition that the resource `name` (a CEL variable) is a GPU resource whose measure is wanted.
+    """Return the condition that the resource `name` (a CEL variable) is a GPU resource whose pattern is wanted.
 
     The first pattern that fits a name decides, so a pattern counts only where no other one before it fits.
     """
     groups: dict[tuple[ResourcePattern, ...], list[ResourcePattern]] = defaultdict(list)
     unwanted: list[ResourcePattern] = []
     for candidate in resource_mapping.patterns:
-        if candidate.measure is Measure.NOTHING or not wanted(candidate.measure):
+        if candidate.measure is Measure.NOTHING or not wanted(candidate):
             unwanted.append(candidate)
         else:
             groups[tuple(each for each in unwanted if _may_overlap(each, candidate))].append(candidate)

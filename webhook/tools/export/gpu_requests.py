@@ -79,9 +79,9 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
         "variables.named.transformList(i, name, i == variables.named.indexOf(name) && (\n"
         f"  {indented(names_gpu('name', resource_mapping), 2)}), name)",
     )
-    counted = names_gpu("name", resource_mapping, lambda measure: measure.is_count)
+    counted = names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
     yield "counted", f"variables.gpus.filter(name,\n  {indented(counted, 2)})"
-    percentages = names_gpu("name", resource_mapping, PERCENTAGES.__contains__)
+    percentages = names_gpu("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
     yield "percentages", f"variables.gpus.filter(name,\n  {indented(percentages, 2)})"
     yield "amounts", _amounts(options)
     if options.max_per_pod is not None:

@@ -1,45 +1,56 @@
-"""gpu-toleration in CEL: GPU pods get the tolerations of their policy and of the class to which they pin themselves."""
+"""gpu-toleration in CEL: GPU pods get the tolerations of their vendor, their policy and the class to which they pin themselves.
+
+What a DRA claim asks for the API server cannot look up here, so a pod that has nothing but claims gets none.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping, ResourcePattern
 from policies.pods.pod import Toleration
-from policies.pods.tolerations import covers
-from webhook.tools.export.cel import NOT_A_MIRROR_POD, POD, may_ask, pod_asks, text, texts
+from policies.rules.gpu_toleration import GPUTolerationOptions, resource_taint
+from webhook.tools.export.cel import (
+    CONTAINERS,
+    NOT_A_MIRROR_POD,
+    POD,
+    gpu_names,
+    indented,
+    may_ask,
+    names_gpu,
+    text,
+)
 from webhook.tools.export.gpu_class import pinning_variables
 from webhook.tools.export.objects import PODS, MutationFragment
 
 
-class WantedToleration(NamedTuple):
-    """A toleration, the classes that want it (None: the policy does), and the classes that make it unnecessary."""
-
-    toleration: Toleration
-    classes: tuple[str, ...] | None = None
-    unnecessary_with: tuple[str, ...] = ()
-
-
 def fragments(
-    resource_mapping: ResourceMapping, tolerations: Sequence[Toleration], catalogue: ClassCatalogue
+    resource_mapping: ResourceMapping, options: GPUTolerationOptions, catalogue: ClassCatalogue
 ) -> Iterator[MutationFragment]:
-    wanted = list(wanted_tolerations(tolerations, catalogue))
-    if not wanted:
-        return
-    of_classes = any(each.classes is not None for each in wanted)
+    of_classes = {each.name: each.tolerations for each in catalogue if each.tolerations}
+    taint = _literal(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)")
     yield MutationFragment(
         part="gpu-toleration",
         description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
         variables=(
-            *pod_asks(resource_mapping),
+            gpu_names(CONTAINERS, resource_mapping),
+            ("asked", _ASKED),
+            ("parts", _fractions(resource_mapping)),
+            (
+                "cards",
+                f"(variables.asked.map(name,\n  {indented(_card(resource_mapping), 2)}) + variables.parts)",
+            ),
             *(pinning_variables(catalogue) if of_classes else ()),
-            ("wanted", f"variables.asks ? {_listed(wanted)} : []"),
+            ("listed", _listed(options, of_classes)),
+            (
+                "wanted",
+                "variables.cards.transformList(i, k, k != '' && variables.cards.indexOf(k) == i &&\n"
+                f"  !variables.listed.exists(w, w[?'key'].orValue('') == k), {taint}) + variables.listed",
+            ),
             ("missing", _MISSING),
         ),
         patch=f"""\
@@ -50,51 +61,77 @@ def fragments(
     )
 
 
-def wanted_tolerations(
-    tolerations: Sequence[Toleration], catalogue: ClassCatalogue
-) -> Iterator[WantedToleration]:
-    """Yield the tolerations that can be wanted, in the order of the rule, without those that an earlier one always covers."""
-    certain: list[Toleration] = []
-    for toleration in tolerations:
-        if not any(covers(earlier, toleration) for earlier in certain):
-            certain.append(toleration)
-            yield WantedToleration(toleration)
-    wanted_by: dict[Toleration, list[str]] = defaultdict(list)
-    for gpu_class in catalogue:
-        for toleration in gpu_class.tolerations:
-            if not any(covers(earlier, toleration) for earlier in certain):
-                wanted_by[toleration].append(gpu_class.name)
-    for at, (toleration, names) in enumerate(wanted_by.items()):
-        earlier_ones = islice(wanted_by.items(), at)
-        unnecessary = [name for other, others in earlier_ones if covers(other, toleration) for name in others]
-        yield WantedToleration(toleration, tuple(names), tuple(unnecessary))
+_ASKED = f"""\
+variables.gpus.filter(name, ({CONTAINERS}).exists(c,
+  c.?resources.?limits[?name].or(c.?resources.?requests[?name]).optMap(amount,
+    quantity(amount).isGreaterThan(quantity('0'))).orValue(false)))"""
+
+
+def cards(resource_mapping: ResourceMapping) -> Iterator[tuple[str, str | None]]:
+    """Yield each resource of whole cards with the condition that `name` asks for some of them or a part; None is `name`."""
+    named: dict[str | None, set[ResourcePattern]] = defaultdict(set)
+    for pattern in resource_mapping.patterns:
+        is_implicit = pattern.pattern.startswith(IMPLICIT_DEVICE_CLASS)
+        if pattern.resource is not None or (pattern.measure.is_count and not is_implicit):
+            named[pattern.resource].add(pattern)
+    for card, patterns in named.items():
+        yield names_gpu("name", resource_mapping, patterns.__contains__), card
+
+
+def _card(resource_mapping: ResourceMapping) -> str:
+    """Return the expression for the resource of the whole cards of which `name` asks for some or a part, '' if not known."""
+    lines = [
+        f"({indented(condition, 1)})\n  ? {'name' if card is None else text(card)} :"
+        for condition, card in cards(resource_mapping)
+    ]
+    return "\n".join([*lines, "''"])
+
+
+def _fractions(resource_mapping: ResourceMapping) -> str:
+    """Return the expression for the cards of which the first fraction annotation of the pod asks for a part."""
+    keys = [key for key in resource_mapping.fraction_annotations if not key.measure.is_count]
+    has = f"{POD}.metadata.?annotations[?{{}}].hasValue()".format
+    return " ".join([*(f"{has(text(key.key))} ? [{text(key.resource)}] :" for key in keys), "[]"])
+
+
+def _listed(options: GPUTolerationOptions, of_classes: dict[str, tuple[Toleration, ...]]) -> str:
+    parts = [_literals(options.tolerations)]
+    for domain, tolerations in options.by_vendor.items():
+        of_vendor = f"variables.cards.exists(k, k.startsWith({text(domain + '/')}))"
+        parts.append(f"({of_vendor} ? {_literals(tolerations)} : [])")
+    for name, tolerations in of_classes.items():
+        is_pinned = f"variables.pins && {text(name)} in variables.pinned"
+        parts.append(f"({is_pinned} ? {_literals(tolerations)} : [])")
+    joined = " +\n  ".join(parts)
+    return f"variables.asked.size() + variables.parts.size() == 0 ? [] : ({joined})"
+
+
+def _covers(existing: str, wanted: str) -> str:
+    """Return the condition that one toleration covers the other, as `policies.pods.tolerations.covers` says."""
+    t = f"{existing}.?{{}}.orValue('')".format
+    w = f"{wanted}[?'{{}}'].orValue('')".format
+    return f"""\
+({t("effect")} == '' || {t("effect")} == {w("effect")}) &&
+(!{existing}.?tolerationSeconds.hasValue() || {existing}.?tolerationSeconds == {wanted}[?'tolerationSeconds']) &&
+({t("key")} == ''
+  ? {t("operator")} == 'Exists'
+  : {t("key")} == {w("key")} && ({t("operator")} == 'Exists' ||
+      ({w("operator")} != 'Exists' && {t("value")} == {w("value")})))"""
 
 
 _MISSING = f"""\
-variables.wanted.filter(w, !{POD}.spec.?tolerations.orValue([]).exists(t,
-  (t.?effect.orValue('') == '' || t.?effect.orValue('') == w[?'effect'].orValue('')) &&
-  (!t.?tolerationSeconds.hasValue() || t.?tolerationSeconds == w[?'tolerationSeconds']) &&
-  (t.?key.orValue('') == ''
-    ? t.?operator.orValue('') == 'Exists'
-    : t.key == w.key && (t.?operator.orValue('') == 'Exists' ||
-        (w[?'operator'].orValue('') != 'Exists' && t.?value.orValue('') == w[?'value'].orValue(''))))))"""
+variables.wanted.transformList(i, w,
+  !{POD}.spec.?tolerations.orValue([]).exists(t,
+    {indented(_covers("t", "w"), 4)}) &&
+  variables.wanted.transformList(j, v, j < i &&
+    {indented(_covers("v", "w"), 4)}, v).size() == 0,
+  w)"""
+"""What is wanted, without what the pod or an earlier one covers."""
 
 
-def _listed(wanted: Sequence[WantedToleration]) -> str:
-    parts = []
-    policy = ",\n  ".join(_literal(each.toleration) for each in wanted if each.classes is None)
-    if policy:
-        parts.append(f"[\n  {policy}]")
-    parts += (f"({_pinned_to(each)} ? [{_literal(each.toleration)}] : [])" for each in wanted if each.classes)
-    joined = " +\n  ".join(parts)
-    return f"({joined})"
-
-
-def _pinned_to(wanted: WantedToleration) -> str:
-    condition = f"variables.pins && variables.pinned.exists(c, c in {texts(wanted.classes or ())})"
-    if wanted.unnecessary_with:
-        condition += f" && !variables.pinned.exists(c, c in {texts(wanted.unnecessary_with)})"
-    return condition
+def _literals(tolerations: Sequence[Toleration]) -> str:
+    joined = ",\n  ".join(map(_literal, tolerations))
+    return f"[\n  {joined}]" if tolerations else "[]"
 
 
 def _literal(toleration: Toleration) -> str:

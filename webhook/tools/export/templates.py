@@ -2,17 +2,19 @@
 
 from collections import defaultdict
 
+from webhook.configuration.loader import load_directory
+from webhook.configuration.workload_kinds import (
+    BRANCHES,
+    EVERY_ITEM,
+    EVERY_KEY,
+    PodForm,
+    PodPath,
+    Steps,
+    WorkloadKind,
+    steps,
+)
 from webhook.tools.export.cel import Named, present, text, texts
 from webhook.tools.export.objects import POD_CHANGES, Object
-from webhook.workloads.kinds import WORKLOADS, Form, Template
-
-Path = tuple[str, ...]
-"""Steps from the object to a pod template."""
-
-EVERY_KEY, EVERY_ITEM = "*", "[]"
-"""Steps that stand for every value of a map, and for every item of a list."""
-
-BRANCHES = frozenset({EVERY_KEY, EVERY_ITEM})
 
 WRITTEN_BY_SOMEBODY: Named = (
     "written-by-somebody",
@@ -21,21 +23,31 @@ WRITTEN_BY_SOMEBODY: Named = (
 """What a controller makes of another object has been looked at there, and nobody reads a controller's warnings."""
 
 
-def _path(form: Form) -> Path | None:
-    """Return the way to a pod template; None for a form of another sort, or one out of CEL's reach."""
-    steps = tuple(form.path.replace("[]", ".[]").split("."))
-    branches = sum(step in BRANCHES for step in steps)
-    return steps if isinstance(form, Template) and branches <= 1 else None
+def _way(form: PodPath) -> Steps | None:
+    """Return the way to a pod template; None for another form, or out of CEL's reach: it cannot make one list of lists."""
+    way = steps(form.path)
+    branches = sum(step in BRANCHES for step in way)
+    return way if form.form is PodForm.TEMPLATE and branches <= 1 else None
 
 
-PATHS = {
-    kind: paths
-    for kind, forms in WORKLOADS.items()
-    if (paths := tuple(path for path in map(_path, forms) if path))
-}
-"""By group and kind, those paths that CEL can follow: it cannot make one list of lists, so a path may branch once."""
+def _paths(kind: WorkloadKind) -> tuple[Steps, ...]:
+    """Return the ways that CEL can follow, without those that lead where another leads as well."""
+    found = [way for form in kind.pods if (way := _way(form))]
+    return tuple(way for way in found if not any(_covers(other, way) for other in found if other != way))
 
-INEXPRESSIBLE = sorted({kind for (_, kind), forms in WORKLOADS.items() if not all(map(_path, forms))})
+
+def _covers(wide: Steps, narrow: Steps) -> bool:
+    pairs = zip(wide, narrow, strict=False)
+    return len(wide) == len(narrow) and all(a in {b, EVERY_KEY} for a, b in pairs)
+
+
+# The built-in kinds: what is exported holds while nobody reads documents.
+_KINDS = load_directory(None).workload_kinds
+
+PATHS = {key: paths for key, kind in _KINDS.items() if (paths := _paths(kind))}
+"""By group and kind, those paths that CEL can follow."""
+
+INEXPRESSIBLE = sorted({kind.kind for kind in _KINDS.values() if not all(map(_way, kind.pods))})
 """The kinds of which some pods are not found."""
 
 
@@ -43,19 +55,11 @@ def resources() -> tuple[Object, ...]:
     """Return the resource rules of the kinds; a resource is called like its kind, in the plural."""
     groups: dict[str, list[str]] = defaultdict(list)
     for group, kind in PATHS:
-        groups[group].append(plural(kind))
+        groups[group].append(_KINDS[group, kind].plural)
     return tuple(
         {**POD_CHANGES, "apiGroups": [group], "apiVersions": ["*"], "resources": sorted(names)}
         for group, names in sorted(groups.items())
     )
-
-
-def plural(kind: str) -> str:
-    """Return what the API calls objects of the kind: deployments, networkpolicies, harnesses."""
-    name = kind.lower()
-    if name.endswith("y") and name[-2] not in "aeiou":
-        return f"{name[:-1]}ies"
-    return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
 
 
 def variables() -> tuple[Named, ...]:
@@ -68,7 +72,7 @@ def variables() -> tuple[Named, ...]:
 
 
 def _templates(workload: str) -> str:
-    kinds: dict[tuple[Path, ...], list[str]] = defaultdict(list)
+    kinds: dict[tuple[Steps, ...], list[str]] = defaultdict(list)
     for (group, kind), paths in PATHS.items():
         kinds[paths].append(f"{group}/{kind}")
     lines = []
@@ -78,7 +82,7 @@ def _templates(workload: str) -> str:
     return "".join([*lines, "  []"])
 
 
-def _found(workload: str, place: Path) -> str:
+def _found(workload: str, place: Steps) -> str:
     """Return the list of what stands at the place: {path, pod}."""
     branch = next((at for at, step in enumerate(place) if step in BRANCHES), None)
     if branch is None:
@@ -96,5 +100,5 @@ def _found(workload: str, place: Path) -> str:
     )
 
 
-def _steps(path: Path) -> str:
+def _steps(path: Steps) -> str:
     return "".join(f".?{step}" for step in path)

@@ -11,7 +11,7 @@ from tests.webhook.commands.test_corpus import CORPUS
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.serving.engine import Engine
 from webhook.tools.check.manifests import read_manifests
-from webhook.tools.check.offline import PodResult, evaluate
+from webhook.tools.check.offline import PodResult, Run
 
 pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"the corpus is not at {CORPUS}")
 
@@ -53,8 +53,9 @@ def configuration(folder: Path, default: str) -> Configuration:
 def pods(folder: Path, default: str) -> Iterator[tuple[str, Pod, PodResult]]:
     """Yield every pod of the corpus, after its file, and what becomes of it."""
     engine, now = Engine(configuration(folder, default)), datetime.now(UTC)
-    for manifest in read_manifests([str(CORPUS)], recursive=True).manifests:
-        for source, result in zip(manifest.pods, evaluate(manifest, engine, now, {}).pods, strict=True):
+    manifests = read_manifests([str(CORPUS)], recursive=True).manifests
+    for manifest, found in zip(manifests, Run(manifests, engine, now).results(), strict=True):
+        for source, result in zip(manifest.pods, found.pods, strict=True):
             yield manifest.file, source.pod, result
 
 

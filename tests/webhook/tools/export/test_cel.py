@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from webhook.configuration.loader import load_directory
+from webhook.configuration.workload_kinds import plural
 from webhook.tools.export.cel import fits, glob_regex, names_gpu, text
-from webhook.tools.export.templates import plural
+from webhook.tools.export.gpu_toleration import cards
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,9 @@ def evaluated(condition: str, name: str) -> bool:
 NAMES = [
     "nvidia.com/gpu",
     "nvidia.com/gpux",
+    "nvidia.com/gpumem",
+    "amd.com/cpx_nps4",
+    "aws.amazon.com/neuroncore",
     "nvidia.com/mig-1g.10gb",
     "nvidia.com/mig-1g.10gb.shared",
     "nvidia.com/mig-",
@@ -91,8 +95,10 @@ def test_gpu_names_are_those_of_the_vocabulary(name: str) -> None:
     resource = resource_mapping.resource(name)
 
     assert evaluated(names_gpu("name", resource_mapping), name) is (resource is not None)
-    counted = names_gpu("name", resource_mapping, lambda measure: measure.is_count)
+    counted = names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
     assert evaluated(counted, name) is (resource is not None and resource.measure.is_count)
+    found = [card or name for condition, card in cards(resource_mapping) if evaluated(condition, name)]
+    assert found == list(filter(None, [resource_mapping.whole_card(name)]))
 
 
 PATTERNS = st.lists(
@@ -111,7 +117,8 @@ def test_the_first_pattern_that_fits_decides(patterns: list[ResourcePattern], na
     resource = resource_mapping.resource(name)
 
     for wanted in (frozenset(Measure), frozenset({Measure.DEVICES}), frozenset({Measure.MEMORY_MIB})):
-        condition = names_gpu("name", resource_mapping, wanted.__contains__)
+        chosen = frozenset(each for each in resource_mapping.patterns if each.measure in wanted)
+        condition = names_gpu("name", resource_mapping, chosen.__contains__)
         assert evaluated(condition, name) is (resource is not None and resource.measure in wanted)
 
 

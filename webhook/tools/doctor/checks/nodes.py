@@ -61,11 +61,12 @@ def _keeping_away(node: Node) -> list[Toleration]:
 def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]:
     """Return the tolerations that GPU pods get from each policy and from each class, by the document that names them."""
     configuration = cluster.configuration
-    found: dict[str, tuple[Toleration, ...]] = {}
+    cards = sorted(configuration.resource_mapping.whole_cards)
+    found = {"GPUPolicy/built-in": tuple(map(gpu_toleration.resource_taint, cards))}
     for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
         binding = configuration.policies.binding(gpu_toleration.RULE, policy)
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
-            found.setdefault(f"GPUPolicy/{binding.source}", binding.options.tolerations)
+            found.setdefault(f"GPUPolicy/{binding.source}", tuple(binding.options.listed))
     return found | {f"GPUClass/{each.name}": each.tolerations for each in configuration.classes}
 
 

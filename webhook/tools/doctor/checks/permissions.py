@@ -46,6 +46,8 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool) -> dict[str, li
             *_rights("get", "gpuquotas", OURS),
             *both,
             *_rights(READING, "namespaces"),
+            *_rights(READING, "resourceclaims", "resource.k8s.io"),
+            *_rights(READING, "resourceclaimtemplates", "resource.k8s.io"),
             *(_rights("list", "nodepools", "karpenter.sh") if karpenter else ()),
             *_rights("get", "configmaps", namespace=own, name=CATALOGUES),
             *configurations,

@@ -1,0 +1,236 @@
+"""Compare the processes that a container starts, one for each GPU, with the GPUs that it requests.
+
+Reads:   --tensor-parallel-size, -tp, --tp, --num-shard (vLLM, SGLang, TGI), --nproc_per_node (torchrun) and --num_processes
+         (accelerate) in command and args, GPUs of the container; nprocPerNode of a PyTorchJob, numProcPerNode of a TrainJob and
+         its runtimes, slotsPerWorker of an MPIJob, GPUs of their pods.
+Warns:   of more processes than GPUs, which fail or wait for GPUs that never come, and of fewer, which leave GPUs idle; of
+         several MIG slices in one container.
+
+Only what is certain is reported: a plain number beside whole GPUs of which each is one device to a process. A server that
+spreads over several nodes (Ray, --nnodes) may have more; a script with loops or background jobs may start several servers.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from policies.finding import Finding, Severity
+from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.pods.pod import Container, ContainerPlace, Pod
+from policies.pods.workload import Workload, WorkloadPods
+from policies.rule import Context, Rule, RuleOptions
+
+ID = "parallelism"
+LONGEST_TEXT = 65_536
+"""Characters of command and args that are read; scripts beyond that are left alone."""
+
+ONE_DEVICE_EACH = frozenset({"nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi"})
+"""Resources of which one unit is one device to a process. A Neuron device has several cores, each a device, and of two MIG slices
+a process sees one; what an Intel or TPU unit is depends on the node."""
+
+_TENSOR = r"--tensor[-_]parallel[-_]size|--?tp|--tp[-_]size|--num[-_]shard"
+_PER_NODE = r"--nproc[-_]per[-_]node"
+_IN_TOTAL = r"--num[-_]processes"
+_FLAGS = re.compile(rf"(?<![\w-])({_TENSOR}|{_PER_NODE}|{_IN_TOTAL})(?:=|\s+)[\"']?([0-9]{{1,4}})(?![\w.])")
+_MACHINES = re.compile(r"(?<![\w-])--num[-_]machines(?:=|\s+)[\"']?([0-9]{1,4})(?![\w.])")
+_ELSEWHERE = re.compile(r"machine|config[-_]file|main[-_]process[-_]ip")
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+_ACCELERATE = re.compile(r"\baccelerate\b")
+_TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\b|\baccelerate\b")
+_SEVERAL_NODES = re.compile(
+    r"(?<![A-Z])ray(?![A-Z])|kuberay|--nnodes|node[-_]rank|dist[-_]init[-_]addr|multi[-_]node|LWS_|--headless",
+    re.IGNORECASE,
+)
+_OTHER_WAYS = re.compile(
+    r"(?<![>&])&(?![>&\d])|\b(for|while|xargs)\b|_VISIBLE_DEVICES|(data|pipeline|context)[-_]parallel|(?<![\w-])--?[dp]p\b|"
+    r"[dp]p[-_]size|draft"
+)
+"""What may use GPUs beside the processes that a flag counts: background jobs, loops, devices chosen by hand, parallelism over
+data and pipeline stages, draft models."""
+_BY_HAND = re.compile(r"(?<!\S)--?(g|t|N|ngpus|npernode|map-by|oversubscribe)\b")
+"""How many processes mpirun starts on a node, or GPUs that each uses (nccl-tests' -g)."""
+
+_FIELDS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("kubeflow.org", "MPIJob"): ("spec.slotsPerWorker",),
+    ("kubeflow.org", "PyTorchJob"): ("spec.nprocPerNode", "spec.elasticPolicy.nProcPerNode"),
+    ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): ("spec.nprocPerNode",),
+    ("trainer.kubeflow.org", "TrainJob"): ("spec.trainer.numProcPerNode",),
+    ("trainer.kubeflow.org", "TrainingRuntime"): ("spec.mlPolicy.torch.numProcPerNode", "spec.mlPolicy.mpi.numProcPerNode"),
+    ("trainer.kubeflow.org", "ClusterTrainingRuntime"): (
+        "spec.mlPolicy.torch.numProcPerNode", "spec.mlPolicy.mpi.numProcPerNode",
+    ),
+}  # fmt: skip
+"""Kinds with a number of processes for each of their pods (api/ of mpi-operator, training-operator and trainer)."""
+
+ONE_SLICE = (
+    "should be 1: a CUDA process sees one slice of a card, so the others stay idle unless more processes run"
+)
+"""Maintainers in NVIDIA/k8s-device-plugin#728, and #446: of several the server used the first, and training did not start. Of two
+kinds of slices the container saw only one."""
+
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+
+
+class _Processes(msgspec.Struct, frozen=True):
+    """A number of processes as a command has it, and the machines on which they run."""
+
+    flag: str
+    count: int
+    machines: int = 1
+
+    @property
+    def may_span_nodes(self) -> bool:
+        return re.fullmatch(_TENSOR, self.flag) is not None
+
+
+def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
+    for place in pod.places:
+        yield from _slices(place, context.resource_mapping)
+        gpus = _gpus(place.container, context.resource_mapping)
+        text = _text(place.container) if gpus else ""
+        found = _processes(text)
+        if not gpus or not found:
+            continue
+        spans = _SEVERAL_NODES.search(text) is not None
+        others = len(found) > 1 or _OTHER_WAYS.search(text) is not None
+        for each in found:
+            wrong = _mismatch(
+                each.count,
+                gpus * each.machines,
+                "the container" if each.machines == 1 else f"{each.machines} machines",
+                may_be_more=spans and each.may_span_nodes,
+                may_be_fewer=others or (spans and each.may_span_nodes),
+            )
+            if wrong is not None:
+                yield _warning(
+                    path=_path(place, each.flag),
+                    container=place.container.name,
+                    value=f"{each.flag} {each.count}",
+                    message=wrong[0],
+                    remedy=wrong[1],
+                )
+                break
+
+
+def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
+    for path in _FIELDS.get((workload.group, workload.kind), ()):
+        text = str(_value(workload.data, path))
+        count = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
+        for pods in _workers(workload) if count else ():
+            gpus, whose = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
+            is_one_each = _starts_one_a_process(workload, pods)
+            wrong = _mismatch(count, gpus, whose, may_be_fewer=not is_one_each) if gpus else None
+            if wrong is not None:
+                yield _warning(path=path, value=text, message=wrong[0], remedy=wrong[1])
+                break
+
+
+def _mismatch(
+    count: int, gpus: int, whose: str, *, may_be_more: bool = False, may_be_fewer: bool
+) -> tuple[str, str] | None:
+    """Return message and remedy, None where the numbers agree or may differ."""
+    if count > gpus and not may_be_more:
+        return f"should be at most {gpus}, the GPUs of {whose}", f"set {gpus} or request {count} GPUs"
+    if count < gpus and not may_be_fewer:
+        return (
+            f"should be {gpus}, the GPUs of {whose}: the others stay idle",
+            f"set {gpus} or request {count}",
+        )
+    return None
+
+
+# ---- containers
+
+
+def _slices(place: ContainerPlace, mapping: ResourceMapping) -> Iterator[Finding]:
+    asked = mapping.container_requests(place.container)
+    slices = [(resource, amount) for resource, amount in asked if resource.measure is Measure.SLICES]
+    count = sum(amount.value for _, amount in slices)
+    if count > 1:
+        yield _warning(
+            path=place.amount_path(slices[0][0].name),
+            container=place.container.name,
+            value=str(count),
+            message=ONE_SLICE,
+            remedy="request one larger slice, or one in each container",
+        )
+
+
+def _gpus(container: Container, mapping: ResourceMapping) -> int | None:
+    """Return the whole GPUs that the container requests, None where it has none, or others."""
+    if container.resources is None or container.resources.claims:
+        return None
+    counted = [asked for asked in mapping.container_requests(container) if asked[0].measure.is_count]
+    if len(counted) != 1 or counted[0][0].name not in ONE_DEVICE_EACH:
+        return None
+    return counted[0][1].value
+
+
+def _text(container: Container) -> str:
+    """Return the command line of a container or its script, without comments; "" where it is too long to be read."""
+    parts = (*(container.command or ()), *(container.args or ()))
+    return _COMMENT.sub("", "\n".join(parts)) if sum(map(len, parts)) <= LONGEST_TEXT else ""
+
+
+def _processes(text: str) -> list[_Processes]:
+    found = [_Processes(flag, int(number)) for flag, number in _FLAGS.findall(text)]
+    if not any(re.fullmatch(_IN_TOTAL, each.flag) for each in found):
+        return found
+    machines = _MACHINES.search(text)
+    # A configuration file, or a variable, may name more machines.
+    if not _ACCELERATE.search(text) or (machines is None and _ELSEWHERE.search(text)):
+        return [each for each in found if not re.fullmatch(_IN_TOTAL, each.flag)]
+    number = max(1, int(machines[1])) if machines else 1
+    return [_Processes(each.flag, each.count, number) for each in found]
+
+
+def _path(place: ContainerPlace, flag: str) -> str:
+    """Return the path of the first item of args or command that has the flag."""
+    container = place.container
+    for name, items in (("args", container.args), ("command", container.command)):
+        for index, item in enumerate(items or ()):
+            if flag in item:
+                return f"{place.path}.{name}[{index}]"
+    return place.path
+
+
+# ---- workloads
+
+
+def _workers(workload: Workload) -> list[WorkloadPods]:
+    """Return the pods that run the processes: of an MPIJob the launcher only starts them."""
+    return [pods for pods in workload.pods if workload.kind != "MPIJob" or ".Worker." in pods.path]
+
+
+def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
+    return sum(
+        _gpus(place.container, mapping) or 0 for place in pod.places if place.list_name == "containers"
+    )
+
+
+def _starts_one_a_process(workload: Workload, pods: WorkloadPods) -> bool:
+    """Whether certainly each process has one GPU, as torchrun and the runtimes of a TrainJob start them."""
+    if workload.kind == "MPIJob":
+        return not any(
+            _BY_HAND.search(_text(at.container)) for each in workload.pods for at in each.pod.places
+        )
+    text = "\n".join(_text(place.container) for place in pods.pod.places)
+    return workload.group == "trainer.kubeflow.org" or _TORCHRUN.search(text) is not None
+
+
+def _value(data: Any, path: str) -> Any:
+    for key in path.split("."):
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
+
+
+RULE = Rule(
+    id=ID,
+    summary="as many processes are started as GPUs are requested",
+    options=RuleOptions,
+    check=check,
+    check_workload=check_workload,
+)

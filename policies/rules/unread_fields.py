@@ -1,0 +1,213 @@
+"""Report what is written where nothing reads it: misspelt resources and annotations, and fields in the wrong place.
+
+Reads:   names of resources of every container and of the pod as a whole, annotations and labels of `gpu-admission.dev/`; of a
+         workload also its kind and API group, its own metadata, and the lists of containers above its pod template.
+Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
+         of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.36.3).
+Warns:   of names one slip away from one that the resource mapping has (`nvidia.com/gpus`), and of those that are gone; of
+         annotations that are misspelt, written as labels, or on a Deployment instead of its pods; of a Job in API group apps.
+
+Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from policies.finding import Finding, Severity, truncate
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods import annotations
+from policies.pods.annotations import DOMAIN
+from policies.pods.field_paths import annotation_path, field_path
+from policies.pods.names import is_resource_name
+from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
+from policies.pods.workload import Workload
+from policies.rule import Context, Rule, RuleOptions
+
+ID = "unread-fields"
+
+READ = frozenset(
+    value
+    for value in vars(annotations).values()
+    if isinstance(value, str) and value.startswith(DOMAIN) and value != DOMAIN
+)
+"""Every annotation of ours: those constants are what the rules look up."""
+MOST_UNREAD = 10
+"""Unknown annotations that are reported of one object: the nearest known one is looked up for each, which takes 0.1 ms."""
+LONGEST_NAME = 63
+"""Characters of the name in a key that are compared: all that the API server allows."""
+
+GROUPS = {
+    "Pod": "",
+    "PodTemplate": "",
+    "ReplicationController": "",
+    "DaemonSet": "apps",
+    "Deployment": "apps",
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
+    "CronJob": "batch",
+    "Job": "batch",
+}
+"""Kinds of Kubernetes that make pods, and their API group. The pods of none of them get the annotations of its own metadata."""
+API_VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
+
+_STANDARD = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
+_MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
+_LISTS = ("containers", "initContainers")
+
+_denial = partial(Finding, rule=ID)
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+
+
+def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
+    mapping = context.resource_mapping
+    for place in pod.places:
+        for kind, name in _names(place.container.limits, place.container.requests):
+            yield from _resource_finding(place, kind, name, mapping)
+    whole = pod.body.resources
+    if whole is not None:
+        for kind, name in _names(whole.limits or {}, whole.requests or {}):
+            if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):
+                yield _denial(
+                    path=f"spec.resources.{kind}[{name}]",
+                    message="must not be a resource of the pod as a whole: only cpu, memory and hugepages can be",
+                    remedy="write it into resources.limits of the container that uses it",
+                )
+    if pod.metadata is not None:
+        yield from _metadata_findings(pod.metadata)
+
+
+def check_workload(workload: Workload, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+    group = GROUPS.get(workload.kind)
+    if workload.pods or group is not None:
+        yield from _metadata_findings(workload.metadata)
+    if group is None:
+        return
+    if workload.group == group:
+        yield from _misplaced_annotations(workload)
+        yield from _misplaced_containers(workload)
+    elif workload.group in API_VERSIONS:
+        yield _warning(
+            path="apiVersion",
+            value=API_VERSIONS[workload.group],
+            message=f"has no kind {workload.kind}",
+            remedy=f"write apiVersion: {API_VERSIONS[group]}",
+        )
+
+
+# ---- resources
+
+
+def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
+    """Yield each name that is not one of Kubernetes' own once, with the map in which it stands."""
+    for kind, name in (*(("limits", each) for each in limits), *(("requests", each) for each in requests)):
+        if not _STANDARD.fullmatch(name) and (kind == "limits" or name not in limits):
+            yield kind, name
+
+
+def _resource_finding(
+    place: ContainerPlace, kind: str, name: str, mapping: ResourceMapping
+) -> Iterator[Finding]:
+    meant = mapping.misspelt(name)
+    is_refused = not is_resource_name(name) or name.startswith("requests.")
+    if meant is None and not (is_refused and _MEANS_A_GPU.search(name)):
+        return
+    path, container = f"{place.path}.resources.{kind}[{truncate(name)}]", place.container.name
+    remedy = f"did you mean {meant}?" if meant else "write the whole name, such as nvidia.com/gpu"
+    if is_refused:
+        message = "must be the name of an extended resource, domain/name in small letters: the API server refuses this one"
+        yield _denial(path=path, container=container, message=message, remedy=remedy)
+    else:
+        message = (
+            "is a resource of no device plugin that is known: the pod stays pending unless a node has it"
+        )
+        yield _warning(path=path, container=container, message=message, remedy=remedy)
+
+
+# ---- annotations and labels
+
+
+def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
+    """Yield annotations that are unknown, and labels that should be annotations."""
+    unread = ((key, _known(key)) for key in metadata.annotations or () if _is_unread(key))
+    for key, meant in islice(unread, MOST_UNREAD):
+        yield _warning(
+            path=annotation_path(truncate(key)),
+            message="is not an annotation that gpu-admission reads",
+            remedy=f"did you mean {meant}?" if meant else "remove it",
+        )
+    labels = (key for key in metadata.labels or () if key.startswith(DOMAIN))
+    for key in islice(labels, MOST_UNREAD):
+        meant = _known(key) or key
+        yield _warning(
+            path=f"metadata.labels[{truncate(key)}]",
+            message="has no effect as a label",
+            remedy=f"write it as annotation {meant}" if meant in READ else "remove it",
+        )
+
+
+def _is_unread(key: str) -> bool:
+    """Whether the key is of our domain, or of one that is nearly ours, and no annotation that is read."""
+    if not key.startswith("gpu-admission"):
+        return False
+    return key not in READ and (key.startswith(DOMAIN) or DOMAIN + _name(key) in READ)
+
+
+def _name(key: str) -> str:
+    return key.partition("/")[2]
+
+
+def _known(key: str) -> str | None:
+    """Return the annotation that is nearest to the key, None if none is near."""
+    near = get_close_matches(_name(key)[:LONGEST_NAME], sorted(map(_name, READ)), n=1)
+    return DOMAIN + near[0] if near else None
+
+
+def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
+    places = [pods.path for pods in workload.pods]
+    written = (key for key in workload.metadata.annotations or () if key in READ)
+    for key in written if places else ():
+        if not all(key in pods.pod.annotations for pods in workload.pods):
+            yield _warning(
+                path=annotation_path(key),
+                message=f"has no effect here: the pods of a {workload.kind} do not get its annotations",
+                remedy=f"write it into {places[0]}.metadata.annotations",
+            )
+
+
+# ---- containers
+
+
+def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
+    """Yield lists of containers on the way to the pod spec, where the API server knows no such field."""
+    *way, _ = steps = _way_to_pod_spec(workload.kind)
+    data: Any = workload.data
+    for depth, step in enumerate(way, start=1):
+        data = data.get(step) if isinstance(data, Mapping) else None
+        for name in _LISTS if isinstance(data, Mapping) else ():
+            if data.get(name):
+                yield _warning(
+                    path=field_path((*way[:depth], name)),
+                    message=f"is not a field of a {workload.kind}: the API server refuses or drops it",
+                    remedy=f"write it into {field_path(steps)}",
+                )
+
+
+def _way_to_pod_spec(kind: str) -> tuple[str, ...]:
+    if kind == "PodTemplate":
+        return ("template", "spec")
+    outer = ("spec", "jobTemplate") if kind == "CronJob" else ()
+    return (*outer, "spec", "template", "spec")
+
+
+RULE = Rule(
+    id=ID,
+    summary="resources, annotations and fields are written where something reads them",
+    options=RuleOptions,
+    check=check,
+    check_workload=check_workload,
+    check_before_mutation=True,
+)

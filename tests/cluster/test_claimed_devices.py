@@ -1,0 +1,219 @@
+"""Pods with ResourceClaims on a real API server: those of a NIC stay as they are, those of a GPU are GPU pods."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.builders import JSON
+from tests.cluster.controllers import eventually
+from tests.controlplane import ControlPlane, claims_api
+from tests.controlplane.webhook import Webhook
+
+DEVICE_CLASSES = {
+    "fast-links": "device.driver == 'dra.net'",
+    "team-cards": "device.driver == 'gpu.nvidia.com'",
+    "anything": "device.attributes['example.com'].size > 3",
+}
+POLICY = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: NAME}
+spec:
+  match: {namespaces: [NAME]}
+  rules:
+    gpu-class: {default: DEFAULT, allowed: [ALLOWED]}
+    readiness-delay: {modelLoadSeconds: 60}
+"""
+OPEN, STRICT = "devices-open", "devices-strict"
+INJECTED = "gpu-admission.dev/injected"
+GPU_TAINT = "nvidia.com/gpu"
+UNPINNED = "must pin the pod to a GPU class: namespace devices-strict may not use every class; name one with the annotation"
+
+
+@pytest.fixture(scope="module")
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    client = plane.client()
+    for name, expression in DEVICE_CLASSES.items():
+        spec = {"selectors": [{"cel": {"expression": expression}}]}
+        status, answer = client.post(
+            f"{claims_api()}/deviceclasses", {"metadata": {"name": name}, "spec": spec}
+        )
+        assert status == 201, answer["message"]
+    with Webhook(plane, host=17, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
+        webhook.register()
+        for namespace, default, allowed in ((OPEN, "nvidia-a100-80gb", '"*"'), (STRICT, "null", "nvidia-t4")):
+            plane.kubectl("create", "namespace", namespace)
+            text = POLICY.replace("NAME", namespace).replace("ALLOWED", allowed).replace("DEFAULT", default)
+            plane.kubectl("apply", "-f", "-", stdin=text)
+            for name in DEVICE_CLASSES:
+                for document in (claim(name, namespace), template(name, namespace)):
+                    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
+        gpu = pod("probe", OPEN, resources={"limits": {"nvidia.com/gpu": "1"}})
+        assert eventually(
+            lambda: (
+                plane.client().post(PODS.format(OPEN), gpu, {"dryRun": "All"})[1]["spec"].get("nodeSelector")
+            )
+        ), "the policy is in force"
+        yield webhook
+        webhook.unregister()
+    for namespace in (OPEN, STRICT):
+        plane.kubectl("delete", "gpupolicy", namespace)
+        plane.kubectl("delete", "namespace", namespace, "--wait=false")
+    for name in DEVICE_CLASSES:
+        client.delete(f"{claims_api()}/deviceclasses/{name}")
+
+
+PODS = "/api/v1/namespaces/{}/pods"
+
+
+def _spec(device_class: str) -> JSON:
+    return {"devices": {"requests": [{"name": "some", "exactly": {"deviceClassName": device_class}}]}}
+
+
+def _object(kind: str, name: str, namespace: str, spec: JSON) -> JSON:
+    metadata = {"name": name, "namespace": namespace}
+    return {
+        "apiVersion": claims_api().removeprefix("/apis/"),
+        "kind": kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def claim(device_class: str, namespace: str) -> JSON:
+    return _object("ResourceClaim", device_class, namespace, _spec(device_class))
+
+
+def template(device_class: str, namespace: str, name: str = "") -> JSON:
+    return _object("ResourceClaimTemplate", name or device_class, namespace, {"spec": _spec(device_class)})
+
+
+def pod(name: str, namespace: str, *claims: JSON, resources: JSON | None = None) -> JSON:
+    uses = resources or {"claims": [{"name": each["name"]} for each in claims]}
+    probe = {"httpGet": {"path": "/", "port": 80}}
+    server = {
+        "name": "server",
+        "image": "registry.example/server:1",
+        "resources": uses,
+        "readinessProbe": probe,
+    }
+    spec: JSON = {"containers": [server], "resourceClaims": list(claims)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def by_name(name: str) -> JSON:
+    return {"name": "mine", "resourceClaimName": name}
+
+
+def by_template(name: str) -> JSON:
+    return {"name": "mine", "resourceClaimTemplateName": name}
+
+
+def sent(plane: ControlPlane, document: JSON) -> tuple[int, Any]:
+    path = PODS.format(document["metadata"]["namespace"])
+    return plane.client().post(path, document, {"dryRun": "All"})
+
+
+def tolerated(stored: JSON) -> set[str]:
+    given = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+    return {each["key"] for each in stored["spec"].get("tolerations", ())} - given
+
+
+@pytest.mark.parametrize("reference", [by_name, by_template], ids=["claim", "template"])
+@pytest.mark.parametrize("namespace", [OPEN, STRICT])
+def test_a_pod_with_the_claim_of_a_nic_stays_as_it_is(
+    plane: ControlPlane, webhook: Webhook, reference: Any, namespace: str
+) -> None:
+    before = webhook.calls()
+    status, stored = sent(plane, pod("linked", namespace, reference("fast-links")))
+
+    assert status == 201, stored["message"]
+    assert webhook.calls()["mutate"] > before["mutate"], "it was reviewed"
+    assert INJECTED not in stored["metadata"].get("annotations", {})
+    assert tolerated(stored) == set()
+    assert "nodeSelector" not in stored["spec"]
+    assert stored["spec"]["containers"][0]["readinessProbe"].get("initialDelaySeconds") is None
+
+
+@pytest.mark.parametrize("reference", [by_name, by_template], ids=["claim", "template"])
+@pytest.mark.usefixtures("webhook")
+def test_a_pod_with_the_claim_of_a_gpu_gets_what_gpu_pods_get_but_no_default_class(
+    plane: ControlPlane, reference: Any
+) -> None:
+    status, stored = sent(plane, pod("carded", OPEN, reference("team-cards")))
+
+    assert status == 201, stored["message"]
+    assert tolerated(stored) == {GPU_TAINT}
+    assert stored["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] == 72
+    assert "nodeSelector" not in stored["spec"]
+
+
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        pytest.param("no-such-template", id="of-which-there-is-none"),
+        pytest.param("anything", id="of-a-device-class-that-says-nothing"),
+    ],
+)
+@pytest.mark.usefixtures("webhook")
+def test_a_pod_with_a_claim_that_nobody_knows_is_put_nowhere(plane: ControlPlane, claimed: str) -> None:
+    status, stored = sent(plane, pod("perhaps", OPEN, by_template(claimed)))
+
+    assert status == 201, stored["message"]
+    assert tolerated(stored) == set()
+    assert "nodeSelector" not in stored["spec"]
+
+
+@pytest.mark.parametrize("claimed", ["team-cards", "anything", "no-such-template"])
+@pytest.mark.usefixtures("webhook")
+def test_what_may_be_a_gpu_is_held_to_the_classes_of_its_namespace(plane: ControlPlane, claimed: str) -> None:
+    status, answer = sent(plane, pod("carded", STRICT, by_template(claimed)))
+
+    assert status == 403
+    assert UNPINNED in answer["message"]
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_template_and_its_pod_that_are_applied_together(plane: ControlPlane) -> None:
+    """The watch of the webhook learns of the template in some milliseconds, and the pod is there before."""
+    names = [f"together-{number}" for number in range(8)]
+    for name in names:
+        both = [template("fast-links", OPEN, name), pod(name, OPEN, by_template(name))]
+        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(both))
+    for name in names:
+        stored = plane.client().get(f"{PODS.format(OPEN)}/{name}")[1]
+        assert (name, tolerated(stored), stored["spec"].get("nodeSelector")) == (name, set(), None)
+        plane.kubectl("delete", "pod", name, "-n", OPEN, "--wait=false")
+
+
+@pytest.mark.parametrize(
+    ("claimed", "is_warned"),
+    [
+        pytest.param("fast-links", False, id="a-nic"),
+        pytest.param("team-cards", True, id="a-gpu"),
+        pytest.param("no-such-template", True, id="unknown"),
+    ],
+)
+@pytest.mark.usefixtures("webhook")
+def test_the_template_of_a_deployment(plane: ControlPlane, claimed: str, is_warned: bool) -> None:
+    of_pods = pod("server", STRICT, by_template(claimed))
+    labels = {"app": "server"}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "server", "namespace": STRICT},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": of_pods["spec"]},
+        },
+    }
+    done = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(deployment))
+
+    assert (UNPINNED in done.stderr) is is_warned, done.stderr

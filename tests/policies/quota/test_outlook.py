@@ -1,0 +1,254 @@
+"""What the quota's outlook says of a workload: the rule's own words, on facts that are stated in full."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.workload import PodCount, Workload, WorkloadPods
+from policies.quota.charge import Unpinned
+from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
+from policies.rule import Mode, Phase
+from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
+from tests.builders import JSON, context, gpu_container, pod, view
+
+A100 = {"accelerator": "nvidia-a100-80gb"}
+
+
+class Granted:
+    """A quota of 16 GPUs, 8 of them A100 with 80 GB; `held` is used and reserved."""
+
+    def __init__(self, held: dict[str, int] | None, **hard: int) -> None:
+        written = {"gpus": 16, "classes/nvidia-a100-80gb": 8} | hard
+        self._hard = {key: Fraction(amount) for key, amount in written.items()}
+        self._held = None if held is None else {key: Fraction(amount) for key, amount in held.items()}
+
+    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
+        raise AssertionError(f"advice reserves nothing: {charge_request}")
+
+    def grant(self) -> QuotaGrant | None:
+        return QuotaGrant(self._hard, Unpinned.TOTAL_ONLY, self._held)
+
+
+def pods(gpus: int = 1, path: str = "spec.template", *, on: JSON | None = None, **count: Any) -> WorkloadPods:
+    made = view(pod(gpu_container(gpus), nodeSelector=on or {}))
+    return WorkloadPods(path, made, PodCount(**count), made)
+
+
+def workload(*made: WorkloadPods, kind: str = "apps/Deployment", **data: Any) -> Workload:
+    group, _, name = kind.rpartition("/")
+    document = {"metadata": {"name": "chat", **data.pop("metadata", {})}, **data}
+    return Workload.of(group, name, "ml-training", document, made)
+
+
+def said(subject: Workload, quota: Granted, *, mode: Mode = Mode.ENFORCE, **around: Any) -> list[str]:
+    held = context(Phase.TEMPLATE, quota=quota, **around)
+    return [finding.sentence() for finding in check_workload(subject, GPUQuotaOptions(mode=mode), held)]
+
+
+ROLLING: JSON = {"replicas": 3}
+
+
+@pytest.mark.parametrize(
+    ("subject", "held", "want"),
+    [
+        pytest.param(
+            workload(pods(2, running=16), kind="batch/Job"), {"gpus": 8},
+            "spec.template: needs 32 GPUs; ml-training has 8 of 16 free: 4 of 16 pods will start",
+            id="replicas-times-demand-against-what-is-free",
+        ),
+        pytest.param(
+            workload(pods(2, on=A100, running=8), kind="apps/StatefulSet"), {"gpus": 4, "classes/nvidia-a100-80gb": 4},
+            "spec.template: needs 16 nvidia-a100-80gb; ml-training has 4 of 8 free: 2 of 8 pods will start",
+            id="the-class-that-limits-most-is-named",
+        ),
+        pytest.param(
+            workload(pods(1, on=A100, running=17)), {"gpus": 8, "classes/nvidia-a100-80gb": 0},
+            "spec.template: needs 17 nvidia-a100-80gb; ml-training has 8 of 8 free: 8 of 17 pods will start",
+            id="of-two-that-limit-alike-the-class-is-named",
+        ),
+        pytest.param(
+            workload(pods(1, on=A100, running=8), kind="apps/ReplicaSet"), {}, None, id="all-of-the-quota-fits",
+        ),
+        pytest.param(
+            workload(pods(1, running=1), kind="apps/ReplicaSet"), {"gpus": 17},
+            "spec.template: needs 1 GPU; ml-training has 0 of 16 free: 0 of 1 pods will start",
+            id="an-exceeded-quota-has-nothing-free",
+        ),
+        pytest.param(
+            workload(pods(17, running=1)), {},
+            "spec.template: a pod needs 17 GPUs; the GPUQuota of ml-training allows 16: it can never start; "
+            "ask the platform team to raise spec.hard.gpus",
+            id="a-pod-larger-than-the-quota",
+        ),
+        pytest.param(
+            workload(pods(9, on=A100, running=None), kind="apps/DaemonSet"), None,
+            "spec.template: a pod needs 9 nvidia-a100-80gb; the GPUQuota of ml-training allows 8: it can never start; "
+            "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]",
+            id="also-before-the-quota-was-counted-and-whatever-the-number-of-nodes",
+        ),
+        pytest.param(
+            workload(
+                pods(8, "spec.pytorchReplicaSpecs.Master.template", running=1, gang=1),
+                pods(8, "spec.pytorchReplicaSpecs.Worker.template", running=3, gang=3),
+                kind="kubeflow.org/PyTorchJob",
+            ), {"gpus": 8},
+            "4 pods that must run together need 32 GPUs; the GPUQuota of ml-training allows 16: they can never start; "
+            "ask the platform team to raise spec.hard.gpus",
+            id="a-gang-larger-than-the-quota",
+        ),
+        pytest.param(
+            workload(
+                pods(8, "spec.pytorchReplicaSpecs.Master.template", running=1, gang=1),
+                pods(4, "spec.pytorchReplicaSpecs.Worker.template", running=2, gang=2),
+                kind="kubeflow.org/PyTorchJob",
+            ), {"gpus": 4},
+            "needs 16 GPUs; ml-training has 12 of 16 free: 2 of 3 pods will start",
+            id="templates-add-up-in-their-order",
+        ),
+        pytest.param(
+            workload(pods(1, running=2, most=40), kind="ray.io/RayCluster"), {"gpus": 6},
+            "spec.template: may grow to 40 pods and then needs 40 GPUs; ml-training has 10 of 16 free: 10 of 40 pods will start",
+            id="an-elastic-workload-at-its-maximum",
+        ),
+        pytest.param(
+            workload(pods(1, running=0, most=20), kind="serving.kserve.io/InferenceService"), {},
+            "spec.template: may grow to 20 pods and then needs 20 GPUs; ml-training has 16 of 16 free: 16 of 20 pods will start",
+            id="one-that-starts-from-zero",
+        ),
+        pytest.param(workload(pods(17, running=0)), {}, None, id="suspended-or-only-a-template"),
+        pytest.param(workload(pods(1, running=20)), None, None, id="what-is-free-is-not-known-yet"),
+        pytest.param(workload(pods(1, running=None), kind="apps/DaemonSet"), {"gpus": 16}, None, id="unknown-number-of-pods"),
+        pytest.param(workload(), {"gpus": 16}, None, id="no-pods"),
+        pytest.param(
+            workload(
+                pods(1, running=20),
+                metadata={"ownerReferences": [{"kind": "Owner", "name": "o", "controller": True}]},
+            ), {}, None, id="what-a-controller-makes",
+        ),
+    ],
+)  # fmt: skip
+def test_will_it_fit(subject: Workload, held: dict[str, int] | None, want: str | None) -> None:
+    assert said(subject, Granted(held)) == ([f"{want} [gpu-quota]"] if want else [])
+
+
+@pytest.mark.parametrize(
+    ("spec", "replicas", "held", "stuck"),
+    [
+        pytest.param({}, 1, 7, True, id="one-replica-by-default"),
+        pytest.param({}, 3, 5, True, id="25-percent-of-3-is-none-unavailable"),
+        pytest.param({}, 4, 4, False, id="25-percent-of-4-is-one-unavailable"),
+        pytest.param({}, 3, 4, False, id="room-for-one-more"),
+        pytest.param({"type": "Recreate"}, 3, 5, False, id="recreate"),
+        pytest.param({"rollingUpdate": {"maxUnavailable": 1}}, 3, 5, False, id="one-may-be-unavailable"),
+        pytest.param({"rollingUpdate": {"maxUnavailable": 0}}, 8, 0, True, id="none-may-be-unavailable"),
+        pytest.param({"rollingUpdate": {"maxUnavailable": "10%"}}, 8, 0, True, id="10-percent-of-8-rounds-down"),
+        pytest.param({"rollingUpdate": {"maxSurge": 0}}, 3, 5, False, id="both-zero-means-one-unavailable"),
+        pytest.param({"rollingUpdate": {"maxSurge": "many"}}, 3, 5, False, id="unreadable-is-the-api-servers-to-refuse"),
+    ],
+)  # fmt: skip
+def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int, stuck: bool) -> None:
+    subject = workload(
+        pods(1, on=A100, running=replicas),
+        spec={"replicas": replicas, "strategy": {"type": "RollingUpdate"} | spec},
+    )
+
+    found = said(subject, Granted({"classes/nvidia-a100-80gb": held}))
+
+    want = (
+        "spec.strategy: an update starts a pod before it stops one, which needs 1 nvidia-a100-80gb; ml-training will have "
+        "0 of 8 free: it will not finish; set type: Recreate, or rollingUpdate.maxUnavailable: 1 [gpu-quota]"
+    )
+    assert found == ([want] if stuck else [])
+
+
+def test_a_stateful_set_stops_a_pod_before_it_starts_the_next() -> None:
+    subject = workload(pods(1, on=A100, running=8), kind="apps/StatefulSet", spec={"replicas": 8})
+
+    assert said(subject, Granted({})) == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "want"),
+    [
+        pytest.param(
+            workload(pods(1, running=12), spec={"replicas": 12}, status={"replicas": 8}), None, id="it-fits-beside-its-own",
+        ),
+        pytest.param(
+            workload(pods(1, running=17), spec={"replicas": 17}, status={"replicas": 8}),
+            "spec.template: needs 17 GPUs; ml-training has 14 of 16 free: 14 of 17 pods will start",
+            id="what-its-own-pods-hold-is-free-for-it",
+        ),
+        pytest.param(
+            workload(pods(1, running=12), kind="batch/Job", status={"active": 3}),
+            "spec.template: needs 12 GPUs; ml-training has 9 of 16 free: 9 of 12 pods will start", id="a-job-by-its-active-pods",
+        ),
+        pytest.param(workload(pods(1, running=17), kind="kubeflow.org/PyTorchJob"), None, id="unknown-how-many-it-has"),
+        pytest.param(
+            workload(pods(17, running=1), kind="kubeflow.org/PyTorchJob"),
+            "spec.template: a pod needs 17 GPUs; the GPUQuota of ml-training allows 16: it can never start; "
+            "ask the platform team to raise spec.hard.gpus", id="a-pod-larger-than-the-quota-whatever-it-has",
+        ),
+    ],
+)  # fmt: skip
+def test_a_workload_that_is_changed(subject: Workload, want: str | None) -> None:
+    found = said(subject, Granted({"gpus": 10}), is_update=True)
+
+    assert found == ([f"{want} [gpu-quota]"] if want else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        pytest.param("autoscaling/HorizontalPodAutoscaler", "spec.maxReplicas", id="hpa"),
+        pytest.param("keda.sh/ScaledObject", "spec.maxReplicaCount", id="keda"),
+    ],
+)
+def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
+    target = workload(pods(2, running=12), spec={"replicas": 12}, status={"replicas": 3})
+    group, _, name = kind.partition("/")
+    scaler = Workload.of(group, name, "ml-training", {}, (), target)
+
+    assert said(scaler, Granted({"gpus": 10})) == [
+        f"{field}: may grow to 12 pods and then needs 24 GPUs; ml-training has 12 of 16 free: 6 of 12 pods will start [gpu-quota]"
+    ]
+    assert said(Workload.of(group, name, "ml-training", {}, ()), Granted({"gpus": 10})) == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "want"),
+    [
+        pytest.param(
+            workload(pods(1, running=20), kind="batch/Job"),
+            [
+                "spec.template: needs 20 GPUs; ml-training has 16 of 16 free: gpu-quota is in mode audit and denies nothing "
+                "[gpu-quota]"
+            ],
+            id="what-does-not-fit",
+        ),
+        pytest.param(
+            workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdate": {"maxUnavailable": 0}}}), [],
+            id="updates",
+        ),
+    ],
+)  # fmt: skip
+def test_where_the_quota_denies_nothing_that_is_said_instead(subject: Workload, want: list[str]) -> None:
+    assert said(subject, Granted({}), mode=Mode.AUDIT) == want
+
+
+def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
+    named = {"kubernetes.io/hostname": "node-1"}
+
+    assert said(workload(pods(9, on=named, running=1), kind="batch/Job"), Granted({})) == []
+
+
+def test_a_workload_without_gpus_asks_for_no_quota() -> None:
+    class Unasked(Granted):
+        def grant(self) -> QuotaGrant | None:
+            raise AssertionError("the quota was read")
+
+    made = view(pod())
+    subject = workload(WorkloadPods("spec.template", made, PodCount(running=9), made))
+
+    assert said(subject, Unasked({}), resource_mapping=ResourceMapping(())) == []

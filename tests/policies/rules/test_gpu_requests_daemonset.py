@@ -1,0 +1,42 @@
+"""gpu-requests: a DaemonSet that holds a GPU on every node is warned of."""
+
+import pytest
+
+from policies.finding import Severity
+from policies.rules.gpu_requests import GPURequestsOptions, check_workload
+from tests.builders import JSON, container, context, gpu_container, workload
+
+GPU = "nvidia.com/gpu"
+
+
+def advice(kind: str, *containers: JSON) -> list[str]:
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "monitor"},
+        "spec": {"template": {"spec": {"containers": list(containers)}}},
+    }
+    found = list(check_workload(workload(document), GPURequestsOptions(), context()))
+    assert all(finding.severity is Severity.WARNING for finding in found)
+    return [finding.sentence() for finding in found]
+
+
+def test_a_daemonset_that_holds_gpus() -> None:
+    assert advice("DaemonSet", container("agent"), gpu_container("2", "exporter")) == [
+        f'spec.template.spec.containers[1].resources.limits[{GPU}] (container "exporter") = "2": is held on every node of '
+        "this DaemonSet, and no other pod gets it there; if it only monitors GPUs, remove the request, and exempt its namespace "
+        "in the GPUPolicy [gpu-requests]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "one"),
+    [
+        pytest.param("Deployment", gpu_container(), id="deployment"),
+        pytest.param("DaemonSet", container(), id="no-gpu"),
+        pytest.param("DaemonSet", gpu_container("0"), id="zero"),
+        pytest.param("DaemonSet", gpu_container(resource="nvidia.com/gpu.shared"), id="share-of-a-gpu"),
+    ],
+)
+def test_other_workloads_are_left_alone(kind: str, one: JSON) -> None:
+    assert advice(kind, one) == []

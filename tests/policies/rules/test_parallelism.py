@@ -1,0 +1,284 @@
+"""parallelism: a warning with both numbers where processes and GPUs certainly do not agree, and silence elsewhere."""
+
+from typing import Any
+
+import pytest
+
+from policies.finding import Severity
+from policies.rules.parallelism import LONGEST_TEXT, RULE, check, check_workload
+from tests.builders import JSON, container, context, gpu_container, pod, view, workload
+
+OPTIONS = RULE.options()
+VLLM = ["vllm", "serve", "Qwen/Qwen3-32B"]
+
+
+def findings(document: JSON) -> list[str]:
+    found = list(check(view(document), OPTIONS, context()))
+    assert all(finding.severity is Severity.WARNING for finding in found)
+    return [finding.sentence() for finding in found]
+
+
+def advice(document: JSON) -> list[str]:
+    return [finding.sentence() for finding in check_workload(workload(document), OPTIONS, context())]
+
+
+def shell(script: str, gpus: int = 2) -> JSON:
+    return pod(gpu_container(gpus, command=["sh", "-c"], args=[script]))
+
+
+def sentence(where: str, value: str, rest: str) -> str:
+    return f'spec.containers[0].{where} (container "main") = "{value}": {rest} [parallelism]'
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(
+            pod(gpu_container(2, args=[*VLLM, "--tensor-parallel-size", "4"])),
+            sentence(
+                "args[3]", "--tensor-parallel-size 4",
+                "should be at most 2, the GPUs of the container; set 2 or request 4 GPUs",
+            ),
+            id="vllm-with-more",
+        ),
+        pytest.param(
+            pod(gpu_container(8, args=[*VLLM, "--tensor-parallel-size=2"])),
+            sentence(
+                "args[3]", "--tensor-parallel-size 2",
+                "should be 8, the GPUs of the container: the others stay idle; set 8 or request 2",
+            ),
+            id="vllm-with-fewer",
+        ),
+        pytest.param(
+            pod(gpu_container(1, command=[*VLLM, "-tp", "2"])),
+            sentence(
+                "command[3]", "-tp 2",
+                "should be at most 1, the GPUs of the container; set 1 or request 2 GPUs",
+            ),
+            id="short-flag-in-the-command",
+        ),
+        pytest.param(
+            shell("python3 -m sglang.launch_server \\\n  --tp 8 --port 80", 4),
+            sentence(
+                "args[0]", "--tp 8",
+                "should be at most 4, the GPUs of the container; set 4 or request 8 GPUs",
+            ),
+            id="sglang-in-a-script",
+        ),
+        pytest.param(
+            shell('torchrun --nproc_per_node="8" train.py', 4),
+            sentence(
+                "args[0]", "--nproc_per_node 8",
+                "should be at most 4, the GPUs of the container; set 4 or request 8 GPUs",
+            ),
+            id="torchrun-with-more",
+        ),
+        pytest.param(
+            shell("torchrun --nnodes 2 --nproc-per-node 1 train.py", 4),
+            sentence(
+                "args[0]", "--nproc-per-node 1",
+                "should be 4, the GPUs of the container: the others stay idle; set 4 or request 1",
+            ),
+            id="torchrun-on-several-nodes-with-fewer",
+        ),
+        pytest.param(
+            shell("torchrun --nnodes 2 --nproc_per_node 8 train.py", 4),
+            sentence(
+                "args[0]", "--nproc_per_node 8",
+                "should be at most 4, the GPUs of the container; set 4 or request 8 GPUs",
+            ),
+            id="torchrun-on-several-nodes-with-more",
+        ),
+        pytest.param(
+            shell("accelerate launch --num_processes 4 train.py"),
+            sentence(
+                "args[0]", "--num_processes 4",
+                "should be at most 2, the GPUs of the container; set 2 or request 4 GPUs",
+            ),
+            id="accelerate",
+        ),
+        pytest.param(
+            shell("accelerate launch --num_processes 8 --num_machines 2 train.py"),
+            sentence(
+                "args[0]", "--num_processes 8",
+                "should be at most 4, the GPUs of 2 machines; set 4 or request 8 GPUs",
+            ),
+            id="accelerate-on-two-machines",
+        ),
+        pytest.param(
+            pod(gpu_container(1, resource="amd.com/gpu", args=["--num-shard", "2"])),
+            sentence(
+                "args[0]", "--num-shard 2",
+                "should be at most 1, the GPUs of the container; set 1 or request 2 GPUs",
+            ),
+            id="tgi-on-amd",
+        ),
+    ],
+)  # fmt: skip
+def test_processes_that_do_not_agree_with_the_gpus(document: JSON, want: str) -> None:
+    assert findings(document) == [want]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(shell("vllm serve m --tensor-parallel-size 2"), id="as-many"),
+        pytest.param(shell("vllm serve m"), id="no-flag"),
+        pytest.param(shell("vllm serve m --tensor-parallel-size $GPUS"), id="variable"),
+        pytest.param(shell("accelerate launch --num_processes 2 --num_machines 0 train.py"), id="no-machines"),
+        pytest.param(shell("torchrun --nproc_per_node=gpu train.py"), id="as-many-as-there-are"),
+        pytest.param(shell("# vllm serve m --tensor-parallel-size 8\nsleep 1"), id="comment"),
+        pytest.param(
+            shell("ray start --head; vllm serve m --tensor-parallel-size 16", 8), id="ray-over-several-pods"
+        ),
+        pytest.param(
+            shell("vllm serve m -tp 16 --distributed-executor-backend ray", 8), id="ray-as-the-backend"
+        ),
+        pytest.param(
+            shell("python -m sglang.launch_server --tp 16 --nnodes 2 --node-rank 0", 8),
+            id="sglang-on-two-nodes",
+        ),
+        pytest.param(
+            shell("bash multi-node-serving.sh leader; vllm serve m --tensor-parallel-size 16", 8),
+            id="leader-of-a-leaderworkerset",
+        ),
+        pytest.param(
+            shell("vllm serve m --tensor-parallel-size 2 --data-parallel-size 4", 8), id="data-parallel"
+        ),
+        pytest.param(
+            shell("vllm serve m --tensor-parallel-size 2 --pipeline-parallel-size 4", 8), id="pipeline"
+        ),
+        pytest.param(shell("vllm serve a -tp 1 & vllm serve b -tp 1", 2), id="two-servers"),
+        pytest.param(
+            shell("for i in 0 1; do CUDA_VISIBLE_DEVICES=$i vllm serve m -tp 1; done"), id="a-server-for-each"
+        ),
+        pytest.param(
+            shell("accelerate launch --num_processes 4 --num_machines 2 train.py"), id="two-each-on-two"
+        ),
+        pytest.param(
+            shell("accelerate launch --num_processes 16 --num_machines $MACHINES train.py"), id="machines-of-a-variable"
+        ),
+        pytest.param(
+            shell("accelerate launch --config_file fsdp.yaml --num_processes 16 train.py"), id="machines-of-a-file"
+        ),
+        pytest.param(shell("python serve.py --num_processes 8"), id="processes-of-something-else"),
+        pytest.param(pod(container(args=["--tensor-parallel-size", "4"])), id="no-gpu"),
+        pytest.param(
+            pod(gpu_container(16, resource="aws.amazon.com/neuron", args=["--nproc_per_node=32"])),
+            id="cores-of-neuron-devices",
+        ),
+        pytest.param(
+            pod(gpu_container(1, resource="nvidia.com/mig-3g.40gb", args=["-tp", "2"])), id="processes-and-a-slice"
+        ),
+        pytest.param(
+            pod(*(gpu_container(1, name, "nvidia.com/mig-1g.10gb") for name in "ab")), id="a-slice-for-each-container"
+        ),
+        pytest.param(
+            pod(
+                gpu_container(2, args=["-tp", "4"], resources={"limits": {"nvidia.com/gpu": 2}, "claims": [{"name": "x"}]}),
+                resourceClaims=[{"name": "x"}],
+            ),
+            id="more-gpus-by-a-claim",
+        ),
+        pytest.param(
+            shell("torchrun --nproc_per_node 8 train.py\n" + "x" * LONGEST_TEXT), id="too-long-to-be-read"
+        ),
+        pytest.param(pod(gpu_container("many", args=["-tp", "4"])), id="amount-that-is-no-quantity"),
+    ],
+)  # fmt: skip
+def test_what_agrees_or_cannot_be_known(document: JSON) -> None:
+    assert findings(document) == []
+
+
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+@pytest.mark.parametrize(
+    ("resources", "where"),
+    [
+        pytest.param({"limits": {SLICE: "2"}}, "limits", id="two-of-a-kind"),
+        pytest.param({"limits": {SLICE: 1, "nvidia.com/mig-1g.20gb": 1}}, "limits", id="one-of-each-kind"),
+        pytest.param({"requests": {SLICE: "2"}}, "requests", id="request-alone"),
+    ],
+)
+def test_several_slices_in_one_container(resources: JSON, where: str) -> None:
+    assert findings(pod(container(resources=resources))) == [
+        f'spec.containers[0].resources.{where}[{SLICE}] (container "main") = "2": should be 1: a CUDA process sees one slice of '
+        "a card, so the others stay idle unless more processes run; request one larger slice, or one in each container "
+        "[parallelism]"
+    ]
+
+
+# ---- workloads
+
+
+def job(kind: str, spec: JSON, api_version: str = "kubeflow.org/v1") -> JSON:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
+
+
+def pytorch(processes: Any, gpus: int, command: str = "torchrun") -> JSON:
+    template = {"spec": {"containers": [gpu_container(gpus, command=[command])]}}
+    replicas = {"Master": {"template": template}, "Worker": {"template": template}}
+    return job("PyTorchJob", {"nprocPerNode": processes, "pytorchReplicaSpecs": replicas})
+
+
+def mpi(slots: int, gpus: int, launch: str) -> JSON:
+    launcher = {"spec": {"containers": [container(command=["sh", "-c", launch])]}}
+    replicas = {
+        "Launcher": {"template": launcher},
+        "Worker": {"template": {"spec": {"containers": [gpu_container(gpus)]}}},
+    }
+    return job("MPIJob", {"slotsPerWorker": slots, "mpiReplicaSpecs": replicas}, "kubeflow.org/v2beta1")
+
+
+def train_job(processes: int, gpus: int) -> JSON:
+    trainer = {"numProcPerNode": processes, "resourcesPerNode": {"limits": {"nvidia.com/gpu": gpus}}}
+    return job("TrainJob", {"trainer": trainer}, "trainer.kubeflow.org/v1alpha1")
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(
+            pytorch("4", 1),
+            [
+                'spec.nprocPerNode = "4": should be at most 1, the GPUs of a pod of spec.pytorchReplicaSpecs.Worker.template; '
+                "set 1 or request 4 GPUs [parallelism]"
+            ],
+            id="pytorchjob-with-more",
+        ),
+        pytest.param(
+            mpi(8, 4, "mpirun train"),
+            [
+                'spec.slotsPerWorker = "8": should be at most 4, the GPUs of a pod of spec.mpiReplicaSpecs.Worker.template; '
+                "set 4 or request 8 GPUs [parallelism]"
+            ],
+            id="mpijob-with-more",
+        ),
+        pytest.param(
+            mpi(1, 8, "mpirun train"),
+            [
+                'spec.slotsPerWorker = "1": should be 8, the GPUs of a pod of spec.mpiReplicaSpecs.Worker.template: '
+                "the others stay idle; set 8 or request 1 [parallelism]"
+            ],
+            id="mpijob-with-fewer",
+        ),
+        pytest.param(
+            train_job(2, 8),
+            [
+                'spec.trainer.numProcPerNode = "2": should be 8, the GPUs of a pod of spec.trainer.resourcesPerNode: '
+                "the others stay idle; set 8 or request 2 [parallelism]"
+            ],
+            id="trainjob-with-fewer",
+        ),
+        pytest.param(pytorch("auto", 8), [], id="pytorchjob-auto"),
+        pytest.param(pytorch(8, 8), [], id="pytorchjob-as-many"),
+        pytest.param(pytorch("1", 8, command="python"), [], id="script-that-may-start-its-own-processes"),
+        pytest.param(mpi(1, 8, "mpirun -np 2 all_reduce_perf -g 8"), [], id="several-gpus-a-process"),
+        pytest.param(mpi(8, 8, "mpirun train"), [], id="mpijob-as-many"),
+        pytest.param(job("TFJob", {"nprocPerNode": 4}), [], id="kind-without-the-field"),
+        pytest.param({"apiVersion": "v1", "kind": "ConfigMap"}, [], id="no-workload"),
+    ],
+)
+def test_processes_of_a_workload(document: JSON, want: list[str]) -> None:
+    assert advice(document) == want

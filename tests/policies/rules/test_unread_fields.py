@@ -1,0 +1,306 @@
+"""unread-fields: what is written where nothing reads it is reported, with what was probably meant."""
+
+from typing import Any
+
+import pytest
+
+from policies.finding import Severity
+from policies.pods.workload import Workload
+from policies.rules import unread_fields
+from policies.rules.unread_fields import READ, RULE, check, check_workload
+from tests.builders import JSON, container, context, gpu_container, pod, view, workload
+from webhook.configuration.loader import load_objects
+
+BUILT_IN = load_objects([]).resource_mapping
+OPTIONS = RULE.options()
+LIMIT = 'spec.containers[0].resources.limits[{}] (container "main"): '
+REFUSED = "must be the name of an extended resource, domain/name in small letters: the API server refuses this one; "
+UNKNOWN = "is a resource of no device plugin that is known: the pod stays pending unless a node has it; "
+UNREAD = "is not an annotation that gpu-admission reads; "
+WHOLE_POD = (
+    "must not be a resource of the pod as a whole: only cpu, memory and hugepages can be; "
+    "write it into resources.limits of the container that uses it [unread-fields]"
+)
+CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
+
+
+def findings(document: JSON) -> list[tuple[Severity, str]]:
+    found = check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))
+    return [(finding.severity, finding.sentence()) for finding in found]
+
+
+def advice(document: JSON) -> list[str]:
+    found = list(check_workload(workload(document), OPTIONS, context()))
+    assert all(finding.severity is Severity.WARNING for finding in found)
+    return [finding.sentence() for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        pytest.param("nvidia.com/gpus", "nvidia.com/gpu", id="plural"),
+        pytest.param("nvidia.com/GPU", "nvidia.com/gpu", id="capitals"),
+        pytest.param("nvidia.com/gup", "nvidia.com/gpu", id="two-letters-swapped"),
+        pytest.param("nvidia.com/gp", "nvidia.com/gpu", id="a-letter-is-missing"),
+        pytest.param("nvida.com/gpu", "nvidia.com/gpu", id="slip-in-the-domain"),
+        pytest.param("nvidia/gpu", "nvidia.com/gpu", id="half-a-domain"),
+        pytest.param("limits.nvidia.com/gpu", "nvidia.com/gpu", id="key-of-a-limit"),
+        pytest.param("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu", id="name-before-device-plugins"),
+        pytest.param("amd.com/gpus", "amd.com/gpu", id="amd"),
+        pytest.param("google.com/tpus", "google.com/tpu", id="tpu"),
+        pytest.param("aws.amazon.com/neuroncores", "aws.amazon.com/neuroncore", id="neuroncores"),
+    ],
+)
+def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -> None:
+    want = f"{LIMIT.format(name)}{UNKNOWN}did you mean {meant}? [unread-fields]"
+
+    assert findings(pod(gpu_container(resource=name))) == [(Severity.WARNING, want)]
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        pytest.param("NVIDIA.com/gpu", "did you mean nvidia.com/gpu?", id="domain-in-capitals"),
+        pytest.param("requests.nvidia.com/gpu", "did you mean nvidia.com/gpu?", id="key-of-a-quota"),
+        pytest.param("nvidia_com/gpu", "did you mean nvidia.com/gpu?", id="not-a-domain"),
+    ],
+)
+def test_name_with_a_slash_that_the_api_server_refuses(name: str, remedy: str) -> None:
+    want = f"{LIMIT.format(name)}{REFUSED}{remedy} [unread-fields]"
+
+    assert findings(pod(gpu_container(resource=name))) == [(Severity.DENIAL, want)]
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        pytest.param("gpu", "did you mean nvidia.com/gpu?", id="gpu"),
+        pytest.param("GPUs", "did you mean nvidia.com/gpu?", id="capitals-and-plural"),
+        pytest.param("nvidia-gpu", "did you mean nvidia.com/gpu?", id="vendor-without-domain"),
+        pytest.param("amd-gpu", "did you mean amd.com/gpu?", id="another-vendor"),
+        pytest.param("tpu", "did you mean google.com/tpu?", id="tpu"),
+        pytest.param("gpu-memory", "write the whole name, such as nvidia.com/gpu", id="nothing-near"),
+    ],
+)
+def test_name_without_a_domain(name: str, remedy: str) -> None:
+    want = (
+        f'spec.containers[0].resources.requests[{name}] (container "main"): {REFUSED}{remedy} [unread-fields]'
+    )
+    document = pod(container(resources={"requests": {"cpu": "1", name: "1"}}))
+
+    assert findings(document) == [(Severity.DENIAL, want)]
+
+
+def test_name_in_limits_and_requests_is_reported_once() -> None:
+    both = {"limits": {"gpu": 1}, "requests": {"gpu": 1}}
+
+    assert [severity for severity, _ in findings(pod(container(resources=both)))] == [Severity.DENIAL]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvidia.com/gpu",
+        "nvidia.com/gpu.shared",
+        "nvidia.com/pgpu",
+        "nvidia.com/vgpu",
+        "nvidia.com/gpu2",
+        "nvidia.com/gpu-a100",
+        "nvidia.com/mig-1g.10gb",
+        "nvidia.com/mlnxnics",
+        "k8s.amazonaws.com/vgpu",
+        "gpu.intel.com/i915",
+        "aliyun.com/gpu",
+        "example.com/gpu",
+        "arm.com/gpu",
+        "rdma/hca_shared_devices_a",
+        "deviceclass.resource.kubernetes.io/gpu.example.com",
+        "hugepages-2Mi",
+        "ephemeral-storage",
+        "dongle",
+    ],
+)
+def test_name_that_may_be_one(name: str) -> None:
+    assert findings(pod(gpu_container(resource=name))) == []
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "nvidia.com/gpus", "gpu", "amd.com/gpu"])
+def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
+    document = pod(container(), resources={"limits": {name: 1, "cpu": 8, "hugepages-2Mi": "1Gi"}})
+
+    assert findings(document) == [(Severity.DENIAL, f"spec.resources.limits[{name}]: {WHOLE_POD}")]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "want"),
+    [
+        pytest.param(
+            {"annotations": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
+            f"metadata.annotations[gpu-admission.dev/gpuclass]: {UNREAD}did you mean gpu-admission.dev/gpu-class?",
+            id="misspelt",
+        ),
+        pytest.param(
+            {"annotations": {"gpu-admission.dev/model-load-second": "90"}},
+            f"metadata.annotations[gpu-admission.dev/model-load-second]: {UNREAD}"
+            "did you mean gpu-admission.dev/model-load-seconds?",
+            id="singular",
+        ),
+        pytest.param(
+            {"annotations": {"gpu-admission.io/gpu-class": "nvidia-a100"}},
+            f"metadata.annotations[gpu-admission.io/gpu-class]: {UNREAD}did you mean gpu-admission.dev/gpu-class?",
+            id="another-domain",
+        ),
+        pytest.param(
+            {"annotations": {"gpu-admission.dev/team": "ml"}},
+            f"metadata.annotations[gpu-admission.dev/team]: {UNREAD}remove it",
+            id="nothing-like-it",
+        ),
+        pytest.param(
+            {"labels": CLASS},
+            "metadata.labels[gpu-admission.dev/gpu-class]: has no effect as a label; "
+            "write it as annotation gpu-admission.dev/gpu-class",
+            id="label",
+        ),
+        pytest.param(
+            {"labels": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
+            "metadata.labels[gpu-admission.dev/gpuclass]: has no effect as a label; "
+            "write it as annotation gpu-admission.dev/gpu-class",
+            id="misspelt-label",
+        ),
+    ],
+)
+def test_annotation_that_nothing_reads(metadata: JSON, want: str) -> None:
+    document = {**pod(gpu_container()), "metadata": {"name": "trainer", **metadata}}
+
+    assert findings(document) == [(Severity.WARNING, f"{want} [unread-fields]")]
+
+
+def test_annotations_that_are_read_and_those_of_others_are_left_alone() -> None:
+    read = dict.fromkeys(READ, "x")
+    others = {"gpu-admission.io/team": "ml", "gpuclass": "x", "nvidia.com/gpu-class": "x"}
+
+    assert findings(pod(gpu_container(), annotations={**read, **others})) == []
+
+
+def test_only_some_of_many_unknown_annotations_are_reported() -> None:
+    many = {f"gpu-admission.dev/key-{number}": "x" for number in range(500)}
+
+    assert len(findings(pod(gpu_container(), annotations=many))) == unread_fields.MOST_UNREAD
+
+
+# ---- workloads
+
+
+def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
+    """Return a Deployment with that metadata, and those annotations on its pods."""
+    template = {"metadata": {"annotations": of_pods or {}}, "spec": {"containers": [gpu_container()]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": {"template": template},
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(
+            deployment(annotations=CLASS),
+            "metadata.annotations[gpu-admission.dev/gpu-class]: has no effect here: the pods of a Deployment do not get its "
+            "annotations; write it into spec.template.metadata.annotations",
+            id="annotation-on-the-deployment",
+        ),
+        pytest.param(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "CronJob",
+                "metadata": {"annotations": CLASS},
+                "spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": [gpu_container()]}}}}},
+            },
+            "metadata.annotations[gpu-admission.dev/gpu-class]: has no effect here: the pods of a CronJob do not get its "
+            "annotations; write it into spec.jobTemplate.spec.template.metadata.annotations",
+            id="annotation-on-the-cronjob",
+        ),
+        pytest.param(
+            deployment(annotations={"gpu-admission.dev/gpuclass": "x"}),
+            f"metadata.annotations[gpu-admission.dev/gpuclass]: {UNREAD}did you mean gpu-admission.dev/gpu-class?",
+            id="misspelt-on-the-deployment",
+        ),
+        pytest.param(
+            deployment(labels=CLASS),
+            "metadata.labels[gpu-admission.dev/gpu-class]: has no effect as a label; "
+            "write it as annotation gpu-admission.dev/gpu-class",
+            id="label-of-the-deployment",
+        ),
+        pytest.param(
+            {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
+            "spec.containers: is not a field of a Deployment: the API server refuses or drops it; "
+            "write it into spec.template.spec",
+            id="containers-below-the-spec-of-a-deployment",
+        ),
+        pytest.param(
+            {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"containers": [gpu_container()]}}},
+            "spec.template.containers: is not a field of a Job: the API server refuses or drops it; "
+            "write it into spec.template.spec",
+            id="containers-below-the-template-of-a-job",
+        ),
+        pytest.param(
+            {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": {"initContainers": [{}]}}}},
+            "spec.jobTemplate.spec.initContainers: is not a field of a CronJob: the API server refuses or drops it; "
+            "write it into spec.jobTemplate.spec.template.spec",
+            id="init-containers-of-a-cronjob",
+        ),
+        pytest.param(
+            {"apiVersion": "apps/v1", "kind": "Job"},
+            'apiVersion = "apps/v1": has no kind Job; write apiVersion: batch/v1',
+            id="job-in-apps",
+        ),
+        pytest.param(
+            {"apiVersion": "v1", "kind": "Deployment"},
+            'apiVersion = "v1": has no kind Deployment; write apiVersion: apps/v1',
+            id="deployment-in-core",
+        ),
+    ],
+)  # fmt: skip
+def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> None:
+    assert advice(document) == [f"{want} [unread-fields]"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(deployment(), id="nothing-of-ours"),
+        pytest.param(deployment(CLASS, annotations=CLASS), id="on-the-pods-as-well"),
+        pytest.param(
+            {
+                "apiVersion": "serving.kserve.io/v1beta1",
+                "kind": "InferenceService",
+                "metadata": {"annotations": CLASS},
+                "spec": {"predictor": {"containers": [gpu_container()]}},
+            },
+            id="operator-that-copies-annotations-to-pods",
+        ),
+        pytest.param(
+            {
+                "apiVersion": "serving.kserve.io/v1alpha1",
+                "kind": "ServingRuntime",
+                "spec": {"containers": [gpu_container()]},
+            },
+            id="kind-with-containers-below-spec",
+        ),
+        pytest.param({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}, id="job-of-another-group"),
+        pytest.param(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"annotations": {"gpu-admission.dev/x": "1"}}},
+            id="object-without-pods",
+        ),
+    ],
+)
+def test_workload_that_is_left_alone(document: JSON) -> None:
+    assert advice(document) == []
+
+
+def test_fields_of_the_wrong_type_are_left_to_the_api_server() -> None:
+    odd = Workload.of("apps", "Deployment", "ml-training", {"spec": {"template": [], "containers": 1}}, ())
+
+    assert [finding.path for finding in check_workload(odd, OPTIONS, context())] == ["spec.containers"]

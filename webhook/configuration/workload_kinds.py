@@ -1,0 +1,251 @@
+"""Kinds that create pods, and where their objects have pods and their number: section `workloadKinds` of a GPUResourceMapping.
+
+The built-in rows ship as such a document (`builtin/workload-kinds.yaml`); a row of a document replaces the built-in one of its
+kind. Kinds weigh nothing: they are no part of what a charge is computed from, nor of its digest.
+
+A path starts at the object; `*` is every key of a map, `[]` every item of a list, and a key with a dot or a slash is in brackets.
+In a path beside that of the pods, the branches that both begin with stand for the same key or item; with a point in front it
+starts where the last step of the pods' path starts, so `.replicas` beside `spec.tasks[].template` is `spec.tasks[].replicas`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from functools import cache
+from typing import Self
+
+import msgspec
+
+from policies.pods.names import is_dns_subdomain
+
+EVERY_KEY, EVERY_ITEM = "*", "[]"
+"""Steps that stand for every value of a map, and for every item of a list."""
+
+BRANCHES = frozenset({EVERY_KEY, EVERY_ITEM})
+
+MOST_WORKLOAD_KINDS = 500
+MOST_PATHS = 32
+"""Of one kind; the built-in ones have at most 12."""
+
+_KEY = r"(?:[^.\[\]\s]+|\[[^\[\]\s]+\])(?:\[[^\[\]\s]*\])*"
+_PATH = re.compile(rf"\.?{_KEY}(?:\.{_KEY})*")
+_STEP = re.compile(r"(\[\])|\[([^\]]+)\]|([^.\[\]]+)")
+_FACTOR = re.compile(
+    r"(?P<first>\S+(?: else \S+)*)(?: less (?P<less>\S+))?(?: at least (?P<low>\S+))?(?: at most (?P<high>\S+))?"
+)
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+_RESOURCE = re.compile(r"[a-z][a-z0-9-]{0,62}")
+
+Steps = tuple[str, ...]
+
+
+@cache
+def steps(path: str, beside: str = "") -> Steps:
+    """Return the steps of a path: `spec.tasks[].template` → spec, tasks, [], template."""
+    found = tuple(item or bracketed or plain for item, bracketed, plain in _STEP.findall(path))
+    return (*steps(beside)[:-1], *found) if path.startswith(".") else found
+
+
+class PodForm(Enum):
+    """What a path leads to."""
+
+    TEMPLATE = "template"
+    """`metadata` and `spec` of a pod."""
+    SPEC = "podSpec"
+    """The spec of a pod itself."""
+    RESOURCES = "resources"
+    """The resources of the one container that matters; the rest of the pod comes from elsewhere."""
+    AMOUNTS = "amounts"
+    """A part of the object for whose pods `gpus` says which GPUs they get; the rest comes from elsewhere."""
+    PATCH = "patch"
+    """A text, YAML or JSON, that is laid over the spec of a pod."""
+    OBJECT = "object"
+    """A whole object of another kind."""
+
+
+class _Row(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """Common to all parts of the table."""
+
+
+class Factor(msgspec.Struct, frozen=True):
+    """A factor of a number of pods: the number at the first of the paths that has one, else `default`; None is unknown.
+
+    As text: `PATH else PATH else 0 less PATH at least PATH at most PATH`; each part but the first may be omitted, the number in
+    the first may be `unknown`, and is 1 where none stands there. One less where something stands at the path after `less`.
+    """
+
+    paths: tuple[str, ...]
+    default: int | None = 1
+    less: str = ""
+    at_least: str = ""
+    at_most: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Self | None:
+        """Return the factor; None if the text is not one."""
+        found = _FACTOR.fullmatch(text)
+        if found is None:
+            return None
+        *paths, last = found["first"].split(" else ")
+        default: int | None = 1
+        if last == "unknown":
+            default = None
+        elif last.isdecimal():
+            default = int(last)
+        else:
+            paths.append(last)
+        factor = cls(tuple(paths), default, found["less"] or "", found["low"] or "", found["high"] or "")
+        return factor if all(map(_PATH.fullmatch, factor.every_path())) else None
+
+    def every_path(self) -> tuple[str, ...]:
+        return (*self.paths, *filter(None, (self.less, self.at_least, self.at_most)))
+
+
+@cache
+def factors(texts: tuple[str, ...]) -> tuple[Factor, ...]:
+    """Return the factors of a valid row."""
+    return tuple(filter(None, map(Factor.of, texts)))
+
+
+class GPUAmount(_Row, frozen=True):
+    """An amount of GPUs outside of a container's resources.
+
+    quantity: path of the amount; left out, one for each name.
+    name: path of the resource's name; where it has none, `resource`.
+    """
+
+    quantity: str = ""
+    name: str = ""
+    resource: str = ""
+
+
+class PodPath(_Row, frozen=True):
+    """A path to pods, and how many there are.
+
+    containers: members that are containers, or lists of them, outside the list of containers (podSpec).
+    defaults: paths of specs from which absent tolerations, nodeSelector, affinity, volumes are taken, the first one first.
+    claims: path of a list of claims (DRA) that the pods refer to (resources).
+    replicas: factors of the number of pods at one time; none: one pod.
+    most: factors of the number up to which an autoscaler may go; none: nothing scales them.
+    elastic: path of a boolean without which `most` does not hold.
+    gang: factors of the number of these pods that must run together before any of them does its work; none: each does by itself.
+    partial: the rest of the pods comes from elsewhere, so that it is unknown what they lack.
+    """
+
+    path: str
+    form: PodForm = PodForm.TEMPLATE
+    containers: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
+    gpus: tuple[GPUAmount, ...] = ()
+    claims: str = ""
+    replicas: tuple[str, ...] = ()
+    most: tuple[str, ...] = ()
+    elastic: str = ""
+    gang: tuple[str, ...] = ()
+    partial: bool = False
+
+    @property
+    def is_partial(self) -> bool:
+        return self.partial or self.form in {PodForm.RESOURCES, PodForm.AMOUNTS, PodForm.PATCH}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the row, sentence) for every invalid value."""
+        if not _PATH.fullmatch(self.path) or self.path.startswith("."):
+            yield "path", "must be a path such as spec.workers[].template, with * for every key"
+        if self.form is PodForm.AMOUNTS and not self.gpus:
+            yield "gpus", "must say where the amounts are"
+        named = {"claims": self.claims, "elastic": self.elastic}
+        named |= {f"defaults[{index}]": path for index, path in enumerate(self.defaults)}
+        for index, gpu in enumerate(self.gpus):
+            named |= {f"gpus[{index}].quantity": gpu.quantity, f"gpus[{index}].name": gpu.name}
+            if not (gpu.name or all(gpu.resource.partition("/"))):
+                yield f"gpus[{index}].resource", "must be a resource name such as example.com/gpu"
+        for field, path in named.items():
+            if path and not _PATH.fullmatch(path):
+                yield field, "must be a path such as .gpus or spec.gpus"
+        for field, texts in (("replicas", self.replicas), ("most", self.most), ("gang", self.gang)):
+            for index, text in enumerate(texts):
+                if Factor.of(text) is None:
+                    yield f"{field}[{index}]", "must be a path such as .replicas, or .replicas else 0"
+
+
+class WorkloadKind(_Row, frozen=True):
+    """A kind of objects and the paths of the pods in them, of all its versions; without any it is known to have none.
+
+    resource: what the API calls objects of the kind; left out, the kind in lower case and the plural.
+    cluster_scoped: whether its objects have no namespace. Then only `check` reads them.
+    templates_only: whether its objects make no pods before another one refers to them.
+    stopped: path → value with which the object, or the part of it, has no pods: a suspended job. `*` is any value.
+    together: path of the number of pods of the whole object that must run together before any of them does its work.
+    """
+
+    group: str
+    kind: str
+    resource: str = ""
+    cluster_scoped: bool = False
+    templates_only: bool = False
+    stopped: dict[str, str] = {}
+    together: str = ""
+    pods: tuple[PodPath, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.group, self.kind
+
+    @property
+    def plural(self) -> str:
+        return self.resource or plural(self.kind)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the row, sentence) for every invalid value."""
+        if self.group and not is_dns_subdomain(self.group):
+            yield "group", "must be an API group such as example.com"
+        if not _KIND.fullmatch(self.kind):
+            yield "kind", "must be a kind such as TrainingJob"
+        if self.resource and not _RESOURCE.fullmatch(self.resource):
+            yield "resource", "must be the plural in the API's paths, such as trainingjobs"
+        if len(self.pods) > MOST_PATHS:
+            yield "pods", f"must have at most {MOST_PATHS} items"
+        for index, row in enumerate(self.pods):
+            yield from ((f"pods[{index}].{field}", text) for field, text in row.problems())
+        for field, path in [
+            ("together", self.together),
+            *((f"stopped[{each}]", each) for each in self.stopped),
+        ]:
+            if path and (not _PATH.fullmatch(path) or path.startswith(".")):
+                yield field, "must be a path such as spec.suspend"
+
+
+WorkloadKinds = Mapping[tuple[str, str], WorkloadKind]
+"""By (API group, kind)."""
+
+
+class WorkloadKindsSpec(_Row, frozen=True):
+    """The section of a GPUResourceMapping."""
+
+    workload_kinds: tuple[WorkloadKind, ...] = ()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, sentence) for every invalid value."""
+        if len(self.workload_kinds) > MOST_WORKLOAD_KINDS:
+            yield "workloadKinds", f"must have at most {MOST_WORKLOAD_KINDS} items"
+        for index, row in enumerate(self.workload_kinds):
+            yield from ((f"workloadKinds[{index}].{field}", text) for field, text in row.problems())
+
+
+def workload_kinds(rows: Iterable[WorkloadKind]) -> WorkloadKinds:
+    """Return the rows by their kinds; of several for one kind the first holds."""
+    found: dict[tuple[str, str], WorkloadKind] = {}
+    for row in rows:
+        found.setdefault(row.key, row)
+    return found
+
+
+def plural(kind: str) -> str:
+    """Return what the API calls objects of the kind: deployments, networkpolicies, harnesses."""
+    name = kind.lower()
+    if name.endswith("y") and name[-2] not in "aeiou":
+        return f"{name[:-1]}ies"
+    return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"

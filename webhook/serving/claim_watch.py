@@ -1,0 +1,110 @@
+"""For what the ResourceClaims and ResourceClaimTemplates (DRA) of pods ask: from watches, and by a read of what those lack.
+
+A pod may come right after its claim or template (`kubectl apply` of both), so that absence from a watch proves nothing: what it
+lacks is read. Of claims that were made for a pod from a template nothing is kept: pods name the template. What can be known in
+neither way stays unknown.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic
+
+import msgspec
+
+from policies.gpus.claims import (
+    CLAIM,
+    TEMPLATE,
+    ClaimName,
+    ClaimRecord,
+    DeviceClassNames,
+    claim_record,
+    template_record,
+)
+from policies.pods.names import is_dns_subdomain
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import WatchTimings
+from webhook.configuration.device_class_watch import DynamicResourceWatch
+
+PLURALS = {CLAIM: "resourceclaims", TEMPLATE: "resourceclaimtemplates"}
+RECORDS: Mapping[str, Callable[[bytes | msgspec.Raw], ClaimRecord]] = {
+    CLAIM: claim_record,
+    TEMPLATE: template_record,
+}
+
+NAMES_CLAIMS = b'"resourceClaims"'
+"""In the JSON of every pod with claims as API servers write it: where it is missing, a review never waits for a claim."""
+
+STALE_SECONDS = 150.0
+"""Silence of a watch after which claims are read: two and a half intervals of bookmarks."""
+MOST_READS = 4
+"""Claims that one review reads. A pod with more that are new is a rare one, or wants to keep us busy."""
+LONGEST_SECONDS = 2.0
+"""For all reads of a review; its deadline may be earlier."""
+
+
+class ClaimWatch:
+    """Watches of both kinds, once started; where they are not served, no claim is known."""
+
+    def __init__(self, api: ApiClient, *, pace: WatchTimings | None = None) -> None:
+        self._api = api
+        self._records: dict[ClaimName, ClaimRecord] = {}
+        self._stopping = threading.Event()
+        self._watches = {
+            kind: DynamicResourceWatch(api, plural, _kept(RECORDS[kind]), self._changed, pace=pace)
+            for kind, plural in PLURALS.items()
+        }
+
+    def start(self) -> None:
+        for watch in self._watches.values():
+            watch.start(self._stopping)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def known(self, name: ClaimName) -> ClaimRecord | None:
+        """Return what the watch has of it; None while that is silent."""
+        informer = self._watches[name.kind].informer
+        is_current = informer is not None and informer.synced and informer.age < STALE_SECONDS
+        return self._records.get(name) if is_current else None
+
+    def read(self, name: ClaimName, seconds: float) -> ClaimRecord | None:
+        """Read it from the API server; None where it does not exist, or cannot be read in that time."""
+        informer = self._watches[name.kind].informer
+        if informer is None or not name.namespace or not is_dns_subdomain(name.name):
+            return None
+        try:
+            found = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
+            return RECORDS[name.kind](found)
+        except (errors.ApiError, msgspec.MsgspecError):
+            return None
+
+    def _changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
+        if after is not None:
+            self._records[after.key] = after
+        elif before is not None and self._records.get(before.key) == before:
+            del self._records[before.key]
+
+
+def _kept(record_of: Callable[[msgspec.Raw], ClaimRecord]) -> Callable[[msgspec.Raw], ClaimRecord | None]:
+    def kept(raw: msgspec.Raw) -> ClaimRecord | None:
+        record = record_of(raw)
+        return None if record.made_for_pod else record
+
+    return kept
+
+
+class ClaimLookup:
+    """Looks claims up for one review, by its deadline; what the watch lacks is read once."""
+
+    def __init__(self, watch: ClaimWatch, deadline: float) -> None:
+        self._watch = watch
+        self._until = min(deadline, monotonic() + LONGEST_SECONDS)
+        self._read: dict[ClaimName, ClaimRecord | None] = {}
+
+    def __call__(self, name: ClaimName) -> DeviceClassNames | None:
+        record = self._watch.known(name) or self._read.get(name)
+        left = self._until - monotonic()
+        if record is None and name not in self._read and len(self._read) < MOST_READS and left > 0:
+            record = self._read[name] = self._watch.read(name, left)
+        return record.device_classes if record else None

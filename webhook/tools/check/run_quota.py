@@ -1,0 +1,84 @@
+"""The GPUQuota of a namespace within one run of `check`: what the other documents ask for so far counts as used.
+
+Nothing is known of what runs in a cluster, so what does not fit is never certain to be denied: it is a warning.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
+from policies.quota.ledger.decide import decide
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.spec import QuotaSpec
+from webhook.configuration.documents import API_VERSION, QUOTA, DocumentLocation, DocumentSet, read_document
+from webhook.configuration.loader import Configuration
+from webhook.tools.check.manifests import Manifest
+
+Key = tuple[str, str, str]
+"""API group, kind and name: of two documents of one object the later one holds."""
+
+
+class RunQuota(msgspec.Struct, frozen=True):
+    """The quota of a namespace, and what each object asks of it so far."""
+
+    hard: Vector
+    ledger: QuotaLedger
+    asked: dict[Key, Vector] = {}
+
+    @classmethod
+    def of(cls, spec: QuotaSpec, configuration: Configuration) -> "RunQuota":
+        basis = str(Basis(catalogue_digest(configuration), spec.unpinned))
+        hard = spec.amounts
+        return cls(
+            hard,
+            QuotaLedger(
+                quota_uid="check", generation=1, hard=hard, unpinned=spec.unpinned, class_catalogue=basis
+            ),
+        )
+
+    def beside(self, key: Key) -> "ObjectQuota":
+        """Return the quota as that object meets it."""
+        return ObjectQuota(self, key, total(asked for other, asked in self.asked.items() if other != key))
+
+
+class ObjectQuota(msgspec.Struct, frozen=True):
+    """A `NamespaceQuota`."""
+
+    quota: RunQuota
+    key: Key
+    used: Vector
+
+    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
+        """Decide as serve does; what is requested counts from now on, whether it fits or not."""
+        counted = {**dict.fromkeys(self.quota.hard, NOTHING), **self.used}
+        ledger = msgspec.structs.replace(self.quota.ledger, used=counted)
+        charged = charge_request.charged(ledger, {})
+        if charged.request is None:
+            return ReservationOutcome(ledger, charged.charge)
+        self.count(charged.charge.vector)
+        (verdict,) = decide(ledger, [charged.request]).verdicts
+        return ReservationOutcome(ledger, charged.charge, verdict)
+
+    def grant(self) -> QuotaGrant:
+        return QuotaGrant(self.quota.hard, self.quota.ledger.unpinned, self.used)
+
+    def count(self, demand: Vector) -> None:
+        self.quota.asked[self.key] = demand
+
+
+def run_quotas(manifests: Iterable[Manifest], configuration: Configuration) -> dict[str, RunQuota]:
+    """Return the quotas by namespace: those among the documents, and of the configuration where there is none.
+
+    A document that is not valid grants nothing; `gpu-admission config` says what is wrong with it.
+    """
+    found = DocumentSet()
+    for manifest in manifests:
+        if (manifest.api_version, manifest.kind) == (API_VERSION, QUOTA):
+            metadata = {"name": manifest.name, "namespace": manifest.namespace}
+            document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
+            read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), found)
+    specs: Mapping[str, QuotaSpec] = {**configuration.quotas, **found.quotas}
+    return {namespace: RunQuota.of(spec, configuration) for namespace, spec in specs.items()}

@@ -1,0 +1,78 @@
+"""Autoscalers: the workload that one scales, and up to how many replicas.
+
+Kinds that can be scaled are those of which a ClusterRole lets the webhook read objects; all of them count replicas in
+`spec.replicas`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from webhook.cluster.api import api_path
+
+HPA = ("autoscaling", "HorizontalPodAutoscaler")
+SCALED_OBJECT = ("keda.sh", "ScaledObject")
+AUTOSCALERS = frozenset({HPA, SCALED_OBJECT})
+
+KEDA_MOST = 100
+"""Replicas of a ScaledObject without `maxReplicaCount` (keda.sh/docs, reference/scaledobject-spec); its target is a Deployment
+of apps/v1 unless it says otherwise."""
+
+_SCALED = {
+    ("", "ReplicationController"): "/api/v1",
+    ("apps", "Deployment"): "/apis/apps/v1",
+    ("apps", "ReplicaSet"): "/apis/apps/v1",
+    ("apps", "StatefulSet"): "/apis/apps/v1",
+    ("argoproj.io", "Rollout"): "/apis/argoproj.io/v1alpha1",
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "/apis/leaderworkerset.x-k8s.io/v1",
+}
+
+
+class ScaleTarget(msgspec.Struct, frozen=True):
+    """The workload that an autoscaler scales, in its own namespace, up to `most` replicas."""
+
+    group: str
+    kind: str
+    name: str
+    most: int
+
+    def path(self, namespace: str) -> str:
+        """Return where the API server has it."""
+        prefix = _SCALED[self.group, self.kind]
+        return api_path(prefix, "namespaces", namespace, f"{self.kind.lower()}s", self.name)
+
+    def scaled(self, data: Any) -> bytes:
+        """Return the workload as it is with the most replicas, as JSON."""
+        spec = data.get("spec") if isinstance(data, dict) else None
+        if not isinstance(spec, dict):
+            return b"{}"
+        return msgspec.json.encode({**data, "spec": {**spec, "replicas": self.most}})
+
+
+class _Reference(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    kind: str = "Deployment"
+    api_version: str | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    scale_target_ref: _Reference
+    max_replicas: int = 0
+    max_replica_count: int | None = None
+
+
+def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
+    """Return what an autoscaler scales; None of other kinds, and of a target that is not known to be scaled."""
+    if (group, kind) not in AUTOSCALERS or not isinstance(data, dict):
+        return None
+    try:
+        spec = msgspec.convert(data.get("spec"), _Spec)
+    except msgspec.ValidationError:
+        return None
+    target, most = spec.scale_target_ref, spec.max_replicas
+    version = target.api_version or ""
+    if (group, kind) == SCALED_OBJECT:
+        most = KEDA_MOST if spec.max_replica_count is None else spec.max_replica_count
+        version = version or "apps/v1"
+    of = version.rpartition("/")[0], target.kind
+    return ScaleTarget(*of, target.name, most) if of in _SCALED and most > 0 else None

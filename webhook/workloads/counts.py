@@ -1,0 +1,122 @@
+"""How many pods an object makes by each of its paths, as far as it says."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from policies.pods.field_paths import Parts
+from policies.pods.workload import PodCount
+from webhook.configuration.workload_kinds import (
+    BRANCHES,
+    EVERY_ITEM,
+    EVERY_KEY,
+    PodPath,
+    WorkloadKind,
+    factors,
+    steps,
+)
+
+_NONE = PodCount(running=0)
+_DIGITS = 9
+"""Of a number of pods; any above is a limit that nobody set, such as Ray's maxReplicas."""
+
+
+def pod_count(row: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCount:
+    """Return the number of pods by the path that leads to `at` in the object `data`."""
+    if row.templates_only or any(
+        _is_stopped(data, form, at, path, value) for path, value in row.stopped.items()
+    ):
+        return _NONE
+    scales = form.most and (not form.elastic or first_value(data, form, at, form.elastic) is True)
+    return PodCount(
+        running=_product(form.replicas, data, form, at),
+        most=(_product(form.most, data, form, at) or None) if scales else None,
+        gang=_product(form.gang, data, form, at) if form.gang else None,
+    )
+
+
+def together(row: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
+    """Return the counts where a number of pods of the whole object must run together: of each path those that others lack."""
+    needed = (
+        _number(next((value for _, value in values(data, steps(row.together))), None))
+        if row.together
+        else None
+    )
+    running = [count.running for count in counts]
+    if needed is None or any(each is None for each in running):
+        return list(counts)
+    everyone = sum(each or 0 for each in running)
+    return [
+        PodCount(count.running, count.most, max(needed - (everyone - (count.running or 0)), 0) or None)
+        for count in counts
+    ]
+
+
+def bound(form: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
+    """Return the steps of a path beside that of the pods, with their keys and items for the branches that both begin with."""
+    own, other = steps(form.path), steps(path, form.path)
+    shared = next(
+        (n for n, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other))
+    )
+    return (*at[:shared], *other[shared:])
+
+
+def values(data: Any, way: Sequence[str | int], at: Parts = ()) -> Iterator[tuple[Parts, Any]]:
+    """Yield everything that the steps lead to, with its path; what is of another type in between is passed over."""
+    if not way:
+        if data is not None:
+            yield at, data
+        return
+    step, rest = way[0], way[1:]
+    if isinstance(data, list):
+        items = (
+            enumerate(data)
+            if step == EVERY_ITEM
+            else ((step, data[step]) for _ in (0,) if isinstance(step, int))
+        )
+        for index, item in items:
+            yield from values(item, rest, (*at, index))
+    elif isinstance(data, dict):
+        for key in list(data) if step == EVERY_KEY else (step,) if step in data else ():
+            yield from values(data[key], rest, (*at, key))
+
+
+def first_value(data: Any, form: PodPath, at: Parts, path: str) -> Any:
+    """Return the first value at a path beside that of the pods, None where nothing stands."""
+    return next((value for _, value in values(data, bound(form, at, path))), None)
+
+
+def _is_stopped(data: Any, form: PodPath, at: Parts, path: str, stopped: str) -> bool:
+    way = bound(form, at, path)
+    if any(step in BRANCHES for step in way):
+        return False  # of other pods
+    value = next((value for _, value in values(data, way)), None)
+    written = str(value).lower() if isinstance(value, bool) else value
+    return written is not None and stopped in {"*", written}
+
+
+def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int | None:
+    product: int | None = 1
+    for factor in factors(texts):
+        found = (first_value(data, form, at, path) for path in factor.paths)
+        value = next((each for each in found if each is not None), factor.default)
+        number = _number(value)
+        if number is None or product is None:
+            return None
+        low, high = (
+            _number(first_value(data, form, at, path)) if path else None
+            for path in (factor.at_least, factor.at_most)
+        )
+        number = max(number, low or 0)
+        number = number if high is None else min(number, high)
+        if factor.less and first_value(data, form, at, factor.less) is not None:
+            number = max(number - 1, 0)
+        product *= number
+    return product
+
+
+def _number(value: Any) -> int | None:
+    """Return the number of pods that is written, None if it is none (a parameter of a template) or none that is meant."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS:
+        value = int(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < 10**_DIGITS else None

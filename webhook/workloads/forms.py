@@ -1,0 +1,157 @@
+"""What the part of an object to which a path leads makes of a pod, in each of the forms of the table."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from policies.pods.field_paths import Parts
+from webhook.configuration.workload_kinds import PodForm, PodPath, steps
+from webhook.configuration.yaml_documents import YamlDocument, load_documents
+from webhook.workloads.counts import bound, first_value, values
+
+LONGEST_PATCH = 16_384
+"""Characters of a text that is laid over a pod; a longer one is not read."""
+
+_DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
+_PLACEHOLDERS = ("{{", "${")
+_CONTAINER_LISTS = ("containers", "initContainers")
+
+Origins = dict[Parts, Parts]
+"""Path in the pod → path in the object."""
+
+
+def pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> tuple[dict[str, Any], Origins] | None:
+    """Return the pod that stands at `at` in the object, and where its parts are from; None where no pod stands there."""
+    match form.form:
+        case PodForm.TEMPLATE:
+            return value, {(): at}
+        case PodForm.SPEC:
+            found = _of_spec(form, at, value)
+        case PodForm.RESOURCES:
+            found = _of_resources(form, whole, at, value)
+        case PodForm.AMOUNTS:
+            found = _of_amounts(form, whole, at)
+        case _:
+            found = _of_patch(at, value)
+    if found is None:
+        return None
+    pod, origins = found
+    spec = pod["spec"]
+    for path in form.defaults:
+        outer = bound(form, at, path)
+        for key in _DEFAULTS:
+            if spec.get(key) is None:
+                for origin, default in values(whole, (*outer, key)):
+                    spec[key] = default
+                    origins["spec", key] = origin
+    return pod, origins
+
+
+def without_placeholders(template: Any) -> Any:
+    """Return a pod template without quantities that a parameter fills in (`${trialParameters.gpus}`); itself if it has none."""
+    spec = template.get("spec") if isinstance(template, dict) else None
+    if not isinstance(spec, dict):
+        return template
+    lists = {name: spec[name] for name in _CONTAINER_LISTS if isinstance(spec.get(name), list)}
+    decided = {name: [_with_decided(container) for container in listed] for name, listed in lists.items()}
+    return template if decided == lists else {**template, "spec": {**spec, **decided}}
+
+
+def _of_spec(form: PodPath, at: Parts, data: dict[str, Any]) -> tuple[dict[str, Any], Origins] | None:
+    elsewhere, own = list(_members(form, data)), data.get("containers")
+    if not (isinstance(own, list) or elsewhere):
+        return None
+    containers = list(own) if isinstance(own, list) else []
+    origins: Origins = {("spec",): at, ("metadata",): (*at, "metadata")}
+    for at_member, member in elsewhere:
+        here: Parts = ("spec", "containers", len(containers))
+        origins[here] = (*at, *at_member)
+        container = {"name": str(at_member[0]), **member}
+        # A step of Tekton (v1) asks with computeResources, so that `resources` cannot be taken for its task's.
+        if isinstance(container.get("computeResources"), dict):
+            container["resources"] = container.pop("computeResources")
+            origins[*here, "resources"] = (*at, *at_member, "computeResources")
+        containers.append(container)
+    spec = {**data, "containers": [_with_decided(container) for container in containers]}
+    return {"metadata": data.get("metadata"), "spec": spec}, origins
+
+
+def _members(form: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
+    """Yield the containers outside of the list of containers, with their paths."""
+    for path in form.containers:
+        for parts, member in values(data, steps(path)):
+            listed = (
+                [((*parts, index), item) for index, item in enumerate(member)]
+                if isinstance(member, list)
+                else []
+            )
+            yield from (
+                (place, each) for place, each in listed or [(parts, member)] if isinstance(each, dict)
+            )
+
+
+def _of_resources(
+    form: PodPath, whole: Any, at: Parts, data: dict[str, Any]
+) -> tuple[dict[str, Any], Origins]:
+    container: dict[str, Any] = {"name": str(at[-2:][0]), "resources": _decided(data)}
+    spec: dict[str, Any] = {"containers": [container]}
+    origins: Origins = {("spec", "containers", 0, "resources"): at}
+    claims = first_value(whole, form, at, form.claims) if form.claims else None
+    listed = [each for each in claims if isinstance(each, dict)] if isinstance(claims, list) else []
+    if listed:
+        names = [f"claim-{index}" for index in range(len(listed))]
+        spec["resourceClaims"] = [{**each, "name": name} for name, each in zip(names, listed, strict=True)]
+        container["resources"] = {**container["resources"], "claims": [{"name": name} for name in names]}
+        origins["spec", "resourceClaims"] = bound(form, at, form.claims)
+    return {"spec": spec}, origins
+
+
+def _of_amounts(form: PodPath, whole: Any, at: Parts) -> tuple[dict[str, Any], Origins] | None:
+    limits: dict[str, Any] = {}
+    origins: Origins = {}
+    for gpu in form.gpus:
+        names = list(values(whole, bound(form, at, gpu.name))) if gpu.name else []
+        if gpu.quantity:
+            amounts = list(values(whole, bound(form, at, gpu.quantity)))
+            found = [(*amounts[0], names[0][1] if names else gpu.resource)] if amounts else []
+        else:
+            found = [(origin, 1, name) for origin, name in names]
+        for origin, quantity, name in found:
+            if isinstance(name, str) and name and not _is_placeholder(name) and not _is_placeholder(quantity):
+                limits[name] = limits[name] + 1 if name in limits and not gpu.quantity else quantity
+                origins.setdefault(("spec", "containers", 0, "resources", "limits", name), origin)
+    if not limits:
+        return None
+    return {"spec": {"containers": [{"name": str(at[-1]), "resources": {"limits": limits}}]}}, origins
+
+
+def _of_patch(at: Parts, text: str) -> tuple[dict[str, Any], Origins] | None:
+    documents = list(load_documents(text)) if len(text) <= LONGEST_PATCH else []
+    # What a parameter fills in need not be YAML until then; Argo itself reports what never is.
+    if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
+        return None
+    spec = documents[0].data
+    if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
+        return None
+    return {"spec": {**spec, "containers": [_with_decided(each) for each in spec["containers"]]}}, {
+        ("spec",): at
+    }
+
+
+def _with_decided(container: Any) -> Any:
+    if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
+        return container
+    return {**container, "resources": _decided(container["resources"])}
+
+
+def _decided(resources: dict[str, Any]) -> dict[str, Any]:
+    """Return the resources without quantities that are parameters (`{{inputs.parameters.gpus}}`)."""
+    return {
+        name: {key: value for key, value in member.items() if not _is_placeholder(value)}
+        if isinstance(member, dict)
+        else member
+        for name, member in resources.items()
+    }
+
+
+def _is_placeholder(value: Any) -> bool:
+    return isinstance(value, str) and any(mark in value for mark in _PLACEHOLDERS)
