@@ -36,12 +36,11 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
 
 
 KNOWN = (
-    # GPU Feature Discovery: the versions of driver and CUDA, and the MIG slices of a node
+    # GPU Feature Discovery: the versions of driver and CUDA
     "nvidia.com/cuda.driver.*",
     "nvidia.com/cuda.driver-version.*",
     "nvidia.com/cuda.runtime.*",
     "nvidia.com/cuda.runtime-version.*",
-    "nvidia.com/mig-*.count",
     # Of well-known labels (k8s.io/api core/v1 well_known_labels.go) those by which pods choose among nodes of one class
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",

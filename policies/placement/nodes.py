@@ -4,8 +4,10 @@ One immutable value, made outside and handed in with each pod. Only the labels u
 other label is taken as met.
 """
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 
 import msgspec
 
@@ -58,28 +60,49 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         terms = required_terms(pod)
         if sum(1 + len(term.match_expressions or ()) for term in terms) > MOST_DEMANDS:
             return True
-        selected = {each: (value,) for each, value in (pod.body.node_selector or {}).items()}
-        demands = self._known((each, "In", one) for each, one in selected.items())
-        demands += self._known([(key, "In", values)] if values else ())
+        demands = self._known([(key, "In", values)] if values else ())
+        demands += self._known(
+            (each, "In", (value,)) for each, value in (pod.body.node_selector or {}).items()
+        )
         alternatives = [
             self._known((each.key, each.operator, each.values or ()) for each in term.match_expressions or ())
             for term in terms
             if not is_empty_term(term)
         ]
-        candidates = (offer for offer in self._offers if _meets_all(offer, demands))
+        candidates = (offer for offer in self._near(demands) if _meets_all(offer, demands))
         return any(not terms or any(_meets_all(each, term) for term in alternatives) for each in candidates)
 
     def _known(self, demands: Iterable[tuple[str, str, Sequence[str]]]) -> list[Demand]:
         return [(key, operator, frozenset(values)) for key, operator, values in demands if key in self.keys]
 
+    def _near(self, demands: Sequence[Demand]) -> Iterable[_Offer]:
+        """Return the offers that meet the first demand for values, and the pools; all of them where there is none."""
+        if not demands:
+            return (*self._there, *self._to_come)
+        key, _, values = demands[0]
+        return chain(*(self._having.get((key, value), ()) for value in values), self._to_come)
+
     @cached_property
-    def _offers(self) -> tuple[_Offer, ...]:
-        there = (_Offer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets)
-        to_come = (
+    def _there(self) -> tuple[_Offer, ...]:
+        return tuple(
+            _Offer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets
+        )
+
+    @cached_property
+    def _having(self) -> Mapping[tuple[str, str], Sequence[_Offer]]:
+        """The nodes that are there by each of their labels: most pods demand one that few have."""
+        found: dict[tuple[str, str], list[_Offer]] = defaultdict(list)
+        for labels, offer in zip(self.label_sets, self._there, strict=True):
+            for label in labels:
+                found[label].append(offer)
+        return found
+
+    @cached_property
+    def _to_come(self) -> tuple[_Offer, ...]:
+        return tuple(
             _Offer({key: v if v is None else frozenset(v) for key, v in pool.labels}, pool.open_prefixes)
             for pool in self.pools
         )
-        return (*there, *to_come)
 
 
 def _meets_all(offer: _Offer, demands: Iterable[Demand]) -> bool:

@@ -45,7 +45,6 @@ from policies.placement.pinning import (
     Pinning,
     admits,
     classes_of_label,
-    classes_of_node,
     is_narrowed_to,
     pinning,
 )
@@ -354,8 +353,9 @@ def _instead(case: _Case, nodes: NodeFacts, names: frozenset[str]) -> str:
     known_otherwise = sorted(
         f"{each}={value}"
         for labels in nodes.label_sets
-        if key not in dict(labels) and classes_of_node(dict(labels), catalogue) & names
+        if key not in dict(labels)
         for each, value in labels
+        if classes_of_label(each, value, catalogue) & names
     )
     if known_otherwise:
         return f"nodes with {known_otherwise[0]} lack {key}: ask the platform team to label them"

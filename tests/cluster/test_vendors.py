@@ -23,12 +23,6 @@ metadata: {name: default}
 spec:
   rules:
     gpu-class: {default: nvidia-a100}
-    gpu-toleration:
-      tolerations:
-      - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
-      - {key: amd.com/gpu, operator: Exists, effect: NoSchedule}
-      - {key: aws.amazon.com/neuron, operator: Exists, effect: NoSchedule}
-      - {key: google.com/tpu, operator: Exists, effect: NoSchedule}
 ---
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUClass
@@ -67,10 +61,11 @@ NODES: dict[str, tuple[JSON, JSON, str]] = {
     ),
 }
 """Labels, resources, and the key of the taint."""
+TAINTS = {taint for _, _, taint in NODES.values()}
 
 NOT_ADDED = (
-    "Warning: class nvidia-a100 (the default of the policy) is not added: no node matches both "
-    "accelerator=nvidia-a100 and the pod's own nodeSelector and affinity; name a class with the annotation gpu-admission.dev/gpu-class [gpu-class]"
+    "Warning: class nvidia-a100 (the default of the policy) is not added: no node matches both accelerator=nvidia-a100 "
+    "and the pod's own nodeSelector and affinity; name a class with the annotation gpu-admission.dev/gpu-class [gpu-class]"
 )
 
 
@@ -158,6 +153,7 @@ def test_where_a_pod_runs(
         spec = eventually(lambda: (spec := stored()).get("nodeName") and spec, seconds=20)
         assert spec
         assert spec["nodeName"] == node
+        assert {toleration["key"] for toleration in spec["tolerations"]} & TAINTS == {NODES[node][2]}
         assert spec.get("nodeSelector", {}) == selected
         assert [line for line in said.splitlines() if line.startswith("Warning:")] == warnings
     finally:
