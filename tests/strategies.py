@@ -24,6 +24,8 @@ RESOURCES = st.sampled_from(
         "nvidia.com/gpumem",
         "nvidia.com/gpucores",
         "amd.com/gpu",
+        "aws.amazon.com/neuroncore",
+        "volcano.sh/vgpu-number",
         "deviceclass.resource.kubernetes.io/big",
         "example.com/dongle~1",
     ]
@@ -132,8 +134,9 @@ TOLERATIONS = at_most(
     ),
 )
 CLASS_NAMES = st.sampled_from(["nvidia-t4", "nvidia-a100-80gb", "nvidia-a100", "amd-mi300x", "elsewhere"])
+LABELS = st.sampled_from(["accelerator", "zone", "karpenter.sh/nodepool", "nvidia.com/gpu.present"])
 REQUIREMENTS = st.fixed_dictionaries(
-    {"key": st.sampled_from(["accelerator", "zone"]), "operator": st.sampled_from(["In", "NotIn", "Exists"])},
+    {"key": LABELS, "operator": st.sampled_from(["In", "NotIn", "Exists"])},
     optional={"values": st.lists(CLASS_NAMES, min_size=1, max_size=2)},
 )
 AFFINITIES = optional(
@@ -141,7 +144,13 @@ AFFINITIES = optional(
         requiredDuringSchedulingIgnoredDuringExecution=optional(
             nodeSelectorTerms=at_most(2, optional(matchExpressions=at_most(2, REQUIREMENTS)))
         ),
-        preferredDuringSchedulingIgnoredDuringExecution=st.just([]),
+        preferredDuringSchedulingIgnoredDuringExecution=at_most(
+            1,
+            st.fixed_dictionaries(
+                {"preference": optional(matchExpressions=at_most(2, REQUIREMENTS))},
+                optional={"weight": st.just(1)},
+            ),
+        ),
     ),
     podAntiAffinity=st.just({}),
 )
@@ -193,7 +202,7 @@ SPECS = st.builds(
         initContainers=containers("init", 0, restartPolicy=st.just("Always")),
         volumes=VOLUMES,
         tolerations=TOLERATIONS,
-        nodeSelector=st.dictionaries(st.sampled_from(["accelerator", "zone"]), CLASS_NAMES, max_size=2),
+        nodeSelector=st.dictionaries(LABELS, CLASS_NAMES, max_size=2),
         affinity=AFFINITIES,
         nodeName=st.just("node-1"),
         schedulerName=st.sampled_from(["kai-scheduler", "default-scheduler"]),
