@@ -29,6 +29,7 @@ from webhook.serving.canary_trace import canary_trace
 from webhook.serving.claim_watch import NAMES_CLAIMS, ClaimLookup
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import (
+    CLAIM,
     CLAIM_TEMPLATE,
     MOST_FINDINGS,
     RESOURCE_QUOTA,
@@ -45,7 +46,6 @@ from webhook.serving.workload_reviews import WorkloadReview
 from webhook.workloads.autoscalers import AUTOSCALERS, ScaleTarget, scale_target
 
 POD = ("", "Pod")
-CLAIM = ("resource.k8s.io", "ResourceClaim")
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"

@@ -36,6 +36,7 @@ MOST_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
 
 RESOURCE_QUOTA = ("", "ResourceQuota")
+CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
 ADVISED = frozenset({RESOURCE_QUOTA, CLAIM_TEMPLATE})
 """Kinds, with their API groups, that are always admitted, though their effect shows only later, out of sight."""
