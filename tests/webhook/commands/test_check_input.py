@@ -167,29 +167,32 @@ spec:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "verdict"),
     [
         pytest.param(
             "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUQuota\nmetadata: {name: default}\n"
-            "spec: {hard: {resources: {nvidia.com/gpu: 4}}}\n",
+            'spec: {hard: {resources: {nvidia.com/gpu: "4"}}}\n',
+            "ok",
             id="quota",
         ),
         pytest.param(
             "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUClass\nmetadata: {name: half}\n"
             "spec: {equivalents: {nvidia.com/gpu: [nvidia.com/gpu.shared]}}\n",
+            "skipped",
             id="class",
         ),
         pytest.param(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plugin}\ndata: {nvidia.com/gpu: 8}\n",
+            "skipped",
             id="text",
         ),
     ],
 )
-def test_documents_about_gpus_ask_for_none(text: str) -> None:
+def test_documents_about_gpus_ask_for_none(text: str, verdict: str) -> None:
     result = check("-f", "-", stdin=text)
 
     assert result.exit_code == 0
-    assert result.stdout.startswith("skipped  stdin:1  ")
+    assert result.stdout.startswith(f"{verdict:<9}stdin:1  ")
     assert "warning" not in result.output
 
 
