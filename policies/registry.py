@@ -6,6 +6,7 @@ tolerations can be added, and everything that adds a container comes before what
 
 from policies.rule import Rule
 from policies.rules import (
+    cuda_version,
     gpu_class,
     gpu_isolation,
     gpu_quota,
@@ -15,6 +16,7 @@ from policies.rules import (
     parallelism,
     readiness_delay,
     shared_memory,
+    spot,
     unread_fields,
 )
 
@@ -22,7 +24,9 @@ RULES: tuple[Rule, ...] = (
     gpu_requests.RULE,
     unread_fields.RULE,
     gpu_class.RULE,
+    cuda_version.RULE,
     gpu_toleration.RULE,
+    spot.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,
     parallelism.RULE,

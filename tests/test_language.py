@@ -17,8 +17,10 @@ from webhook.commands import main
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = (
+    ".pre-commit-hooks.yaml",
     "README.md",
     "SECURITY.md",
+    "action.yml",
     "docs",
     "policies",
     "webhook",

@@ -67,14 +67,16 @@ class GPUClassSpec(
     """Spec of a GPUClass document.
 
     `family` is the class's own name where it is left out. `memory_gib` is the nominal size that the vendor
-    sells. `resource` is the extended resource by which whole cards are asked for. `equivalents` says what one
-    unit of a resource is worth in whole cards where that is not 1: "1/4" for a pool that is time-sliced by
-    four under an unchanged resource name. `device_classes` are the DeviceClasses (DRA) whose devices are all of this class.
+    sells. `resource` is the extended resource by which whole cards are asked for, `gpus_per_node` the most of them that a
+    node has; None: not known. `equivalents` says what one unit of a resource is worth in whole cards where that is not 1: "1/4"
+    for a pool that is time-sliced by four under an unchanged resource name. `device_classes` are the DeviceClasses (DRA) whose
+    devices are all of this class.
     """
 
     memory_gib: int = msgspec.field(name="memoryGiB")
     family: str = ""
     resource: str = "nvidia.com/gpu"
+    gpus_per_node: int | None = None
     tolerations: tuple[Toleration, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()
     mig_profiles: dict[str, MigProfile] = {}
@@ -233,9 +235,15 @@ def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
     for path, each in (("metadata.name", name), *((("spec.family", spec.family),) if spec.family else ())):
         if not is_class_name(each):
             yield path, f'must be at most 63 of a-z, 0-9, "-" and ".", such as nvidia-t4, not "{each}"'
-    if spec.memory_gib < 1:
-        yield "spec.memoryGiB", f"must be at least 1, not {spec.memory_gib}"
+    for path, number in (("spec.memoryGiB", spec.memory_gib), ("spec.gpusPerNode", spec.gpus_per_node)):
+        if number is not None and number < 1:
+            yield path, f"must be at least 1, not {number}"
     yield from _resource_problems("spec.resource", spec.resource)
+    if spec.gpus_per_node is not None and spec.gpus_per_node < 1:
+        yield (
+            "spec.gpusPerNode",
+            f"must be at least 1, or null where it is not known, not {spec.gpus_per_node}",
+        )
     for index, toleration in enumerate(spec.tolerations):
         yield from toleration_problems(toleration, f"spec.tolerations[{index}]")
     yield from _label_problems(spec)
@@ -244,6 +252,10 @@ def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
     for resource, share in spec.equivalents.items():
         yield from _resource_problems(f"spec.equivalents[{resource}]", resource)
         yield from _share_problems(f"spec.equivalents[{resource}]", share)
+    yield from _device_class_problems(spec)
+
+
+def _device_class_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     for index, each in enumerate(spec.device_classes):
         path = f"spec.deviceClasses[{index}]"
         if not is_dns_subdomain(each):

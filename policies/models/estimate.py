@@ -1,18 +1,23 @@
 """Estimate of the GPU memory that a transformer needs, and of the classes that have it.
 
-A rule of thumb, for choosing a card and not for filling it to the last byte:
+For choosing a card and not for filling it to the last byte. Where the attention of the model is known:
 
     weights     = parameters * bytes of the precision
-    KV cache    = 0.25 * weights * batch * sequence / 512
+    KV cache    = 2 * layers * KV heads * head size * bytes of a cached number * batch * sequence
     activations = 0.8 * weights * batch in training, times 0.3 with gradient checkpointing; none in serving
-    total       = 1.2 * (weights + KV cache + activations), divided evenly over the GPUs of the pod
+    total       = weights + KV cache + activations, and a tenth of each GPU is left to the server
 
-It leaves out the optimizer: Adam's states and the gradients can take several times the weights, so a full
-fine-tuning or pre-training run needs far more than this says. It also knows nothing of grouped-query
-attention (smaller KV cache), quantised caches, mixture of experts, LoRA or sharding that is not even. Sizes
-of cards and slices are nominal GiB. All arithmetic is exact.
+Else by a rule of thumb that knows no grouped-query attention, so that it says too much for long sequences:
+
+    KV cache    = 0.25 * weights * batch * sequence / 512
+    total       = 1.2 * (weights + KV cache + activations)
+
+The total is divided evenly over the GPUs of the pod. The optimizer is left out: Adam's states and the gradients can take several
+times the weights, so a full fine-tuning or pre-training run needs far more than this says. So are quantised caches, LoRA and
+sharding that is not even. Sizes of cards and slices are nominal GiB. All arithmetic is exact.
 """
 
+import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -24,27 +29,29 @@ from string import ascii_lowercase
 import msgspec
 
 from policies.gpus.classes import SEVENTHS, GPUClass
+from policies.models.attention import FAMILIES, LARGEST_COUNT, Attention, EstimateError, ModelFamily
 
 GIB = 2**30
 LARGEST_PARAMS = 10**15
-LARGEST_COUNT = 10**9
-"""Bounds of what is taken for a model; far above any, and they keep every number short."""
+"""Bound of what is taken for a model; far above any."""
 
 _KV_CACHE = Fraction(1, 4)
 _KV_CACHE_TOKENS = 512
 _ACTIVATIONS = Fraction(4, 5)
 _CHECKPOINTING = Fraction(3, 10)
 _OVERHEAD = Fraction(6, 5)
+_USABLE = Fraction(9, 10)
+"""Of a GPU: what vLLM takes by default (gpu_memory_utilization). ECC (a sixteenth of GDDR6), the CUDA context and the buffers of
+a server are in the rest."""
+_SMALLEST_CACHED = 2
+"""Bytes of a number in the KV cache: engines keep 16 bits where weights have fewer (vLLM: kv_cache_dtype auto)."""
 
 _PARAMS = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(?:[eE]\+?([0-9]{1,2}))?\s*([kKmMbBtT]?)")
 _PARAM_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = re.compile(r"[0-9]{1,10}")
+_LONGEST_FAMILY = 63
 _MOST_GPUS_PER_NODE = 8
 """As many as one node usually has."""
-
-
-class EstimateError(ValueError):
-    """The description of a model is invalid; the message is a sentence that quotes it."""
 
 
 class Precision(Enum):
@@ -82,18 +89,35 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     precision: Precision = Precision.BF16
     phase: ModelPhase = ModelPhase.SERVING
     batch: int = 1
-    sequence: int = 2048
+    sequence: int = _KV_CACHE_TOKENS
     checkpointing: bool = False
+    attention: Attention | None = None
 
 
 class Estimate(msgspec.Struct, frozen=True, rename="camel"):
-    """Bytes, rounded up, over all GPUs of the pod. `total` is the sum of the parts."""
+    """Bytes, rounded up, over all GPUs of the pod. `total` is the sum of the parts.
+
+    Where `knows_cache`, the KV cache is computed from the attention of the model, and `overhead` is 0.
+    """
 
     weights: int
     kv_cache: int
     activations: int
     overhead: int
     total: int
+    knows_cache: bool = False
+
+    def usable(self, memory_gib: int) -> Fraction:
+        """Return the bytes of a GPU, or slice, of that size to which `total` compares: the overhead of a server counts once."""
+        return memory_gib * GIB * (_USABLE if self.knows_cache else Fraction(1))
+
+    def fits(self, memory_gib: int, gpus: int = 1) -> bool:
+        """Whether so many GPUs of that size hold everything."""
+        return self.total <= self.usable(memory_gib) * gpus
+
+    def weights_fit(self, memory_gib: int, gpus: int = 1) -> bool:
+        """Whether so many GPUs of that size hold the weights, which no estimate makes smaller."""
+        return self.weights <= memory_gib * GIB * gpus
 
 
 class Slice(msgspec.Struct, frozen=True, rename="camel"):
@@ -134,7 +158,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if not self.fits:
             # None in one node: then as few as there can be.
             needed = " or ".join(map(str, self.in_one_node or self.cards[-1:])) or "another class"
-            return f"no class has {gib(self.per_gpu)} per GPU; needs {needed}"
+            return f"no class holds {gib(self.per_gpu)} per GPU; needs {needed}"
         text = f"fits {self.fits[0]}"
         if len(self.fits) > 1:
             text += f" and {len(self.fits) - 1} larger"
@@ -150,15 +174,22 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def estimate(shape: ModelShape) -> Estimate:
-    """Return the memory that a model of this shape needs, by the rule of thumb in this module's docstring."""
+    """Return the memory that a model of this shape needs, by the formulas in this module's docstring."""
     weights = shape.params * shape.precision.size
-    kv_cache = _KV_CACHE * weights * shape.batch * Fraction(shape.sequence, _KV_CACHE_TOKENS)
+    factor = _OVERHEAD if shape.attention is None else Fraction(1)
+    kv_cache = shape.batch * shape.sequence * _cached_per_token(shape, weights)
     activations = Fraction(0)
     if shape.phase is ModelPhase.TRAINING:
         activations = _ACTIVATIONS * weights * shape.batch * (_CHECKPOINTING if shape.checkpointing else 1)
     parts = ceil(weights), ceil(kv_cache), ceil(activations)
-    total = max(ceil(_OVERHEAD * (weights + kv_cache + activations)), sum(parts))
-    return Estimate(*parts, total - sum(parts), total)
+    total = max(ceil(factor * (weights + kv_cache + activations)), sum(parts))
+    return Estimate(*parts, total - sum(parts), total, shape.attention is not None)
+
+
+def _cached_per_token(shape: ModelShape, weights: Fraction) -> Fraction:
+    if shape.attention is None:
+        return _KV_CACHE * weights / _KV_CACHE_TOKENS
+    return shape.attention.cached_per_token * max(shape.precision.size, Fraction(_SMALLEST_CACHED))
 
 
 def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Placement:
@@ -174,10 +205,10 @@ def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Place
     return Placement(
         gpus=gpus,
         per_gpu=ceil(Fraction(needed.total, gpus)),
-        fits=tuple(c.name for c in ordered if c.memory_gib * GIB * gpus >= needed.total),
+        fits=tuple(c.name for c in ordered if needed.fits(c.memory_gib, gpus)),
         slices=tuple(found for found in slices if found is not None),
         cards=tuple(
-            CardCount(ceil(Fraction(needed.total, size * GIB)), size, tuple(names))
+            CardCount(ceil(needed.total / needed.usable(size)), size, tuple(names))
             for size, names in by_size.items()
         ),
     )
@@ -190,7 +221,8 @@ def _smallest_slice(needed: Estimate, gpu_class: GPUClass) -> Slice | None:
         for name, profile in gpu_class.mig_profiles.items()
         # A slice that is the whole card is none to recommend.
         if profile.sevenths != SEVENTHS
-        and needed.total <= profile.memory_gib * GIB < gpu_class.memory_gib * GIB
+        and profile.memory_gib < gpu_class.memory_gib
+        and needed.fits(profile.memory_gib)
     )
     return Slice(gpu_class.name, candidates[0][3]) if candidates else None
 
@@ -244,6 +276,16 @@ def parse_flag(text: str) -> bool:
     if word not in {"true", "false"}:
         raise _invalid("true or false", text)
     return word == "true"
+
+
+def parse_family(text: str) -> ModelFamily:
+    """Read the name of a family of models, such as llama-3.1-8b. Raises EstimateError."""
+    word = text.strip().lower()
+    found = FAMILIES.get(word)
+    if found is None:
+        near = difflib.get_close_matches(word[:_LONGEST_FAMILY], FAMILIES, n=3) or sorted(FAMILIES)[::7]
+        raise _invalid(f"a built-in family such as {', '.join(near)} (others: model-params)", text)
+    return found
 
 
 def _invalid(want: str, text: str) -> EstimateError:

@@ -1,6 +1,6 @@
 """GPU memory of the model that a pod declares by its annotations, on the cards that the pod requests."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,47 +10,80 @@ from msgspec.structs import replace
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, gpu_requests
 from policies.models import estimate as estimates
-from policies.models.estimate import GIB, Estimate, EstimateError, ModelShape, gib
+from policies.models.attention import Attention, EstimateError, ModelFamily
+from policies.models.estimate import Estimate, ModelShape, Precision, gib
 from policies.pods import annotations
-from policies.pods.annotations import MODEL_PARAMS, BadAnnotation
+from policies.pods.annotations import MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
 
 _FIELDS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+    "family": (MODEL_FAMILY, estimates.parse_family, "llama-3.1-8b"),
     "params": (MODEL_PARAMS, estimates.parse_params, "70b"),
     "precision": (annotations.MODEL_PRECISION, estimates.parse_precision, "bf16"),
     "phase": (annotations.MODEL_PHASE, estimates.parse_phase, "serving"),
     "batch": (annotations.MODEL_BATCH, partial(estimates.parse_count, what="batch size"), "8"),
     "sequence": (annotations.MODEL_SEQUENCE, partial(estimates.parse_count, what="sequence length"), "4096"),
     "checkpointing": (annotations.MODEL_CHECKPOINTING, estimates.parse_flag, "true"),
+    "layers": (annotations.MODEL_LAYERS, partial(estimates.parse_count, what="number of layers"), "32"),
+    "kv_heads": (annotations.MODEL_KV_HEADS, partial(estimates.parse_count, what="number of KV heads"), "8"),
+    "head_size": (annotations.MODEL_HEAD_SIZE, partial(estimates.parse_count, what="head size"), "128"),
 }
-"""By field of a `ModelShape`: its annotation, how that is read, and an example."""
+"""By field of a `ModelShape`, of its `Attention`, or the family: its annotation, how that is read, and an example."""
+_KEYS = frozenset(key for key, _, _ in _FIELDS.values())
+_ATTENTION = ("layers", "kv_heads", "head_size")
 
 MOST_WAYS = 3
 
 
 class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory that the model needs on what the pod asks for: so many whole cards, or one MIG slice of a profile."""
+    """Memory that the model needs on what the pod asks for: so many whole cards, or one MIG slice of a profile.
+
+    `declared` is the annotation, key and value, that names the model.
+    """
 
     model: str
+    declared: tuple[str, str]
     estimate: Estimate
     gpus: int
     profile: str | None = None
 
     @property
     def words(self) -> str:
-        """For example `70b bf16 serving needs 336.0 GiB over 4 GPUs = 84.0 GiB each`."""
-        needs = f"{self.model} needs {gib(self.estimate.total)}"
-        if self.gpus == 1:
-            return needs
-        return f"{needs} over {self.gpus} GPUs = {gib(-(-self.estimate.total // self.gpus))} each"
+        """For example `70b bf16 serving needs 195.6 GiB over 4 GPUs = 48.9 GiB each by rule of thumb`."""
+        by = "" if self.estimate.knows_cache else " by rule of thumb"
+        return f"{self.model} needs {self._divided(self.estimate.total)}{by}"
+
+    @property
+    def weights_words(self) -> str:
+        """For example `the weights of 70b bf16 serving take 130.4 GiB over 4 GPUs = 32.6 GiB each`."""
+        return f"the weights of {self.model} take {self._divided(self.estimate.weights)}"
+
+    def _divided(self, size: int) -> str:
+        return (
+            gib(size)
+            if self.gpus == 1
+            else f"{gib(size)} over {self.gpus} GPUs = {gib(-(-size // self.gpus))} each"
+        )
+
+    def memory_gib(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> int:
+        """Return the size of one of the cards, or of the slice; 0 where the class has no such slice."""
+        if self.profile is None:
+            return gpu_class.memory_gib
+        profile = catalogue.mig_profile(gpu_class, self.profile)
+        return profile.memory_gib if profile is not None else 0
+
+    def room(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> str:
+        """For example `72.0 GiB usable`: what a card, or the slice, of the class has for `words`."""
+        return f"{gib(int(self.estimate.usable(self.memory_gib(gpu_class, catalogue))))} usable"
 
     def fits(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> bool:
         """Whether the cards, or the slice, have the memory. Slices cannot work together, so one holds the whole model."""
-        if self.profile is None:
-            return self.estimate.total <= gpu_class.memory_gib * GIB * self.gpus
-        profile = catalogue.mig_profile(gpu_class, self.profile)
-        return profile is not None and self.estimate.total <= profile.memory_gib * GIB
+        return self.estimate.fits(self.memory_gib(gpu_class, catalogue), self.gpus)
+
+    def weights_fit(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> bool:
+        """Whether the cards, or the slice, hold the weights alone: what an estimate cannot get wrong."""
+        return self.estimate.weights_fit(self.memory_gib(gpu_class, catalogue), self.gpus)
 
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
@@ -78,8 +111,15 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
     if len(requests) != 1:
         return None
     ((resource, quantity),) = requests.items()
-    model = f"{pod.annotations[MODEL_PARAMS].strip()} {shape.precision.value} {shape.phase.value}"
-    need = ModelNeed(model=model, estimate=estimates.estimate(shape), gpus=1, profile=resource.profile)
+    key = MODEL_PARAMS if MODEL_PARAMS in pod.annotations else MODEL_FAMILY
+    named = pod.annotations[key]
+    need = ModelNeed(
+        model=f"{named.strip()} {shape.precision.value} {shape.phase.value}",
+        declared=(key, named),
+        estimate=estimates.estimate(shape),
+        gpus=1,
+        profile=resource.profile,
+    )
     if resource.measure is Measure.DEVICES and not resource.name.startswith(IMPLICIT_DEVICE_CLASS):
         return replace(need, gpus=quantity.value)
     return need if resource.measure is Measure.SLICES else None
@@ -87,6 +127,8 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
 
 def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
     """Return the model that the annotations declare, everything that is wrong with them, or None where they declare none."""
+    if _KEYS.isdisjoint(pod.annotations):
+        return None
     fields: dict[str, Any] = {}
     bad: list[BadAnnotation] = []
     for field, (key, parse, example) in _FIELDS.items():
@@ -96,4 +138,26 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
                 fields[field] = parse(text)
             except EstimateError as error:
                 bad.append(BadAnnotation(key, text, str(error), f'set for example "{example}"'))
-    return tuple(bad) or (ModelShape(**fields) if "params" in fields else None)
+    if bad:
+        return tuple(bad)
+    attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}
+    if 0 < len(attention) < len(_ATTENTION):
+        return tuple(_incomplete(pod, attention))
+    family: ModelFamily | None = fields.pop("family", None)
+    known = (
+        {
+            "params": family.params,
+            "precision": Precision(family.precision),
+            "attention": family.attention,
+        }
+        if family
+        else {}
+    )
+    fields = {**known, **fields, **({"attention": Attention(**attention)} if attention else {})}
+    return ModelShape(**fields) if "params" in fields else None
+
+
+def _incomplete(pod: Pod, given: Mapping[str, int]) -> Iterator[BadAnnotation]:
+    missing = " and ".join(_FIELDS[field][0] for field in _ATTENTION if field not in given)
+    key = _FIELDS[next(iter(given))][0]
+    yield BadAnnotation(key, pod.annotations[key], f"must stand beside {missing}", "set all three, or none")

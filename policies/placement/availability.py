@@ -1,94 +1,174 @@
 """Availability of what a pod requests on the GPU classes on which it can run, and what they have instead.
 
-Only what the class catalogue knows is judged: slices of a vendor none of whose classes lists any are left alone.
+Only what the class catalogue knows is judged: slices of a vendor none of whose classes lists any are left alone. A MIG profile
+that no class lists may be one of a newer card or driver, so it is at most a warning, unless the catalogue is closed, or the nodes
+say which profiles there are. What is suggested is of the pod's own class, and of classes that its namespace may use.
 """
 
 import difflib
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+import msgspec
+
+from policies.finding import Severity
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
-from policies.placement.pinning import Pinning, pinning
+from policies.placement.class_choice import ANY, is_covered
+from policies.placement.nodes import NodeFacts
+from policies.placement.pinning import pinning
+from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
 
 _LONGEST_PROFILE = 63
 """Of a resource's name; more of it is not compared with anything."""
 _MOST_COMPARED = 8
 """Names of slices in one pod for which the nearest are looked up: that takes 1 ms each."""
+_MIG, _COUNT = "nvidia.com/mig-", ".count"
+"""GPU Feature Discovery counts the slices of a node (strategy mixed): label `nvidia.com/mig-1g.10gb.count`, as their resource."""
 
 
 class Complaint(NamedTuple):
-    """Why the pod would never run, and what its author can do."""
+    """Why the pod would never run, or may not, and what its author can do."""
 
     message: str
     remedy: str
+    severity: Severity = Severity.DENIAL
+
+
+class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What rule gpu-class of the policy says of classes; where it is disabled, the annotation of a pod has no effect."""
+
+    allowed: tuple[str, ...] = (ANY,)
+    default: str | None = None
+    known_pools: tuple[str, ...] = ()
+    reads_annotation: bool = True
+
+
+ANY_CLASS = ClassUse()
 
 
 class Availability:
-    """Answers for one pod; `classes` are those it is pinned to, or else all there are."""
+    """Answers for one pod; `classes` are those it is pinned to, or names by its annotation, or else all there are.
 
-    def __init__(self, pod: Pod, catalogue: ClassCatalogue) -> None:
-        self._catalogue = catalogue
-        self._pinned = pinning(pod, catalogue)
+    `pinned` is empty where they are all there are. `nodes`: None where they are not known.
+    """
+
+    def __init__(
+        self, pod: Pod, catalogue: ClassCatalogue, use: ClassUse = ANY_CLASS, nodes: NodeFacts | None = None
+    ) -> None:
+        self._catalogue, self._use, self._nodes = catalogue, use, nodes
+        pinned = pinning(pod, catalogue)
+        if pinned is None:
+            is_read = use.reads_annotation and not pod.body.node_name
+            self._because: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
+            self.pinned = catalogue.resolve(pod.annotations.get(GPU_CLASS, "")) if is_read else ()
+        else:
+            # gpu-class reports constraints that contradict each other: here they pin nothing.
+            self._because, self.pinned = pinned.because, catalogue.named(pinned.classes)
+        self.classes = self.pinned or tuple(catalogue)
         self._compared = 0
-        # gpu-class reports constraints that contradict each other: here they pin nothing.
-        self.classes = catalogue.named(self._pinned.classes if self._pinned else ()) or tuple(catalogue)
+
+    @property
+    def _usable(self) -> Sequence[GPUClass]:
+        """The classes that can be recommended: those of the pod, else the default, else all; only allowed ones."""
+        default = self._catalogue.resolve(self._use.default or "")
+        return self._allowed(self.pinned or default or self.classes)
+
+    def _allowed(self, classes: Sequence[GPUClass]) -> Sequence[GPUClass]:
+        return [gpu_class for gpu_class in classes if is_covered(gpu_class, self._use.allowed)]
 
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the resource is one vendor's and the pod is pinned to the classes of another."""
         asked = vendor(resource.name)
-        if self._pinned is None or any(vendor(c.resource) == asked for c in self.classes):
+        if not self.pinned or any(vendor(c.resource) == asked for c in self.classes):
             return None
         having = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == asked]
         if not having:
             return None
         offered = " or ".join(sorted({gpu_class.resource for gpu_class in self.classes}))
         return Complaint(
-            f"must be {offered}: the pod is pinned to {_describe(self._pinned)}",
-            f"request {offered}, or pin the pod to a class that has {resource.name}, such as {having[0].name}",
+            f"must be {offered}: the pod is pinned to {self._description}",
+            f"request {offered}{self._or_pin(having, resource.name)}",
         )
 
-    def unknown_slice(self, resource: GPUResource) -> Complaint | None:
-        """Complain if no class that the pod can land on can be cut into such slices."""
-        if resource.profile is None or self.other_vendor(resource):
+    def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
+        """Complain if no class that the pod can land on is known to be cut into such slices.
+
+        is_closed: the classes list every profile of the cluster, so that any other one is a denial.
+        """
+        profile = resource.profile
+        if profile is None or self.other_vendor(resource):
             return None
-        having = [c for c in self._catalogue if self._catalogue.mig_profile(c, resource.profile)]
+        having = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
         listing = [
             c for c in self._catalogue if c.mig_profiles and vendor(c.resource) == vendor(resource.name)
         ]
         if not listing or any(gpu_class in self.classes for gpu_class in having):
             return None
-        nearest = self._nearest_slices(resource, [c for c in listing if c in self.classes])
-        is_pinned = self._pinned is not None and bool(self._pinned.classes)
-        whole = self.classes[0] if is_pinned else listing[0]
-        remedy = f"request {nearest or f'whole GPUs ({whole.resource})'}"
-        if self._pinned is None or not is_pinned:
-            return Complaint(f"must be a slice that some GPU class has: none has {resource.profile}", remedy)
-        if having:
-            remedy += f", or pin the pod to a class that has them, such as {having[0].name}"
+        counted = self._counted_slices
+        if not having and f"{resource.name}{_COUNT}" in counted:
+            return None
+        # Of a class that lists no profile nothing is known; one that lists some has no profile of another class.
+        is_of_others = bool(having) and all(gpu_class in listing for gpu_class in self.classes)
+        is_nowhere = bool(counted) and f"{resource.name}{_COUNT}" not in counted
+        severity = Severity.DENIAL if is_closed or is_of_others or is_nowhere else Severity.WARNING
+        usable = [gpu_class for gpu_class in self._usable if gpu_class in listing]
+        nearest = self._nearest_slices(resource, usable)
+        remedy = f"request {nearest or f'whole GPUs ({self.classes[0].resource if self.pinned else listing[0].resource})'}"
+        must, has = ("must", "has") if severity is Severity.DENIAL else ("should", "lists")
+        if not self.pinned:
+            whose = "some node has" if is_nowhere and not is_closed else "some GPU class has"
+            return Complaint(f"{must} be a slice that {whose}: none {has} {profile}", remedy, severity)
         return Complaint(
-            f"must be a slice of {_describe(self._pinned)}, to which the pod is pinned: it has no {resource.profile}",
-            remedy,
+            f"{must} be a slice of {self._description}, to which the pod is pinned: it {has} no {profile}",
+            remedy + self._or_pin(having, "them"),
+            severity,
         )
 
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
-        """Complain if so many slices are more than one node could have: what fits on a card times its cards."""
-        per_gpu = [
-            (profile.per_gpu, gpu_class.name)
+        """Complain if so many slices are more than one node could have: what fits on a card times its cards.
+
+        gpus_per_node: of the classes that do not say it themselves.
+        """
+        per_node = [
+            (profile.per_gpu * cards, profile.per_gpu, cards, gpu_class.name)
             for gpu_class in self.classes
             if resource.profile and (profile := self._catalogue.mig_profile(gpu_class, resource.profile))
+            for cards in (gpu_class.gpus_per_node or gpus_per_node,)
         ]
-        if not per_gpu:
+        if not per_node:
             return None
-        each, name = max(per_gpu)
-        most = each * gpus_per_node
+        most, each, cards, name = max(per_node)
         if count <= most:
             return None
         return Complaint(
-            f"must be at most {most}, for a pod runs on one node: {each} on each {name}, {gpus_per_node} GPUs in a node",
+            f"must be at most {most}, for a pod runs on one node: {each} on each {name}, {cards} GPUs in a node",
+            f"request {most} or fewer, and spread the work over several pods",
+        )
+
+    def cards_per_node(self, resource: GPUResource) -> int | None:
+        """Return the most whole cards that a node of the pod's class has; None where a class of it does not say that.
+
+        Nor where nothing pins the pod, or where a unit of the resource may be less than a card.
+        """
+        if not self.pinned or resource.measure is not Measure.DEVICES:
+            return None
+        having = [gpu_class for gpu_class in self.classes if gpu_class.resource == resource.name]
+        stated = [each.gpus_per_node for each in having if resource.name not in each.equivalents]
+        known = [most for most in stated if most is not None]
+        return max(known) if known and len(known) == len(self.classes) else None
+
+    def too_many_cards(self, resource: GPUResource, count: int) -> Complaint | None:
+        """Complain if no node of the pod's class has so many cards."""
+        most = self.cards_per_node(resource)
+        if most is None or count <= most:
+            return None
+        return Complaint(
+            f"must be at most {most}: no node of {self._description} has more",
             f"request {most} or fewer, and spread the work over several pods",
         )
 
@@ -97,7 +177,7 @@ class Availability:
     ) -> list[str]:
         """Return the resources by which a part (< 1) of such a GPU can be had: a slice and a share, if there are any."""
         found = []
-        having = [gpu_class for gpu_class in self.classes if gpu_class.resource == resource.name]
+        having = [gpu_class for gpu_class in self._usable if gpu_class.resource == resource.name]
         best = Counter(name for gpu_class in having for name in self._smallest_slice(gpu_class, part))
         if best:
             profile = min(best, key=lambda name: (-best[name], name))
@@ -110,14 +190,32 @@ class Availability:
             found.append(f"a time-sliced share ({shared.name})")
         return found
 
+    @property
+    def _counted_slices(self) -> frozenset[str]:
+        """The labels by which nodes count their slices; none where nodes are not known, or others may be made on demand."""
+        nodes = self._nodes
+        if nodes is None or nodes.pools or self._use.known_pools:
+            return frozenset()
+        keys = (key for labels in nodes.label_sets for key, _ in labels)
+        return frozenset(key for key in keys if key.startswith(_MIG) and key.endswith(_COUNT))
+
+    @property
+    def _description(self) -> str:
+        return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._because)})"
+
+    def _or_pin(self, having: Sequence[GPUClass], what: str) -> str:
+        """Return the remedy of pinning the pod to another class, "" where its namespace may use none of them."""
+        allowed = self._allowed(having)
+        return f", or pin the pod to a class that has {what}, such as {allowed[0].name}" if allowed else ""
+
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return the lightest profile that is at least this part of the card, as a list of none or one."""
         # Variants such as 1g.10gb+me exist once on a card: nothing to recommend.
-        profiles = [profile for profile in gpu_class.mig_profiles if "+" not in profile]
+        profiles = [profile for profile in gpu_class.mig_profiles if not _is_variant(profile)]
         weighed = [(self._catalogue.mig_weight(gpu_class, profile), profile) for profile in profiles]
         return [profile for _, profile in sorted(each for each in weighed if each[0] >= part)[:1]]
 
-    def _nearest_slices(self, resource: GPUResource, classes: list[GPUClass]) -> str:
+    def _nearest_slices(self, resource: GPUResource, classes: Sequence[GPUClass]) -> str:
         if self._compared >= _MOST_COMPARED:
             return ""
         self._compared += 1
@@ -127,5 +225,6 @@ class Availability:
         return " or ".join(resource.name.removesuffix(asked) + profile for profile in close)
 
 
-def _describe(pinned: Pinning) -> str:
-    return f"{' or '.join(pinned.classes)} ({' and '.join(pinned.because)})"
+def _is_variant(profile: str) -> bool:
+    """Whether it is a profile with, or without, media extensions or graphics: `1g.10gb+me`, `1g.24gb-me`."""
+    return "+" in profile or "-" in profile

@@ -14,7 +14,7 @@ from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, M
 from policies.models.memory import ModelNeed, advice
 from policies.placement.hardware import chosen_hardware
 from policies.placement.label_keys import LabelKeys
-from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
@@ -152,16 +152,21 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
         return None  # the catalogue knows nothing of what the pod asks for, such as TPUs
     usable = question.allowed_of(candidates)
     fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, question.catalogue)]
-    if not fitting:
-        return Finding(
-            rule=RULE_ID,
-            path=annotation_path(MODEL_PARAMS),
-            value=question.pod.annotations[MODEL_PARAMS],
-            message=f"must fit on a class that the pod may use: {need.words}",
-            remedy=advice(need, usable),
-        )
-    smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
-    return _chosen(question, (smallest,), smallest.name, ChoiceSource.ESTIMATE, need.words)
+    if fitting:
+        smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
+        return _chosen(question, (smallest,), smallest.name, ChoiceSource.ESTIMATE, need.words)
+    # The estimate may be too high: every class that holds the weights is left. gpu-class warns of it.
+    holding = tuple(each for each in usable if need.weights_fit(each, question.catalogue))
+    if holding:
+        return _chosen(question, holding, "that holds the weights", ChoiceSource.ESTIMATE, need.words)
+    key, value = need.declared
+    return Finding(
+        rule=RULE_ID,
+        path=annotation_path(key),
+        value=value,
+        message=f"must fit on a class that the pod may use: {need.weights_words}",
+        remedy=advice(need, usable),
+    )
 
 
 def _default(question: Question) -> Choice | None:

@@ -5,7 +5,7 @@ other label is taken as met.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -34,13 +34,15 @@ class NodePool(msgspec.Struct, frozen=True):
     open_prefixes: tuple[str, ...] = ()
 
 
-class _Offer(msgspec.Struct, frozen=True):
-    """The values that a node has or may get of each label; None is any value."""
+class NodeOffer(msgspec.Struct, frozen=True):
+    """The labels of a node, or of those that a pool makes; `pool` is empty for nodes that are there."""
 
     labels: Mapping[str, frozenset[str] | None]
     open_prefixes: tuple[str, ...] = ()
+    pool: str = ""
 
     def values(self, key: str) -> frozenset[str] | None:
+        """Return the values of which the label has one, ABSENT where it is not there; None is any value."""
         return self.labels.get(key, None if key.startswith(self.open_prefixes) else ABSENT)
 
 
@@ -57,53 +59,63 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def could_take(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
         """Whether any node, there or to come, meets what the pod demands; and has one of `values` of `key`, where given."""
-        terms = required_terms(pod)
-        if sum(1 + len(term.match_expressions or ()) for term in terms) > MOST_DEMANDS:
-            return True
-        demands = self._known([(key, "In", values)] if values else ())
-        demands += self._known(
-            (each, "In", (value,)) for each, value in (pod.body.node_selector or {}).items()
-        )
+        return _has_too_many_demands(pod) or any(True for _ in self.taking(pod, key, values))
+
+    def taking(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeOffer]:
+        """Yield what meets the pod's demands; and has one of `values` of `key`, where given. Too many terms are not read."""
+        terms = () if _has_too_many_demands(pod) else required_terms(pod)
+        selected = ((each, "In", (value,)) for each, value in (pod.body.node_selector or {}).items())
+        demands = self._known([(key, "In", values)] if values else ()) + self._known(selected)
         alternatives = [
             self._known((each.key, each.operator, each.values or ()) for each in term.match_expressions or ())
             for term in terms
             if not is_empty_term(term)
         ]
-        candidates = (offer for offer in self._near(demands) if _meets_all(offer, demands))
-        return any(not terms or any(_meets_all(each, term) for term in alternatives) for each in candidates)
+        for offer in self._near(demands):
+            is_selected = _meets_all(offer, demands)
+            if is_selected and (not terms or any(_meets_all(offer, term) for term in alternatives)):
+                yield offer
 
     def _known(self, demands: Iterable[tuple[str, str, Sequence[str]]]) -> list[Demand]:
         return [(key, operator, frozenset(values)) for key, operator, values in demands if key in self.keys]
 
-    def _near(self, demands: Sequence[Demand]) -> Iterable[_Offer]:
-        """Return the offers that meet the first demand for values, and the pools; all of them where there is none."""
+    def _near(self, demands: Sequence[Demand]) -> Iterable[NodeOffer]:
+        """Return the nodes that meet the first demand, and the pools; all of them where there is none."""
         if not demands:
-            return (*self._there, *self._to_come)
+            return chain(self._there, self._to_come)
         key, _, values = demands[0]
         return chain(*(self._having.get((key, value), ()) for value in values), self._to_come)
 
     @cached_property
-    def _there(self) -> tuple[_Offer, ...]:
+    def _there(self) -> tuple[NodeOffer, ...]:
         return tuple(
-            _Offer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets
+            NodeOffer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets
         )
 
     @cached_property
-    def _having(self) -> Mapping[tuple[str, str], Sequence[_Offer]]:
+    def _having(self) -> Mapping[tuple[str, str], Sequence[NodeOffer]]:
         """The nodes that are there by each of their labels: most pods demand one that few have."""
-        found: dict[tuple[str, str], list[_Offer]] = defaultdict(list)
+        found: dict[tuple[str, str], list[NodeOffer]] = defaultdict(list)
         for labels, offer in zip(self.label_sets, self._there, strict=True):
             for label in labels:
                 found[label].append(offer)
         return found
 
     @cached_property
-    def _to_come(self) -> tuple[_Offer, ...]:
+    def _to_come(self) -> tuple[NodeOffer, ...]:
         return tuple(
-            _Offer({key: v if v is None else frozenset(v) for key, v in pool.labels}, pool.open_prefixes)
+            NodeOffer(
+                {key: v if v is None else frozenset(v) for key, v in pool.labels},
+                pool.open_prefixes,
+                pool.name,
+            )
             for pool in self.pools
         )
 
 
-def _meets_all(offer: _Offer, demands: Iterable[Demand]) -> bool:
+def _has_too_many_demands(pod: Pod) -> bool:
+    return sum(1 + len(term.match_expressions or ()) for term in required_terms(pod)) > MOST_DEMANDS
+
+
+def _meets_all(offer: NodeOffer, demands: Iterable[Demand]) -> bool:
     return all(meets(offer.values(key), operator, values) for key, operator, values in demands)

@@ -112,6 +112,10 @@ class PodPatch:
     def set_annotation(self, key: str, value: str) -> None:
         self._add(f"annotation {key}", value, ("metadata", "annotations", key))
 
+    def set_termination_grace_period(self, seconds: int) -> None:
+        path = ("spec", "termination_grace_period_seconds")
+        self._add(f"terminationGracePeriodSeconds={seconds}", seconds, path)
+
     # ---- container level
 
     def set_resource(

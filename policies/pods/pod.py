@@ -221,6 +221,8 @@ class PodSpec(View, frozen=True):
     runtime_class_name: str | None = None
     host_ipc: bool | None = msgspec.field(name="hostIPC", default=None)
     os: PodOS | None = None
+    restart_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class ExtendedResourceClaimStatus(View, frozen=True):

@@ -48,7 +48,7 @@ from policies.placement.pinning import (
     is_narrowed_to,
     pinning,
 )
-from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
@@ -299,12 +299,18 @@ def _too_small(case: _Case) -> Iterator[Finding]:
     chosen = case.choice.classes if case.choice else ()
     classes = catalogue.named(case.pinned.classes) if case.pinned else chosen
     if need is not None and classes and not any(need.fits(each, catalogue) for each in classes):
-        largest = max(classes, key=lambda gpu_class: gpu_class.memory_gib)
+        largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, catalogue))
+        key, value = need.declared
+        ways, words = advice(need, classes), need.words
+        if not need.weights_fit(largest, catalogue):
+            words = need.weights_words
+        elif not need.estimate.knows_cache:
+            ways += f", or declare {MODEL_FAMILY} or {MODEL_LAYERS}"
         yield warning(
-            path=annotation_path(MODEL_PARAMS),
-            value=case.pod.annotations[MODEL_PARAMS],
-            message=f"does not fit on {largest.name}: {need.words}",
-            remedy=advice(need, classes),
+            path=annotation_path(key),
+            value=value,
+            message=f"should fit on {largest.name} ({need.room(largest, catalogue)}): {words}",
+            remedy=ways,
         )
 
 

@@ -3,31 +3,36 @@
 Reads:   limits and requests of GPU resources of every app and init container, fraction annotations, the class to which the
          pod is pinned, the variables by which containers choose among GPUs.
 Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
-         allows or a node could have; slices that no class has; another vendor's resource than the class's.
-Warns:   of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones; of a
-         DaemonSet that holds whole GPUs on every node.
+         allows or a node of the class has; slices of another class; another vendor's resource than the class's.
+Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are known and none has them), of more
+         than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones; of a DaemonSet
+         that holds whole GPUs on every node.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
 written decides, not the phase, so templates, whose quantities nobody has rounded or defaulted yet, come out the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property, partial
 
 import msgspec
 
 from policies.finding import Finding, Severity, truncate
+from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import fraction_container, fraction_problems
-from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure, gpu_requests
-from policies.placement.availability import Availability, Complaint
+from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
+from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPURequest, GPUResource, Measure, gpu_requests
+from policies.placement.availability import Availability, ClassUse, Complaint
+from policies.placement.class_choice import RULE_ID
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, QuantityText, readable
 from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
+from policies.rules.gpu_class import GPUClassOptions
 
 ID = "gpu-requests"
 
@@ -69,17 +74,26 @@ SAME_VALUE = "set both to the same value or omit the request"
 class GPURequestsOptions(RuleOptions, frozen=True):
     """`None` means unlimited. `maxPerContainer` and `maxPerPod` hold for each resource that counts things (GPUs, slices)."""
 
-    max_per_container: int | None = None
-    max_per_pod: int | None = None
+    max_per_container: ResourceLimits = None
+    max_per_pod: ResourceLimits = None
     complete_limits: bool = False
     gpus_per_node: int = MOST_GPUS_PER_NODE
+    """Of classes that do not say it themselves; limits slices only."""
+    known_profiles_only: bool = False
+    """The classes list every MIG profile of the cluster, so that any other one is denied."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        for name, value in (("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)):
-            if value is not None and value < 0:
-                yield name, f"must be 0 or more, or null for no limit, not {value}"
+        for name, limits in self._limits():
+            yield from limit_problems(limits, name)
         if self.gpus_per_node < 1:
             yield "gpusPerNode", f"must be 1 or more, not {self.gpus_per_node}"
+
+    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+        for name, limits in self._limits():
+            yield from unknown_names(limits, catalogue, name)
+
+    def _limits(self) -> tuple[tuple[str, ResourceLimits], ...]:
+        return ("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)
 
 
 warning = partial(Finding, rule=ID, severity=Severity.WARNING)
@@ -117,7 +131,7 @@ class Amount(msgspec.Struct, frozen=True, dict=True):
 
 
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
-    availability = Availability(pod, context.classes)
+    availability = Availability(pod, context.classes, class_use(context), context.nodes)
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):
             limit, request = amounts(place, resource)
@@ -131,6 +145,19 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         yield from variable_findings(place, context)
     yield from total_findings(pod, options, availability, context)
     yield from annotation_findings(pod, context)
+
+
+def class_use(context: Context) -> ClassUse:
+    """Return what the policy says of classes."""
+    options = context.options_of(RULE_ID)
+    if not isinstance(options, GPUClassOptions):
+        return ClassUse(reads_annotation=False)
+    return ClassUse(
+        allowed=options.allowed,
+        default=options.default,
+        known_pools=options.known_pools,
+        reads_annotation=not context.made_by_daemonset,
+    )
 
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
@@ -234,10 +261,12 @@ def size_findings(
     if amount is None or amount.quantity is None or amount.quantity.value == 0:
         return
     resource, count = amount.resource, amount.quantity.milli_value // 1000
-    most = options.max_per_container
+    most = limit_of(options.max_per_container, resource, availability.pinned)
     if resource.measure.is_count and most is not None and count > most:
         yield amount.finding(f"must be at most {most} per container by policy", f"set {most} or fewer")
-    complaint = availability.other_vendor(resource) or availability.unknown_slice(resource)
+    complaint = availability.other_vendor(resource) or availability.unknown_slice(
+        resource, is_closed=options.known_profiles_only
+    )
     if complaint is not None:
         yield amount.finding(*complaint)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
@@ -253,12 +282,16 @@ def total_findings(
     pod: Pod, options: GPURequestsOptions, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
-    askers: dict[GPUResource, list[ContainerPlace]] = {}
+    askers: dict[GPUResource, list[GPURequest]] = {}
     for asked in context.resource_mapping.requests(pod):
-        askers.setdefault(asked.resource, []).append(asked.place)
-    most, per_container = options.max_per_pod, options.max_per_container
-    if most is None and not any(resource.measure is Measure.SLICES for resource in askers):
-        return  # nothing limits the total
+        if asked.resource.measure.is_count:
+            askers.setdefault(asked.resource, []).append(asked)
+    limits = {resource: limit_of(options.max_per_pod, resource, availability.pinned) for resource in askers}
+    if not pod.body.overhead and not any(
+        resource.measure is Measure.SLICES or _may_exceed(asking, limits[resource], availability)
+        for resource, asking in askers.items()
+    ):
+        return  # not even all containers together come to more than a limit
     try:
         totals = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
@@ -266,15 +299,27 @@ def total_findings(
     for resource, total in totals.items():
         if not resource.measure.is_count or not total.is_whole:
             continue
-        places = askers.get(resource, [])
-        single = places[0] if len(places) == 1 else None
+        asking = askers.get(resource, [])
+        single = asking[0].place if len(asking) == 1 else None
+        most = limit_of(options.max_per_pod, resource, availability.pinned)
+        per_container = limit_of(options.max_per_container, resource, availability.pinned)
         reported = single and per_container is not None and total.value > per_container
-        complaints = [availability.too_many_slices(resource, total.value, options.gpus_per_node)]
+        complaints = [
+            availability.too_many_slices(resource, total.value, options.gpus_per_node),
+            availability.too_many_cards(resource, total.value),
+        ]
         if most is not None and total.value > most and not reported:
             by_policy = Complaint(f"must be at most {most} per pod by policy", f"request {most} or fewer")
             complaints.insert(0, by_policy)
         for complaint in filter(None, complaints):
             yield total_finding(single, resource, total, complaint)
+
+
+def _may_exceed(asking: Sequence[GPURequest], most: int | None, availability: Availability) -> bool:
+    """Whether the containers, were they all to run at one time, ask for more than the limit or a node has."""
+    together = sum(request.quantity.value for request in asking)
+    bounds = (most, availability.cards_per_node(asking[0].resource))
+    return any(bound is not None and together > bound for bound in bounds)
 
 
 def total_finding(

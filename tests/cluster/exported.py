@@ -27,7 +27,9 @@ NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED, LABELLED)
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 RULES = """
-    gpu-requests: {maxPerContainer: 4, maxPerPod: 8}
+    gpu-requests:
+      maxPerContainer: {"*": 4, amd.com/*: 3, amd.com/gpu: 2}
+      maxPerPod: {"*": 8, nvidia.com/mig-*: 5}
     gpu-isolation: {mode: enforce}
     gpu-toleration:
       tolerations:

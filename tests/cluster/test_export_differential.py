@@ -273,7 +273,7 @@ def additions(document: JSON) -> JSON:
         for c in containers
     }
     # CEL reads the names of a container's resources in any order.
-    return {"tolerations": sorted(tolerations, key=str), "env": env}
+    return {"tolerations": sorted(tolerations, key=lambda each: str(sorted(each.items()))), "env": env}
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,22 @@
 """`gpu-admission check`: the webhook's own engine on manifests, without a cluster.
 
-Prints text for people, a diff, YAML for kubectl or JSON for programs.
+Prints text for people, a diff, YAML for kubectl, JSON for programs, or a report for CI: SARIF or JUnit.
 """
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from difflib import unified_diff
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
+from rich.console import Console
+from rich.progress import track as rich_track
 
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
@@ -24,14 +27,20 @@ from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, EvaluatedFinding, Outcome
-from webhook.tools.check.manifests import Manifest, read_manifests
+from webhook.tools.check.junit import junit_report
+from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
+from webhook.tools.check.rendering import sentences
+from webhook.tools.check.sarif import sarif_log
+
+T = TypeVar("T")
 
 REFUSED = 1
 STYLES = {
     ManifestVerdict.REFUSED: "bold red",
     ManifestVerdict.CHANGED: "bold cyan",
     ManifestVerdict.ACCEPTED: "green",
+    ManifestVerdict.UNKNOWN: "yellow",
     ManifestVerdict.SKIPPED: "dim",
 }
 OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim"}
@@ -42,6 +51,10 @@ SUMMARY = {
     ManifestVerdict.CHANGED: "would change",
     ManifestVerdict.ACCEPTED: "ok",
 }
+LARGE = 100
+"""Files or objects from which on a terminal shows how far it is."""
+LEFT_OUT = (ManifestVerdict.REFUSED, ManifestVerdict.UNKNOWN)
+"""What `-o yaml` and `-o diff` list on stderr."""
 COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 
 
@@ -49,22 +62,31 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 @click.option(
     "-f",
     "--filename",
-    "sources",
+    "named",
     multiple=True,
-    required=True,
-    help='File, directory, or "-" for stdin; repeatable.',
+    metavar="FILE",
+    help='File, directory, or "-" for stdin; repeatable, or without -f at the end.',
 )
+@click.argument("files", nargs=-1)
 @click.option("-R", "--recursive", is_flag=True, help="Read directories recursively.")
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="GLOB",
+    help="Leave out files and directories, by name or by path in the directory that is read; repeatable.",
+)
 @config_option("the built-in defaults")
 @click.option(
     "-n", "--namespace", default="default", show_default=True, help="Namespace of objects that name none."
 )
-@output_option("text", "yaml", "json", "diff")
+@output_option("text", "yaml", "json", "diff", "sarif", "junit")
 @now_option("Answer for this time, when exemptions and pauses may have ended")
 def check(
     *,
-    sources: tuple[str, ...],
+    named: tuple[str, ...],
+    files: tuple[str, ...],
     recursive: bool,
+    ignore: tuple[str, ...],
     config: Path | None,
     namespace: str,
     output: str,
@@ -72,44 +94,62 @@ def check(
 ) -> None:
     """Show what the webhook would inject into manifests and what it would deny, where and why.
 
-    Exit codes: 0 everything would be admitted, 1 something would be denied, 2 something could not be read.
+    Exit codes: 0 nothing would be denied, 1 something would be denied, 2 something could not be read.
     """
+    if not (named or files):
+        raise click.UsageError("Missing option '-f' / '--filename', or a file")
     try:
         engine = Engine(load_directory(config))
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
-    kinds = engine.configuration.workload_kinds
-    found = read_manifests(sources, recursive=recursive, namespace=namespace, kinds=kinds)
-    results = Run(found.manifests, engine, now).results()
-    PRINTERS[output](results, found.problems)
+    found = read_manifests(
+        (*named, *files),
+        recursive=recursive,
+        namespace=namespace,
+        kinds=engine.configuration.workload_kinds,
+        ignore=ignore,
+        track=track,
+    )
+    results = Run(found.manifests, engine, now).results(lambda items: track(items, "checking"))
+    PRINTERS[output](results, found)
     if found.problems:
         sys.exit(BAD_INPUT)
     if any(result.verdict is ManifestVerdict.REFUSED for result in results):
         sys.exit(REFUSED)
 
 
-def print_text(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:
+def track(items: Sequence[T], doing: str, console: Console | None = None) -> Iterable[T]:
+    """Pass the items through; for many of them a terminal shows how far it is."""
+    console = console or Console(stderr=True)
+    if len(items) < LARGE or not console.is_terminal:
+        return items
+    return rich_track(items, doing, console=console, transient=True)
+
+
+def print_text(results: Sequence[ManifestResult], found: Manifests) -> None:
     screen = Screen()
     for result in results:
         _print_object(screen, result)
     if results:
         screen.line()
-    _print_problems(problems)
-    screen.paragraph(_summary(results, problems), hanging=0, style="bold")
+    _print_input(found)
+    screen.paragraph(_summary(results, found), hanging=0, style="bold")
 
 
 def _print_object(screen: Screen, result: ManifestResult) -> None:
     manifest, verdict = result.manifest, result.verdict
-    screen.line(f"{verdict.value:<{COLUMN}}{_place(manifest)}  {_title(manifest)}", STYLES[verdict])
+    screen.line(f"{verdict.value:<{COLUMN}}{_place(manifest)}  {manifest.title}", STYLES[verdict])
     for found in result.findings():
-        line = f"{_place(manifest, found)}: {PREFIXES[found.outcome]}{found.finding.sentence()}"
+        line = f"{_place(manifest, found.finding.path)}: {PREFIXES[found.outcome]}{found.finding.sentence()}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[found.outcome])
+    for placeholder in result.placeholders:
+        screen.paragraph(f"{_place(manifest, placeholder.path)}: {placeholder.sentence()}", indent=COLUMN)
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
         screen.paragraph(_consequence(result), indent=COLUMN)
     for pod in result.pods:
         if pod.exemption is not None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
-        if pod.changes and not pod.refused:
+        if pod.changes and not (pod.refused or pod.placeholders):
             if not manifest.is_pod:
                 screen.line(" " * COLUMN + f"pods of {pod.place.path} would get:")
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
@@ -124,16 +164,22 @@ def _consequence(result: ManifestResult) -> str:
     return f"the {result.manifest.kind} itself is admitted with a warning; its pods are denied"
 
 
-def _summary(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> str:
+def _summary(results: Sequence[ManifestResult], found: Manifests) -> str:
     """Return the last line, e.g. `12 objects: 2 refused, 5 would change, 4 ok, 1 skipped (…: Service)`."""
     number = Counter(result.verdict for result in results)
     parts = [f"{number[verdict]} {word}" for verdict, word in SUMMARY.items()]
+    if number[ManifestVerdict.UNKNOWN]:
+        parts.append(f"{number[ManifestVerdict.UNKNOWN]} unknown (render first)")
     if number[ManifestVerdict.SKIPPED]:
         skipped = _skipped_kinds(results).items()
         kinds = ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in skipped)
         parts.append(f"{number[ManifestVerdict.SKIPPED]} skipped (not known to have pods: {kinds})")
-    text = f"{counted(len(results), 'object')}: {', '.join(parts)}"
-    return f"{text}; {counted(len(problems), 'problem')} in the input" if problems else text
+    texts = [f"{counted(len(results), 'object')}: {', '.join(parts)}"]
+    if found.others:
+        texts.append(f"{counted(found.others, 'other document')} without apiVersion and kind")
+    if found.problems:
+        texts.append(f"{counted(len(found.problems), 'problem')} in the input")
+    return "; ".join(texts)
 
 
 def _skipped_kinds(results: Sequence[ManifestResult]) -> dict[str, int]:
@@ -143,13 +189,17 @@ def _skipped_kinds(results: Sequence[ManifestResult]) -> dict[str, int]:
     return dict(sorted(kinds.items()))
 
 
-def _print_problems(problems: Sequence[LocatedProblem]) -> None:
+def _print_input(found: Manifests) -> None:
     screen = Screen(stderr=True)
-    for problem in problems:
+    for problem in found.problems:
         screen.paragraph(f"error: {problem}", style="red")
+    for warning in found.warnings:
+        screen.paragraph(f"warning: {warning}", style="yellow")
+    for sentence in sentences(found.to_render):
+        screen.paragraph(f"note: {sentence}")
 
 
-def print_diff(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:
+def print_diff(results: Sequence[ManifestResult], found: Manifests) -> None:
     """Print unified diffs of the objects as /mutate sees them and as they (or their pods) would be admitted."""
     screen = Screen()
     for result in results:
@@ -157,50 +207,58 @@ def print_diff(results: Sequence[ManifestResult], problems: Sequence[LocatedProb
             continue
         of_pod = result.manifest.is_pod
         remark = "as admitted" if of_pod else "as its pods would be; the object itself is not changed"
-        name = f"{_place(result.manifest)} {_title(result.manifest)}"
+        name = f"{_place(result.manifest)} {result.manifest.title}"
         before = dump_document(result.submitted()).splitlines()
         after = dump_document(result.admitted()).splitlines()
         for line in unified_diff(before, after, name, f"{name} ({remark})", lineterm=""):
             screen.line(line, DIFF_STYLES.get(line[:1], ""))
-    _print_left_out(results, problems)
+    _print_left_out(results, found)
 
 
-def print_yaml(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:
+def print_yaml(results: Sequence[ManifestResult], found: Manifests) -> None:
     for result in results:
-        if result.verdict is ManifestVerdict.REFUSED:
+        if result.verdict in LEFT_OUT:
             continue
         click.echo("---")
         if result.verdict is ManifestVerdict.CHANGED and not result.manifest.is_pod:
             click.echo("# The pod template is shown as its pods would be; the object itself is not changed.")
         click.echo(dump_document(result.admitted()), nl=False)
-    _print_left_out(results, problems)
+    _print_left_out(results, found)
 
 
-def _print_left_out(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> None:
+def _print_left_out(results: Sequence[ManifestResult], found: Manifests) -> None:
     screen = Screen(stderr=True)
     for result in results:
-        if result.verdict is ManifestVerdict.REFUSED:
+        if result.verdict in LEFT_OUT:
             manifest = result.manifest
-            screen.line(f"refused: {_place(manifest)} {_title(manifest)}", "red")
-            for found in result.findings():
-                if found.outcome is Outcome.DENIED:
-                    screen.paragraph(f"{_place(manifest, found)}: {found.finding.sentence()}", indent=2)
-    _print_problems(problems)
+            screen.line(
+                f"{result.verdict.value}: {_place(manifest)} {manifest.title}", STYLES[result.verdict]
+            )
+            for each in result.findings():
+                if each.outcome is Outcome.DENIED:
+                    place = _place(manifest, each.finding.path)
+                    screen.paragraph(f"{place}: {each.finding.sentence()}", indent=2)
+            for placeholder in result.placeholders:
+                screen.paragraph(f"{_place(manifest, placeholder.path)}: {placeholder.sentence()}", indent=2)
+    _print_input(found)
 
 
-def document(results: Sequence[ManifestResult], problems: Sequence[LocatedProblem]) -> dict[str, Any]:
+def document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, Any]:
     """Return the content of `-o json`, which docs/check.md describes."""
     number = Counter(result.verdict for result in results)
     return {
         "objects": [_object_document(result) for result in results],
-        "problems": [
-            {"file": each.file, "line": each.line, "path": each.path, "message": each.message}
-            for each in problems
+        "problems": [_problem_document(each) for each in found.problems],
+        "warnings": [_problem_document(each) for each in found.warnings],
+        "toRender": [
+            {"file": each.file, "line": each.line, "what": each.renderer.noun, "remedy": each.renderer.remedy}
+            for each in found.to_render
         ],
         "summary": {
             "objects": len(results),
             **{verdict.value: number[verdict] for verdict in ManifestVerdict},
-            "problems": len(problems),
+            "problems": len(found.problems),
+            "otherDocuments": found.others,
             "skippedKinds": _skipped_kinds(results),
         },
     }
@@ -217,6 +275,10 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "name": manifest.name,
         "verdict": result.verdict,
         "findings": [_finding_document(manifest, warning) for warning in result.warnings],
+        "placeholders": [
+            {"path": each.path, **_position(manifest, each.path), "value": each.value}
+            for each in result.placeholders
+        ],
         "pods": [
             {
                 "path": pod.place.path,
@@ -234,13 +296,17 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
     }
 
 
+def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
+    return {name: getattr(problem, name) for name in ("file", "line", "column", "path", "message")}
+
+
 def _finding_document(manifest: Manifest, found: EvaluatedFinding) -> dict[str, Any]:
     finding = found.finding
     return {
         "outcome": found.outcome,
         "rule": finding.rule,
         "path": finding.path,
-        "line": manifest.line_of(path_parts(finding.path)),
+        **_position(manifest, finding.path),
         "container": finding.container,
         "value": finding.value,
         "message": finding.message,
@@ -248,19 +314,19 @@ def _finding_document(manifest: Manifest, found: EvaluatedFinding) -> dict[str, 
     }
 
 
-def _place(manifest: Manifest, found: EvaluatedFinding | None = None) -> str:
-    return f"{manifest.file}:{manifest.line_of(path_parts(found.finding.path) if found else ())}"
+def _position(manifest: Manifest, path: str) -> dict[str, int]:
+    return dict(zip(("line", "column"), manifest.position_of(path_parts(path)), strict=True))
 
 
-def _title(manifest: Manifest) -> str:
-    name = manifest.name or "(no name)"
-    # Unknown kinds may be cluster-scoped.
-    return f"{manifest.kind} {manifest.namespace}/{name}" if manifest.is_known else f"{manifest.kind} {name}"
+def _place(manifest: Manifest, path: str = "") -> str:
+    return f"{manifest.file}:{manifest.line_of(path_parts(path))}"
 
 
-PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Sequence[LocatedProblem]], None]] = {
+PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Manifests], None]] = {
     "text": print_text,
     "yaml": print_yaml,
-    "json": lambda results, problems: print_json(document(results, problems)),
+    "json": lambda results, found: print_json(document(results, found)),
     "diff": print_diff,
+    "sarif": lambda results, found: print_json(sarif_log(results, found, version("gpu-admission"))),
+    "junit": lambda results, found: click.echo(junit_report(results, found)),
 }

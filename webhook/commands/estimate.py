@@ -9,12 +9,16 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
-from policies.models.estimate import Estimate, EstimateError, ModelPhase, ModelShape, Placement, Precision
+from policies.models.attention import Attention, EstimateError, ModelFamily, attention_of_config
+from policies.models.estimate import Estimate, ModelPhase, ModelShape, Placement, Precision
 from webhook.commands.output import print_json
 from webhook.commands.parameters import output_option
 from webhook.configuration.loader import load_directory
 
 T = TypeVar("T")
+
+LONGEST_CONFIG = 2**20
+"""Bytes of a config.json: real ones have a few thousand."""
 
 
 class _Parsed(click.ParamType[T]):
@@ -35,14 +39,35 @@ def _count(what: str) -> _Parsed[int]:
     return _Parsed("NUMBER", lambda text: estimates.parse_count(text, what))
 
 
+class _ConfigJson(click.ParamType[Attention]):
+    name = "FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Attention:
+        with click.File("rb").convert(value, param, ctx) as file:
+            content = file.read(LONGEST_CONFIG)
+        try:
+            return attention_of_config(msgspec.json.decode(content))
+        except (EstimateError, msgspec.DecodeError, RecursionError) as error:
+            self.fail(f"{value}: {error}.", param, ctx)
+
+
 @click.command("estimate")
+@click.option("--params", type=_Parsed("NUMBER", estimates.parse_params), help="Parameters: 70b, 350M.")
 @click.option(
-    "--params", required=True, type=_Parsed("NUMBER", estimates.parse_params), help="Parameters: 70b, 350M."
+    "--family",
+    type=_Parsed("NAME", estimates.parse_family),
+    help="A known model, llama-3.1-8b: its parameters, precision and KV cache.",
 )
+@click.option("--config-json", "config", type=_ConfigJson(), help="The model's config.json: its KV cache.")
+@click.option(
+    "--layers", type=_count("number of layers"), help="With --kv-heads and --head-size: the KV cache."
+)
+@click.option("--kv-heads", type=_count("number of KV heads"), help="Of grouped-query attention.")
+@click.option("--head-size", type=_count("head size"), help="Numbers of one head.")
 @click.option(
     "--precision",
-    default=Precision.BF16.value,
-    show_default=True,
+    default=None,
+    show_default="bf16, or the family's",
     type=_Parsed("|".join(precision.value for precision in Precision), estimates.parse_precision),
     help="How a parameter is stored.",
 )
@@ -56,20 +81,41 @@ def _count(what: str) -> _Parsed[int]:
 @click.option(
     "--batch", default="1", show_default=True, type=_count("batch size"), help="Sequences at a time."
 )
-@click.option("--sequence", default="2048", show_default=True, type=_count("sequence length"), help="Tokens.")
+@click.option("--sequence", default="512", show_default=True, type=_count("sequence length"), help="Tokens.")
 @click.option(
     "--gpus", default="1", show_default=True, type=_count("number of GPUs"), help="GPUs of the pod."
 )
 @click.option("--checkpointing", is_flag=True, help="Gradient checkpointing while training.")
 @output_option("text", "json")
-def estimate(*, gpus: int, output: str, **description: Any) -> None:
+def estimate(
+    *,
+    family: ModelFamily | None,
+    config: Attention | None,
+    layers: int | None,
+    kv_heads: int | None,
+    head_size: int | None,
+    gpus: int,
+    output: str,
+    **description: Any,
+) -> None:
     """Estimate the GPU memory of a transformer and name the classes that have it.
 
-    A rule of thumb. It leaves out optimizer states and gradients: full training needs several times more.
+    A rule of thumb, unless the KV cache is known: by --family, --config-json, or --layers, --kv-heads and --head-size. Optimizer
+    states and gradients are left out: full training needs several times more. Nothing is read from a network.
 
     Exit codes: 0, or 2 if an option is not valid.
     """
-    shape = ModelShape(**description)
+    given = [number for number in (layers, kv_heads, head_size) if number is not None]
+    attention = config or (family and family.attention)
+    if layers is not None and kv_heads is not None and head_size is not None:
+        attention = Attention(layers=layers, kv_heads=kv_heads, head_size=head_size)
+    elif given:
+        raise click.UsageError("--layers, --kv-heads and --head-size must stand together.")
+    if family is None and description["params"] is None:
+        raise click.UsageError("Missing option '--params' or '--family'.")
+    known = {"params": family.params, "precision": Precision(family.precision)} if family else {}
+    described = {name: value for name, value in description.items() if value is not None}
+    shape = ModelShape(**{**known, **described, "attention": attention})
     catalogue = load_directory(None).classes
     needed = estimates.estimate(shape)
     found = estimates.placement(needed, catalogue, gpus)
@@ -77,14 +123,21 @@ def estimate(*, gpus: int, output: str, **description: Any) -> None:
         print_json({"shape": shape, "bytes": needed, "placement": found, "advice": found.advice})
     else:
         report = [*_memory(shape, needed, found), "", *_cards(found, catalogue), ""]
-        click.echo("\n".join([*report, "A rule of thumb. It leaves out optimizer states and gradients."]))
+        how = "A rule of thumb."
+        if attention is not None:
+            how = f"KV cache of {attention}; a tenth of each GPU is left free."
+        click.echo("\n".join([*report, how, "Optimizer states and gradients are left out."]))
 
 
 def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[str]:
     yield f"{shape.params:,} parameters in {shape.precision.value}, {shape.phase.value}"
-    for name, size in msgspec.structs.asdict(needed).items():
-        if name != "activations" or shape.phase is ModelPhase.TRAINING:
-            yield f"  {name.replace('kv_', 'KV '):12}{estimates.gib(size):>16}"
+    parts = {"weights": needed.weights, "KV cache": needed.kv_cache}
+    if shape.phase is ModelPhase.TRAINING:
+        parts["activations"] = needed.activations
+    if not needed.knows_cache:
+        parts["overhead"] = needed.overhead
+    for name, size in {**parts, "total": needed.total}.items():
+        yield f"  {name:12}{estimates.gib(size):>16}"
     if found.gpus > 1:
         yield f"  {'per GPU':12}{estimates.gib(found.per_gpu):>16}   on {found.gpus} GPUs"
 

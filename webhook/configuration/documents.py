@@ -67,7 +67,7 @@ class Document(msgspec.Struct, frozen=True):
 class LocatedProblem(msgspec.Struct, frozen=True, order=True):
     """A problem of the configuration and its location: `policy.yaml:12: GPUPolicy/default spec.rules.…: …`.
 
-    `file` is empty and `line` 0 for objects of a cluster.
+    `file` is empty and `line` 0 for objects of a cluster. `column` is for editors: 0 is the whole line.
     """
 
     file: str
@@ -75,10 +75,15 @@ class LocatedProblem(msgspec.Struct, frozen=True, order=True):
     document: str
     path: str
     message: str
+    column: int = 0
 
     @classmethod
-    def of_file(cls, file: str, message: str, line: int = 0) -> Self:
-        return cls(file, line, "", "", message)
+    def of_file(cls, file: str, message: str, line: int = 0, column: int = 0) -> Self:
+        return cls(file, line, "", "", message, column)
+
+    @classmethod
+    def of_yaml(cls, file: str, error: YamlError) -> Self:
+        return cls.of_file(file, str(error), error.line, error.column)
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
@@ -146,11 +151,11 @@ def reading(file: str, problems: list[LocatedProblem]) -> Iterator[None]:
 
 
 def documents_in(file: str, text: str, problems: list[LocatedProblem]) -> Iterator[YamlDocument]:
-    """Yield the documents in the text, and append to `problems` why others are not valid YAML."""
+    """Yield the documents in the text, and append to `problems` why others are not valid: duplicate keys are errors here."""
     for document in load_documents(text):
-        if isinstance(document, YamlError):
-            problems.append(LocatedProblem.of_file(file, str(document), document.line))
-        else:
+        errors = (document,) if isinstance(document, YamlError) else document.duplicates
+        problems.extend(LocatedProblem.of_yaml(file, error) for error in errors)
+        if isinstance(document, YamlDocument) and not errors:
             yield document
 
 

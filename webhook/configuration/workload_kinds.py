@@ -231,7 +231,11 @@ class WorkloadKindsSpec(_Row, frozen=True):
         """Yield (path below the spec, sentence) for every invalid value."""
         if len(self.workload_kinds) > MOST_WORKLOAD_KINDS:
             yield "workloadKinds", f"must have at most {MOST_WORKLOAD_KINDS} items"
+        known: set[tuple[str, str]] = set()
         for index, row in enumerate(self.workload_kinds):
+            if row.key in known:
+                yield f"workloadKinds[{index}].kind", f"Duplicate value: {row.kind} of {row.group or 'core'}"
+            known.add(row.key)
             yield from ((f"workloadKinds[{index}].{field}", text) for field, text in row.problems())
 
 

@@ -1,7 +1,8 @@
 """Multi-document YAML or JSON as plain data, with the line of every value.
 
 Values are what kubectl makes of them (sigs.k8s.io/yaml: YAML 1.1 as Go reads it, where `1e3` and `08` are numbers, `y` is
-true and `12:30` is text). Beyond kubectl, duplicate keys are errors, and aliases cannot blow a small file up to gigabytes.
+true and `12:30` is text). Of duplicate keys the last one counts, and the document lists them. Beyond kubectl, aliases cannot blow
+a small file up to gigabytes.
 """
 
 import json
@@ -38,19 +39,24 @@ _JSON_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0
 
 
 class YamlError(Exception):
-    """The text is not valid YAML, or exceeds a limit. `line` counts from 1."""
+    """The text is not valid YAML, or exceeds a limit. `line` and `column` count from 1; column 0 is the whole line."""
 
-    def __init__(self, line: int, message: str) -> None:
+    def __init__(self, line: int, message: str, column: int = 0) -> None:
         super().__init__(message)
         self.line = line
+        self.column = column
 
 
 class YamlDocument(msgspec.Struct, frozen=True):
-    """One document: its plain data, its node tree for line numbers, and how many lines of the file are above it."""
+    """One document: its plain data, its node tree for line numbers, and how many lines of the file are above it.
+
+    `duplicates` are the keys that stand more than once in one map: only the last of them is in `data`.
+    """
 
     data: Any
     node: yaml.Node
     lines_above: int = 0
+    duplicates: tuple[YamlError, ...] = ()
 
     @property
     def start_line(self) -> int:
@@ -58,15 +64,17 @@ class YamlDocument(msgspec.Struct, frozen=True):
 
     def line_of(self, parts: Parts) -> int:
         """Return the line of the value at `parts`, or of the nearest thing above it that exists."""
-        node = self.node
-        line = self.start_line
+        return self.position_of(parts)[0]
+
+    def position_of(self, parts: Parts) -> tuple[int, int]:
+        """Return line and column likewise, both from 1: where the key starts, or the item of a list."""
+        mark, node = self.node.start_mark, self.node
         for part in parts:
             found = _child(node, part)
             if found is None:
                 break
             mark, node = found
-            line = int(mark.line) + self.lines_above + 1
-        return line
+        return int(mark.line) + self.lines_above + 1, int(mark.column) + 1
 
 
 # libyaml is some ten times faster; PyYAML is built without it where there was no compiler.
@@ -146,8 +154,11 @@ def load_documents(text: str) -> Iterator[YamlDocument | YamlError]:
             yield from _load(segment, lines_above)
         except yaml.MarkedYAMLError as error:
             located = _located(error, lines_above)
-            # What is missing at the end is missing on the last line, not on one below it.
-            located.line = min(located.line, lines_above + segment.rstrip().count("\n") + 1)
+            last = lines_above + segment.rstrip().count("\n") + 1
+            if (
+                located.line > last
+            ):  # what is missing at the end is missing on the last line, not on one below it
+                located.line, located.column = last, 0
             yield located
         except yaml.YAMLError as error:
             yield YamlError(lines_above + 1, str(error).replace("\n", " "))
@@ -200,14 +211,13 @@ def _load(text: str, lines_above: int) -> Iterator[YamlDocument | YamlError]:
     try:
         while loader.check_node():
             node = loader.get_node()
-            _check_size(node, ALIAS_LIMIT + 2 * len(text))
-            duplicates = [_located(error, lines_above) for error in _duplicates(node)]
-            if duplicates:
-                yield from duplicates
-                continue
+            if "*" in text:  # a tree without aliases is at most as large as its text
+                _check_size(node, ALIAS_LIMIT + 2 * len(text))
+            # Before construction, which puts what a merge (`<<`) brings in beside the keys that override it.
+            duplicates = tuple(_located(error, lines_above) for error in _duplicates(node))
             data = loader.construct_document(node)
             if data is not None:
-                yield YamlDocument(data, node, lines_above)
+                yield YamlDocument(data, node, lines_above, duplicates)
     finally:
         loader.dispose()
 
@@ -215,7 +225,9 @@ def _load(text: str, lines_above: int) -> Iterator[YamlDocument | YamlError]:
 def _located(error: yaml.MarkedYAMLError, lines_above: int) -> YamlError:
     mark = error.problem_mark or error.context_mark
     message = ", ".join(part for part in (error.context, error.problem) if part)
-    return YamlError(lines_above + (mark.line + 1 if mark else 1), message)
+    if mark is None:
+        return YamlError(lines_above + 1, message)
+    return YamlError(lines_above + mark.line + 1, message, mark.column + 1)
 
 
 def _scalar_tag(value: str) -> str:

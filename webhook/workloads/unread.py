@@ -1,12 +1,14 @@
 """GPUs in objects of kinds of which nobody knows where the pods are."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path
+from policies.pods.quantity import readable
 
 ID = "workloads"
 """Stands where a rule's id does."""
@@ -14,7 +16,7 @@ ID = "workloads"
 MOST_VALUES = 20_000
 """Values of an object that are searched."""
 
-_LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeSelector"})
+_LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector"})
 """Maps of which the keys are labels: labels of nodes are called like resources, such as nvidia.com/mig-1g.5gb.count."""
 
 
@@ -23,21 +25,38 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
     found = next(_amounts(data, resource_mapping), None)
     if found is None:
         return []
-    message = f"gpu-admission does not read GPU resources of kind {kind}"
+    message = f"{kind} contains GPU resources that gpu-admission does not read"
     remedy = "name their paths in workloadKinds of a GPUResourceMapping"
     path = field_path(found)
     return [Finding(rule=ID, severity=Severity.WARNING, path=path, message=message, remedy=remedy)]
 
 
 def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
-    """Yield the paths of the GPU resources that stand in the object as the key of an amount, or as a name beside one."""
+    """Yield the paths of the GPU resources in the object: keys of amounts, and names, such as that beside a `quantity`."""
     for at, value in islice(_values(data), MOST_VALUES):
-        if isinstance(value, dict | list) or not at:
+        key = at[-1] if at else ""
+        if isinstance(value, dict | list):
             continue
-        # The key of a toleration, and of a label, is called like the resource.
-        for name in (at[-1], value if at[-1] != "key" else ""):
-            if isinstance(name, str) and "/" in name and resource_mapping.resource(name) is not None:
-                yield at
+        if "/" in str(key) and isinstance(value, str | int) and readable(str(value)):
+            named = resource_mapping.resource(str(key)) is not None
+        else:
+            # The key of a toleration, and of a label, is called like the resource.
+            named = (
+                key != "key"
+                and isinstance(value, str)
+                and "/" in value
+                and _is_listed(value, resource_mapping)
+            )
+        if named:
+            yield at
+
+
+def _is_listed(name: str, resource_mapping: ResourceMapping) -> bool:
+    """Whether a pattern that is not for all names of a domain fits: API groups and labels share the vendors' domains."""
+    listed = (each.pattern for each in resource_mapping.patterns if not each.pattern.endswith("/*"))
+    return resource_mapping.resource(name) is not None and any(
+        fnmatchcase(name, pattern) for pattern in listed
+    )
 
 
 def _values(data: Any) -> Iterator[tuple[Parts, Any]]:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.models.attention import EstimateError
 from policies.models.estimate import (
     GIB,
     CardCount,
     Estimate,
-    EstimateError,
     ModelPhase,
     ModelShape,
     Precision,
@@ -170,10 +170,12 @@ def test_slices(total: int, want: tuple[Slice, ...]) -> None:
         pytest.param(
             200,
             1,
-            "no class has 200.0 GiB per GPU; needs 5 × 40 GB or 3 × 80 GB or 2 × 192 GB",
+            "no class holds 200.0 GiB per GPU; needs 5 × 40 GB or 3 × 80 GB or 2 × 192 GB",
             id="cards-needed",
         ),
-        pytest.param(4000, 8, "no class has 500.0 GiB per GPU; needs 21 × 192 GB", id="more-than-a-node-has"),
+        pytest.param(
+            4000, 8, "no class holds 500.0 GiB per GPU; needs 21 × 192 GB", id="more-than-a-node-has"
+        ),
         pytest.param(
             9,
             1,
@@ -197,7 +199,7 @@ def test_cards_of_one_size_are_counted_together() -> None:
 
 
 def test_no_class_at_all_still_says_something() -> None:
-    assert placement(needing(1), [], 1).advice == "no class has 1.0 GiB per GPU; needs another class"
+    assert placement(needing(1), [], 1).advice == "no class holds 1.0 GiB per GPU; needs another class"
 
 
 def test_sizes_are_rounded_up() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from policies.models.attention import Attention
 from policies.models.estimate import ModelPhase, ModelShape, Precision
 from policies.models.memory import ModelNeed, advice, model_need, model_shape
 from policies.pods.annotations import BadAnnotation
@@ -26,7 +27,8 @@ def declaring(*containers: JSON, **annotations: str) -> JSON:
                 precision=Precision.BF16,
                 phase=ModelPhase.SERVING,
                 batch=1,
-                sequence=2048,
+                sequence=512,
+                attention=None,
                 checkpointing=False,
             ),
             id="defaults",
@@ -50,6 +52,29 @@ def declaring(*containers: JSON, **annotations: str) -> JSON:
                 checkpointing=True,
             ),
             id="everything",
+        ),
+        pytest.param(
+            declaring(gpu_container(), params="8b", layers="32", **{"kv-heads": "8", "head-size": "128"}),
+            ModelShape(params=8 * 10**9, attention=Attention(layers=32, kv_heads=8, head_size=128)),
+            id="attention",
+        ),
+        pytest.param(
+            declaring(gpu_container(), family="DeepSeek-R1"),
+            ModelShape(
+                params=671 * 10**9,
+                precision=Precision.FP8,
+                attention=Attention(layers=61, kv_heads=1, head_size=288),
+            ),
+            id="family-with-its-precision",
+        ),
+        pytest.param(
+            declaring(gpu_container(), family="llama-3.1-8b", precision="int4", params="8b"),
+            ModelShape(
+                params=8 * 10**9,
+                precision=Precision.INT4,
+                attention=Attention(layers=32, kv_heads=8, head_size=128),
+            ),
+            id="annotations-before-the-family",
         ),
     ],
 )
@@ -108,34 +133,34 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("document", "words", "fits"),
     [
-        # 7e9 * 2 bytes of weights, as much of KV cache (2048 / 512 * 0.25), times 1.2: 33.6e9 bytes
+        # 7e9 * 2 bytes of weights, a quarter of KV cache, times 1.2: 21e9 bytes
         pytest.param(
             declaring(gpu_container(), params="7b"),
-            "7b bf16 serving needs 31.3 GiB",
+            "7b bf16 serving needs 19.6 GiB by rule of thumb",
             ["amd-mi300x", "nvidia-a100-40gb", "nvidia-a100-80gb"],
             id="one-gpu",
         ),
         pytest.param(
             declaring(gpu_container("2"), params="7b"),
-            "7b bf16 serving needs 31.3 GiB over 2 GPUs = 15.7 GiB each",
+            "7b bf16 serving needs 19.6 GiB over 2 GPUs = 9.8 GiB each by rule of thumb",
             ["amd-mi300x", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"],
             id="two-gpus-share-it",
         ),
         pytest.param(
             declaring(gpu_container("1", "a"), gpu_container("1", "b"), params="7b"),
-            "7b bf16 serving needs 31.3 GiB over 2 GPUs = 15.7 GiB each",
+            "7b bf16 serving needs 19.6 GiB over 2 GPUs = 9.8 GiB each by rule of thumb",
             ["amd-mi300x", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"],
             id="gpus-of-the-whole-pod",
         ),
         pytest.param(
             declaring(gpu_container(resource="nvidia.com/mig-3g.40gb"), params="7b"),
-            "7b bf16 serving needs 31.3 GiB",
+            "7b bf16 serving needs 19.6 GiB by rule of thumb",
             ["nvidia-a100-80gb"],
             id="slice",
         ),
         pytest.param(
             declaring(gpu_container("7", resource="nvidia.com/mig-1g.10gb"), params="7b"),
-            "7b bf16 serving needs 31.3 GiB",
+            "7b bf16 serving needs 19.6 GiB by rule of thumb",
             [],
             id="slices-cannot-work-together",
         ),
@@ -177,12 +202,12 @@ def test_need_that_nobody_can_tell(document: JSON) -> None:
     ("params", "sizes", "want"),
     [
         pytest.param("70b", (16,), "ask the platform team for larger cards", id="more-than-eight"),
-        pytest.param("70b", (40, 80), "request 8 × 40 GB or 4 × 80 GB", id="each-size"),
-        pytest.param("70b", (80, 94, 96), "request 4 × 80 GB", id="smallest-of-those-that-take-as-many"),
+        pytest.param("70b", (40, 80), "request 5 × 40 GB or 3 × 80 GB", id="each-size"),
+        pytest.param("70b", (80, 94, 96), "request 3 × 80 GB", id="smallest-of-those-that-take-as-many"),
         pytest.param(
             "70b",
             (40, 48, 80, 141, 192),
-            "request 4 × 80 GB or 3 × 141 GB or 2 × 192 GB",
+            "request 5 × 40 GB or 3 × 80 GB or 2 × 141 GB",
             id="no-more-than-three-and-the-fewest-cards",
         ),
     ],

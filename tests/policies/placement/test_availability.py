@@ -4,9 +4,13 @@ from fractions import Fraction
 
 import pytest
 
+from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource
-from policies.placement.availability import Availability, Complaint
+from policies.placement.availability import Availability, ClassUse, Complaint
+from policies.placement.label_keys import known_keys
+from policies.placement.nodes import NodeFacts, NodePool
+from policies.pods.annotations import GPU_CLASS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, pod, view
 
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
@@ -38,8 +42,9 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
             ANYWHERE,
             "1g.11gb",
             Complaint(
-                "must be a slice that some GPU class has: none has 1g.11gb",
+                "should be a slice that some GPU class has: none lists 1g.11gb",
                 "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb",
+                Severity.WARNING,
             ),
             id="nobody-has-it",
         ),
@@ -58,9 +63,10 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
             A100_80,
             "9g.99gb",
             Complaint(
-                "must be a slice of nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod "
-                "is pinned: it has no 9g.99gb",
+                "should be a slice of nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod "
+                "is pinned: it lists no 9g.99gb",
                 "request nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
+                Severity.WARNING,
             ),
             id="pinned-and-nobody-has-it",
         ),
@@ -68,17 +74,181 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
             T4,
             "1g.5gb",
             Complaint(
-                "must be a slice of nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it "
-                "has no 1g.5gb",
+                "should be a slice of nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it "
+                "lists no 1g.5gb",
                 "request whole GPUs (nvidia.com/gpu), "
                 "or pin the pod to a class that has them, such as nvidia-a100-40gb",
+                Severity.WARNING,
             ),
-            id="pinned-to-a-card-without-slices",
+            id="pinned-to-a-class-that-lists-no-slices",
         ),
     ],
 )
 def test_slices_that_no_class_has(selector: dict[str, str], profile: str, want: Complaint | None) -> None:
     assert availability(selector).unknown_slice(resource(f"nvidia.com/mig-{profile}")) == want
+
+
+def sliced(*profiles: str, pools: tuple[NodePool, ...] = ()) -> NodeFacts:
+    """Return a node for each of the profiles, labelled as GPU Feature Discovery does, and the pools."""
+    label_sets = frozenset({((f"nvidia.com/mig-{each}.count", "7"),) for each in profiles})
+    return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=label_sets, pools=pools)
+
+
+NOWHERE = Complaint(
+    "must be a slice that some node has: none has 1g.11gb",
+    "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb",
+)
+UNLISTED = Complaint(
+    "should be a slice that some GPU class has: none lists 1g.11gb", NOWHERE.remedy, Severity.WARNING
+)
+CLOSED = Complaint("must be a slice that some GPU class has: none has 1g.11gb", NOWHERE.remedy)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "use", "is_closed", "want"),
+    [
+        pytest.param(None, ClassUse(), True, CLOSED, id="the-catalogue-is-closed"),
+        pytest.param(sliced("1g.10gb"), ClassUse(), False, NOWHERE, id="no-node-has-it"),
+        pytest.param(sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None, id="a-node-has-it"),
+        pytest.param(sliced(), ClassUse(), False, UNLISTED, id="no-node-says-which-slices-it-has"),
+        pytest.param(
+            sliced("1g.10gb", pools=(NodePool("gpus", ()),)), ClassUse(), False, UNLISTED, id="nodes-to-come"
+        ),
+        pytest.param(
+            sliced("1g.10gb"),
+            ClassUse(known_pools=("nvidia-a100",)),
+            False,
+            UNLISTED,
+            id="nodes-to-come-by-the-word-of-the-policy",
+        ),
+    ],
+)
+def test_profiles_that_no_class_lists(
+    nodes: NodeFacts | None, use: ClassUse, is_closed: bool, want: Complaint | None
+) -> None:
+    found = Availability(view(pod()), CLASSES, use, nodes)
+
+    assert found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), is_closed=is_closed) == want
+
+
+ONLY_T4 = ClassUse(allowed=("nvidia-t4",))
+SHARED = "a time-sliced share (nvidia.com/gpu.shared)"
+
+
+@pytest.mark.parametrize(
+    ("document", "use", "want"),
+    [
+        pytest.param(pod(), ONLY_T4, [SHARED], id="no-allowed-class-has-slices"),
+        pytest.param(pod(), ClassUse(default="nvidia-t4"), [SHARED], id="the-default-has-none"),
+        pytest.param(
+            pod(),
+            ClassUse(default="nvidia-t4", allowed=("nvidia-a100-40gb",)),
+            [SHARED],
+            id="a-default-that-is-not-allowed",
+        ),
+        pytest.param(
+            pod(),
+            ClassUse(default="nvidia-a100-40gb"),
+            ["a slice of a GPU such as nvidia.com/mig-3g.20gb", SHARED],
+            id="of-the-default",
+        ),
+        pytest.param(
+            pod(annotations={GPU_CLASS: "nvidia-a100-80gb"}),
+            ClassUse(default="nvidia-t4"),
+            ["a slice of a GPU such as nvidia.com/mig-3g.40gb", SHARED],
+            id="of-the-class-that-the-pod-names",
+        ),
+        pytest.param(
+            pod(annotations={GPU_CLASS: "nvidia-a100-80gb"}, nodeName="node-1"),
+            ClassUse(default="nvidia-t4"),
+            [SHARED],
+            id="named-in-vain",
+        ),
+    ],
+)
+def test_suggestions_that_the_namespace_can_follow(document: JSON, use: ClassUse, want: list[str]) -> None:
+    found = Availability(view(document), CLASSES, use)
+
+    assert found.smaller_than(resource("nvidia.com/gpu"), Fraction(1, 3), RESOURCE_MAPPING) == want
+
+
+def test_no_class_is_suggested_that_the_namespace_may_not_use() -> None:
+    found = Availability(view(pod(nodeSelector=T4)), CLASSES, ONLY_T4)
+
+    assert found.unknown_slice(resource("nvidia.com/mig-1g.5gb")) == Complaint(
+        "should be a slice of nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it lists no 1g.5gb",
+        "request whole GPUs (nvidia.com/gpu)",
+        Severity.WARNING,
+    )
+    assert found.other_vendor(resource("amd.com/gpu")) == Complaint(
+        "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
+        "request nvidia.com/gpu",
+    )
+
+
+SIZED = ClassCatalogue(
+    (
+        gpu_class("big", "nvidia", 80, gpus_per_node=8),
+        gpu_class("small", "nvidia", 16, gpus_per_node=4),
+        gpu_class("unsaid", "old", 16),
+        gpu_class("sliced", "sliced", 80, gpus_per_node=8, equivalents={"nvidia.com/gpu": "1/4"}),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "count", "want"),
+    [
+        pytest.param(pod(nodeSelector={"accelerator": "big"}), 8, None, id="as-many-as-a-node-has"),
+        pytest.param(
+            pod(nodeSelector={"accelerator": "big"}),
+            64,
+            Complaint(
+                "must be at most 8: no node of big (nodeSelector accelerator=big) has more",
+                "request 8 or fewer, and spread the work over several pods",
+            ),
+            id="more-than-a-node-has",
+        ),
+        pytest.param(
+            pod(annotations={GPU_CLASS: "small"}),
+            5,
+            Complaint(
+                "must be at most 4: no node of small (annotation gpu-admission.dev/gpu-class) has more",
+                "request 4 or fewer, and spread the work over several pods",
+            ),
+            id="of-the-class-that-the-pod-names",
+        ),
+        pytest.param(pod(nodeSelector={"accelerator": "nvidia"}), 8, None, id="largest-of-a-family"),
+        pytest.param(
+            pod(nodeSelector={"accelerator": "nvidia"}),
+            9,
+            Complaint(
+                "must be at most 8: no node of big or small (nodeSelector accelerator=nvidia) has more",
+                "request 8 or fewer, and spread the work over several pods",
+            ),
+            id="more-than-the-largest-of-a-family",
+        ),
+        pytest.param(
+            pod(nodeSelector={"accelerator": "unsaid"}), 64, None, id="a-class-that-does-not-say-it"
+        ),
+        pytest.param(pod(nodeSelector={"accelerator": "sliced"}), 64, None, id="units-that-are-no-cards"),
+        pytest.param(pod(), 64, None, id="pinned-to-nothing"),
+    ],
+)
+def test_more_cards_than_a_node_has(document: JSON, count: int, want: Complaint | None) -> None:
+    assert Availability(view(document), SIZED).too_many_cards(resource("nvidia.com/gpu"), count) == want
+
+
+def test_slices_on_the_cards_that_the_class_states() -> None:
+    profiles = CLASSES.named({"nvidia-a100-80gb"})[0].mig_profiles
+    catalogue = ClassCatalogue((gpu_class("dgx", "nvidia", 80, gpus_per_node=4, mig_profiles=profiles),))
+
+    assert availability({"accelerator": "dgx"}, catalogue).too_many_slices(
+        resource("nvidia.com/mig-3g.40gb"), 9, 8
+    ) == Complaint(
+        "must be at most 8, for a pod runs on one node: 2 on each dgx, 4 GPUs in a node",
+        "request 8 or fewer, and spread the work over several pods",
+    )
 
 
 def test_a_catalogue_that_knows_no_slices_judges_none() -> None:

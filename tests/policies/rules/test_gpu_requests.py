@@ -376,7 +376,7 @@ def test_no_limits_are_set_by_default() -> None:
             "nvidia.com/mig-1g.11gb",
             "1",
             {},
-            "must be a slice that some GPU class has: none has 1g.11gb",
+            "should be a slice that some GPU class has: none lists 1g.11gb",
             id="no-class",
         ),
         pytest.param(

@@ -257,8 +257,10 @@ def test_what_was_admitted_once_needs_nothing_more() -> None:
         "refused": 0,
         "changed": 0,
         "ok": 2,
+        "unknown": 0,
         "skipped": 0,
         "problems": 0,
+        "otherDocuments": 0,
         "skippedKinds": {},
     }
 
@@ -282,6 +284,7 @@ def test_json_of_a_change_and_a_refusal() -> None:
         "name": "train",
         "verdict": "changed",
         "findings": [],
+        "placeholders": [],
         "pods": [
             {
                 "path": "",
@@ -299,16 +302,19 @@ def test_json_of_a_change_and_a_refusal() -> None:
         ],
     }
     (finding,) = shown["objects"][1]["pods"][0]["findings"]
-    assert {key: finding[key] for key in ("outcome", "rule", "path", "line", "container", "value")} == {
+    assert {
+        key: finding[key] for key in ("outcome", "rule", "path", "line", "column", "container", "value")
+    } == {
         "outcome": "denied",
         "rule": "gpu-requests",
         "path": "spec.containers[0].resources.limits[nvidia.com/gpu]",
         "line": 19,
+        "column": 16,
         "container": "main",
         "value": "500m",
     }
     assert shown["problems"] == [
-        {"file": "stdin", "line": 21, "path": "apiVersion", "message": "Required value"},
+        {"file": "stdin", "line": 21, "column": 1, "path": "apiVersion", "message": "Required value"},
     ]
     assert shown["summary"]["skippedKinds"] == {"Service": 1}
 
@@ -362,7 +368,6 @@ def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
         pytest.param(
             ["-f", "-", "--now", "2027-01-01T00:00:00"], "must have a time zone", id="time-without-zone"
         ),
-        pytest.param(["-f", "-", "pod.yaml"], "unexpected extra argument", id="stray-argument"),
     ],
 )
 def test_usage_errors(arguments: list[str], want: str) -> None:

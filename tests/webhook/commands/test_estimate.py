@@ -1,6 +1,7 @@
 """`gpu-admission estimate`: what people read, what programs read, and how bad input is answered."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,7 +14,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_text_lists_memory_and_classes() -> None:
-    result = run("--params", "7b", "--sequence", "512")
+    result = run("--params", "7b")
 
     # 7e9 * 2 = 14e9 bytes; KV cache a quarter; 1.2 * 17.5e9 = 21e9 bytes = 19.6 GiB
     assert result.exit_code == 0
@@ -28,14 +29,14 @@ def test_text_lists_memory_and_classes() -> None:
     assert "  nvidia-l4              24 GB" in lines
     assert "  nvidia-a100-40gb       40 GB   a slice would do: fits 3g.20gb" in lines
     assert not any("nvidia-t4" in line for line in lines)
-    assert lines[-1] == "A rule of thumb. It leaves out optimizer states and gradients."
+    assert lines[-2:] == ["A rule of thumb.", "Optimizer states and gradients are left out."]
 
 
 def test_every_number_of_cards_is_suggested_once_with_the_smallest_size() -> None:
-    result = run("--params", "65b")
+    result = run("--params", "65b", "--sequence", "2048")
 
     # 65e9 * 2 = 130e9 bytes, as much again of KV cache, 1.2 * 260e9 = 312e9 bytes = 290.6 GiB
-    assert "No class has 290.6 GiB per GPU" in result.output
+    assert "No class holds 290.6 GiB per GPU" in result.output
     assert "needs 8 × 40 GB or 7 × 48 GB or 4 × 80 GB or\n3 × 128 GB or 2 × 180 GB." in result.output
 
 
@@ -48,10 +49,10 @@ def test_training_shows_activations_and_several_gpus_their_share() -> None:
 
 
 def test_text_says_how_many_cards_are_needed_where_nothing_fits() -> None:
-    result = run("--params", "405b")
+    result = run("--params", "405b", "--sequence", "2048")
 
     # 405e9 * 2 = 810e9 bytes, as much again of KV cache, 1.2 * 1620e9 = 1944e9 bytes = 1810.5 GiB
-    assert "No class has 1810.5 GiB per GPU; needs 8 × 256 GB." in result.output
+    assert "No class holds 1810.5 GiB per GPU; needs 8 × 256 GB." in result.output
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,13 @@ def test_json_is_the_whole_answer() -> None:
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        pytest.param((), "Missing option '--params'", id="no-params"),
+        pytest.param((), "Missing option '--params' or '--family'.", id="no-params"),
+        pytest.param(("--family", "clip"), "must be a built-in family such as", id="family"),
+        pytest.param(
+            ("--params", "7b", "--layers", "32"),
+            "--layers, --kv-heads and --head-size must stand together.",
+            id="layers-alone",
+        ),
         pytest.param(
             ("--params", "many"),
             'must be a number of parameters such as 70b, 350M or 1.3e9, not "many".',
@@ -114,6 +121,63 @@ def test_json_is_the_whole_answer() -> None:
 )
 def test_bad_input_is_answered_with_a_sentence(arguments: tuple[str, ...], want: str) -> None:
     result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert want in result.output
+
+
+LLAMA = '{"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192}'
+KNOWN_CACHE = [
+    "70,000,000,000 parameters in bf16, serving",
+    "  weights            130.4 GiB",
+    "  KV cache             2.5 GiB",
+    "  total              132.9 GiB",
+]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("--layers", "80", "--kv-heads", "8", "--head-size", "128"), id="numbers"),
+        pytest.param(("--config-json", "config.json"), id="config-json"),
+        pytest.param(("--family", "llama-3.1-70b"), id="family-with-other-parameters"),
+    ],
+)
+def test_known_kv_cache(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(LLAMA)
+
+    result = run("--params", "70b", "--sequence", "8192", *arguments)
+
+    lines = result.output.splitlines()
+    assert lines[:4] == KNOWN_CACHE
+    assert lines[-2] == "KV cache of 80 layers, 8 KV heads, head size 128; a tenth of each GPU is left free."
+
+
+def test_family_alone_has_its_parameters_and_precision() -> None:
+    answer = json.loads(run("--family", "deepseek-v3", "-o", "json").output)
+
+    assert (answer["shape"]["params"], answer["shape"]["precision"]) == (671_000_000_000, "fp8")
+    assert (answer["bytes"]["overhead"], answer["bytes"]["knowsCache"]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    [
+        pytest.param("{}", "config.json: must have num_hidden_layers.", id="another-file"),
+        pytest.param("{", "config.json: Input data was truncated.", id="broken"),
+        pytest.param("[" * 100_000, "config.json: ", id="deep"),
+        pytest.param(None, "'config.json': No such file or directory", id="missing"),
+    ],
+)
+def test_config_json_that_cannot_be_used(
+    content: str | None, want: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path("config.json").write_text(content)
+
+    result = run("--params", "70b", "--config-json", "config.json")
 
     assert result.exit_code == 2
     assert want in result.output

@@ -73,13 +73,6 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("a: 1\na: 2\n", [(2, 'Duplicate value: key "a"')], id="duplicate-key"),
-        pytest.param(
-            "x: {a: 1, a: 2}\ny:\n  b: 1\n  b: 2\n",
-            [(1, 'Duplicate value: key "a"'), (4, 'Duplicate value: key "b"')],
-            id="all-duplicates-at-once",
-        ),
-        pytest.param('{"a": 1, "a": 2}', [(1, 'Duplicate value: key "a"')], id="duplicate-key-in-json"),
         pytest.param("a: .inf\n", [(1, '".inf" must be a number that JSON can represent')], id="infinity"),
         pytest.param(
             "a: 1\nb: [\n",
@@ -113,6 +106,46 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
 )
 def test_bad_documents_are_reported_with_their_line(text: str, want: list[tuple[int, str]]) -> None:
     assert errors(text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "duplicates"),
+    [
+        pytest.param("a: 1\na: 2\n", {"a": 2}, ['2:1 "a"'], id="the-last-one-counts"),
+        pytest.param(
+            "x: {a: 1, a: 2}\nz:\n  b: [1]\n  b: [2]\n",
+            {"x": {"a": 2}, "z": {"b": [2]}},
+            ['1:11 "a"', '4:3 "b"'],
+            id="all-at-once",
+        ),
+        pytest.param("m: {a: 1}\nm: {b: 2}\n", {"m": {"b": 2}}, ['2:1 "m"'], id="maps-are-not-merged"),
+        pytest.param('{"a": 1, "a": 2}', {"a": 2}, ['1:10 "a"'], id="json"),
+        pytest.param("# note\n---\na: 1\n---\nb: 1\nb: 2\n", {"b": 2}, ['6:1 "b"'], id="second-document"),
+        pytest.param("x: &x {a: 1}\nz: {<<: *x, a: 2}\n", {"x": {"a": 1}, "z": {"a": 2}}, [], id="overriding-a-merge"),
+    ],
+)  # fmt: skip
+def test_of_duplicate_keys_the_last_one_counts(text: str, data: object, duplicates: list[str]) -> None:
+    document = documents(text)[-1]
+
+    assert document.data == data
+    found = [f"{each.line}:{each.column} {each}" for each in document.duplicates]
+    assert found == [each.replace(" ", " Duplicate value: key ") for each in duplicates]
+
+
+@pytest.mark.parametrize(
+    ("parts", "want"),
+    [
+        pytest.param((), (2, 1), id="the-document"),
+        pytest.param(("a", "b"), (3, 3), id="key"),
+        pytest.param(("a", "c", 1), (4, 10), id="item"),
+        pytest.param(("a", "x", "y"), (2, 1), id="nearest-above"),
+    ],
+)
+def test_position(parts: tuple[str | int, ...], want: tuple[int, int]) -> None:
+    (document,) = documents("---\na:\n  b: 1\n  c: [1, 2]\n")
+
+    assert document.position_of(parts) == want
+    assert document.line_of(parts) == want[0]
 
 
 def test_lone_surrogate_is_refused() -> None:

@@ -1,29 +1,29 @@
-"""Manifests from files, directories and stdin, read as by `kubectl apply -f`, and the pods in them.
+"""Manifests as `kubectl apply -f` reads them, and the pods in them.
 
 The defaults of the API server that a verdict depends on are applied: nulls are dropped, and a Pod's limits become its requests
-where it has none. Anything that cannot be read becomes a problem with file, line and path; the rest is read.
+where it has none. Anything that cannot be read becomes a problem with file, line and path; the rest is read. A placeholder where
+there must be a number is not a problem: the file is a template.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from policies.finding import truncate
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
-from webhook.configuration.documents import SUFFIXES, LocatedProblem, documents_in, reading
+from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
-from webhook.configuration.yaml_documents import YamlDocument
+from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.serving.engine import ADVISED
+from webhook.tools.check.rendering import Renderer, ToRender, has_parameters, is_placeholder, is_template
+from webhook.tools.check.sources import Input, Text, Track, texts
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
-
-STDIN = "-"
 
 _NULLS = {
     **dict.fromkeys(("limits", "requests", "overhead"), 0),
@@ -41,8 +41,21 @@ class ManifestPod(msgspec.Struct, frozen=True):
     place: PodPlace
 
 
+class Placeholder(msgspec.Struct, frozen=True):
+    """A value for which a tool puts in another one, and its path in the object."""
+
+    path: str
+    value: str
+
+    def sentence(self) -> str:
+        return f'{self.path} = "{truncate(self.value)}": a placeholder; render the file first'
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, its location (`at` is the path inside a List), and the pods in it."""
+    """One object, its location (`at` is the path inside a List), and the pods in it.
+
+    `placeholders` stand where they keep pods from being read.
+    """
 
     file: str
     document: YamlDocument
@@ -55,24 +68,34 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     is_known: bool = True
     """Whether objects of this kind are checked: they have pods, or something else that is."""
     pods: tuple[ManifestPod, ...] = ()
+    placeholders: tuple[Placeholder, ...] = ()
 
     @property
     def group(self) -> str:
         return self.api_version.rpartition("/")[0]
 
     @property
+    def title(self) -> str:
+        """Return kind and name, e.g. `Pod default/train`; kinds that are not known may be cluster-scoped."""
+        name = self.name or "(no name)"
+        return f"{self.kind} {self.namespace}/{name}" if self.is_known else f"{self.kind} {name}"
+
+    @property
     def is_pod(self) -> bool:
         return (self.group, self.kind) == ("", "Pod")
 
     def line_of(self, parts: Parts = ()) -> int:
-        return self.document.line_of((*self.at, *parts))
+        return self.position_of(parts)[0]
+
+    def position_of(self, parts: Parts = ()) -> tuple[int, int]:
+        """Return line and column of the value, both from 1."""
+        return self.document.position_of((*self.at, *parts))
 
 
-class Manifests(msgspec.Struct):
-    """The objects that were read, in the order of the sources, and the problems."""
+class Manifests(Input):
+    """The objects that were read, in the order of the sources."""
 
-    manifests: list[Manifest] = []
-    problems: list[LocatedProblem] = []
+    manifests: list[Manifest] = msgspec.field(default_factory=list)
 
 
 class _ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,61 +116,54 @@ def read_manifests(
     recursive: bool = False,
     namespace: str | None = None,
     kinds: WorkloadKinds | None = None,
+    ignore: Sequence[str] = (),
+    track: Track = lambda items, _doing: items,
 ) -> Manifests:
-    """Return the objects in `sources` (files, directories, "-"); the default namespace is `namespace`.
+    """Return the objects in `sources` (files, directories, "-") but for what `ignore` (globs) matches.
 
-    `kinds` says where their pods are; the built-in table if it is None.
+    The default namespace is `namespace`. `kinds` says where their pods are; the built-in table if it is None.
     """
     found = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds
-    for source in sources:
-        for file, text in _texts(source, recursive, found.problems):
-            for document in documents_in(file, text, found.problems):
-                _Reader(file, document, namespace or "default", found, kinds).read()
-    if not found.manifests and not found.problems:
+    for text in texts(sources, recursive, ignore, found, track):
+        for document in load_documents(text.content):
+            if isinstance(document, YamlDocument):
+                _Reader(text, document, namespace or "default", found, kinds).read()
+            elif is_template(text.content):
+                _note_template(ToRender(Renderer.TEMPLATE, text.file, document.line), found)
+            else:
+                found.problems.append(LocatedProblem.of_yaml(text.file, document))
+    if not (found.manifests or found.problems or found.to_render or found.others or found.ignored):
         found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found
 
 
-def _texts(source: str, recursive: bool, problems: list[LocatedProblem]) -> Iterator[tuple[str, str]]:
-    if source.startswith(("http://", "https://")):
-        message = "URLs are not supported: curl -sSL URL | gpu-admission check -f -"
-        problems.append(LocatedProblem.of_file(source, message))
-        return
-    for file in _files(source, recursive, problems):
-        with reading(file, problems):
-            content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-            yield "stdin" if file == STDIN else file, content.decode("utf-8-sig")
-
-
-def _files(source: str, recursive: bool, problems: list[LocatedProblem]) -> list[str]:
-    path = Path(source)
-    if source == STDIN or not path.is_dir():
-        return [source]
-    files = []
-    with reading(source, problems):
-        entries = path.rglob("*") if recursive else path.iterdir()
-        files = sorted(str(entry) for entry in entries if entry.suffix in SUFFIXES and not entry.is_dir())
-        if not files:
-            hint = "" if recursive else " (-R reads the directories below, too)"
-            message = f"must contain a .yaml, .yml or .json file{hint}"
-            problems.append(LocatedProblem.of_file(source, message))
-    return files
+def _note_template(template: ToRender, found: Manifests) -> None:
+    """Note the file once, at its first line that YAML cannot read."""
+    if not any(each.file == template.file for each in found.to_render):
+        found.to_render.append(template)
 
 
 class _Reader:
     """Reads one document, which may be a List."""
 
     def __init__(
-        self, file: str, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
+        self, text: Text, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
     ) -> None:
-        self._file = file
+        self._text = text
         self._document = document
         self._namespace = namespace
         self._found = found
         self._kinds = kinds
 
     def read(self) -> None:
+        if not (self._text.is_stream or _is_manifest(self._document.data)):
+            self._found.others += 1
+            return
+        for error in self._document.duplicates:
+            message = f"{error}; the last one counts"
+            located = LocatedProblem.of_file(self._text.file, message, error.line, error.column)
+            self._found.warnings.append(located)
         problems = self._found.problems
         before = len(problems)
         self._read(as_stored(self._document.data), (), {})
@@ -172,7 +188,7 @@ class _Reader:
             return
         metadata = envelope.metadata
         manifest = Manifest(
-            file=self._file,
+            file=self._text.file,
             document=self._document,
             at=at,
             data=data,
@@ -181,12 +197,11 @@ class _Reader:
             namespace=metadata.namespace or self._namespace,
             name=metadata.name or metadata.generate_name or "",
         )
-        pods = self._pods(manifest)
-        if pods is not None:
+        if (whole := self._with_pods(manifest)) is not None:
             kind = (manifest.group, manifest.kind)
             has_pods = kind in self._kinds and bool(self._kinds[kind].pods)
             is_known = manifest.is_pod or has_pods or kind in ADVISED or kind in AUTOSCALERS
-            self._found.manifests.append(msgspec.structs.replace(manifest, pods=pods, is_known=is_known))
+            self._found.manifests.append(msgspec.structs.replace(whole, is_known=is_known))
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:
         if not isinstance(items, list):
@@ -198,38 +213,70 @@ class _Reader:
         for index, item in enumerate(items):
             self._read(item, (*at, "items", index), inherited)
 
-    def _pods(self, manifest: Manifest) -> tuple[ManifestPod, ...] | None:
-        """Return the pods in the object, or None if one cannot be read."""
+    def _with_pods(self, manifest: Manifest) -> Manifest | None:
+        """Return the object with its pods, or None if one cannot be read."""
         places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
         if not manifest.is_pod:
             places = pod_places(self._kinds, manifest.group, manifest.kind, manifest.data)
-        pods = []
-        before = len(self._found.problems)
+        pods: list[ManifestPod] = []
+        problems: list[Problem] = []
         for place in places:
             if isinstance(place, Problem):
-                self._problem(manifest.at, place.parts, place.message)
+                problems.append(place)
             else:
-                pods.append(self._pod(manifest, place))
-        return tuple(filter(None, pods)) if len(self._found.problems) == before else None
+                pods += self._pod(manifest, place, problems)
+        values = [(problem, _value(manifest.data, problem.parts)) for problem in problems]
+        placeholders = [each for each in values if is_placeholder(each[1], each[0].path)]
+        if len(placeholders) < len(problems):
+            for problem, value in values:
+                if not is_placeholder(value, problem.path):
+                    self._problem(manifest.at, problem.parts, problem.message)
+            return None
+        noted = [] if has_parameters(manifest.group, manifest.kind) else placeholders
+        noted.sort(key=lambda each: manifest.position_of(each[0].parts))
+        return msgspec.structs.replace(
+            manifest,
+            pods=tuple(pods),
+            placeholders=tuple(Placeholder(problem.path, value) for problem, value in noted),
+        )
 
-    def _pod(self, manifest: Manifest, place: PodPlace) -> ManifestPod | None:
+    def _pod(self, manifest: Manifest, place: PodPlace, problems: list[Problem]) -> Iterator[ManifestPod]:
         try:
             pod = decode_pod(msgspec.json.encode(place.data))
         except msgspec.ValidationError as error:
-            problems: list[Problem] = []
-            decode(Pod, place.data, (), problems, strict=False)
-            for problem in problems or [Problem((), str(error))]:
-                self._problem(manifest.at, place.parts(problem.parts), problem.message)
-            return None
+            found: list[Problem] = []
+            decode(Pod, place.data, (), found, strict=False)
+            found = found or [Problem((), str(error))]
+            problems.extend(Problem(place.parts(problem.parts), problem.message) for problem in found)
+            return
         if manifest.is_pod:
             place = msgspec.structs.replace(place, data=with_requests(place.data))
             pod = decode_pod(msgspec.json.encode(place.data))
-        return ManifestPod(pod, place)
+        yield ManifestPod(pod, place)
 
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
         whole = (*at, *parts)
-        line = self._document.line_of(whole)
-        self._found.problems.append(LocatedProblem(self._file, line, "", field_path(whole), message))
+        line, column = self._document.position_of(whole)
+        self._found.problems.append(
+            LocatedProblem(self._text.file, line, "", field_path(whole), message, column)
+        )
+
+
+def _is_manifest(data: Any) -> bool:
+    """Whether it is meant to be an object of the API: one that lacks apiVersion or kind has metadata or spec at least."""
+    if not isinstance(data, dict):
+        return False
+    head = {"apiVersion", "kind"}
+    return head <= data.keys() or bool(head & data.keys() and {"metadata", "spec"} & data.keys())
+
+
+def _value(data: Any, parts: Parts) -> Any:
+    for part in parts:
+        if isinstance(data, list) and isinstance(part, int):
+            data = data[part] if part < len(data) else None
+        else:
+            data = data.get(part) if isinstance(data, dict) else None
+    return data
 
 
 def as_stored(value: Any, field: str = "") -> Any:

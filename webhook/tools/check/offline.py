@@ -33,7 +33,8 @@ from webhook.serving.engine import (
     Subject,
     advise,
 )
-from webhook.tools.check.manifests import Manifest, ManifestPod
+from webhook.tools.check.manifests import Manifest, ManifestPod, Placeholder
+from webhook.tools.check.rendering import has_parameters, is_placeholder
 from webhook.tools.check.run_quota import Key, ObjectQuota, run_quotas
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
@@ -47,6 +48,8 @@ class ManifestVerdict(Enum):
     REFUSED = "refused"
     CHANGED = "changed"
     ACCEPTED = "ok"
+    UNKNOWN = "unknown"
+    """It depends on what a tool will put in the place of a placeholder."""
     SKIPPED = "skipped"
     """A kind that is not known to have pods."""
 
@@ -62,6 +65,8 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
     exemption: Exemption | None
     admitted: Pod | None = None
     """None of a pod that is too long to be read."""
+    placeholders: tuple[Placeholder, ...] = ()
+    """What findings would have been about, had the file been rendered."""
 
     @property
     def refused(self) -> bool:
@@ -81,10 +86,16 @@ class ManifestResult(msgspec.Struct, frozen=True):
             return ManifestVerdict.SKIPPED
         if any(pod.refused for pod in self.pods):
             return ManifestVerdict.REFUSED
+        if self.placeholders:
+            return ManifestVerdict.UNKNOWN
         return ManifestVerdict.CHANGED if any(pod.changes for pod in self.pods) else ManifestVerdict.ACCEPTED
 
     def findings(self) -> Iterator[EvaluatedFinding]:
         return chain(*(pod.findings for pod in self.pods), self.warnings)
+
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        return (*self.manifest.placeholders, *chain(*(pod.placeholders for pod in self.pods)))
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
@@ -129,7 +140,10 @@ class Run:
         known = self._labels.get(namespace, ((NAME_LABEL, namespace),))
         # Only where something selects by labels: policies are cached by namespace and labels.
         policy = policies.for_namespace(namespace, known if policies.asks_labels(namespace) else ())
-        pods = tuple(self._evaluate_pod(manifest, pod, policy) for pod in manifest.pods)
+        pods = tuple(
+            _without_placeholders(manifest, self._evaluate_pod(manifest, pod, policy))
+            for pod in manifest.pods
+        )
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
         return ManifestResult(manifest, pods, warnings)
 
@@ -205,6 +219,27 @@ class Run:
         known = {_about(judged) for judged in decision.judged}
         rest = tuple(_uncertain(judged) for judged in validated.judged if _about(judged) not in known)
         return _combined(source.place, [decision, msgspec.structs.replace(validated, judged=rest)])
+
+
+def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
+    """Return the result without findings about values that are not there yet, nor advice, which may follow from them."""
+    placeholders = {
+        Placeholder(found.finding.path, found.finding.value): None
+        for found in pod.findings
+        if found.finding.value is not None and is_placeholder(found.finding.value, found.finding.path)
+    }
+    if not placeholders:
+        return pod
+    paths = {placeholder.path for placeholder in placeholders}
+    return msgspec.structs.replace(
+        pod,
+        findings=tuple(
+            found
+            for found in pod.findings
+            if found.outcome is Outcome.DENIED and found.finding.path not in paths
+        ),
+        placeholders=() if has_parameters(manifest.group, manifest.kind) else tuple(placeholders),
+    )
 
 
 def _kind(manifest: Manifest) -> tuple[str, str]:

@@ -134,7 +134,7 @@ def _fragments(
     """Yield what the rule becomes with these options; nothing for a rule that CEL cannot express."""
     mapping, classes, options = configuration.resource_mapping, configuration.classes, binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
-        yield from gpu_requests_cel.fragments(mapping, options)
+        yield from gpu_requests_cel.fragments(mapping, options, classes)
     elif isinstance(options, gpu_class.GPUClassOptions):
         yield from gpu_class_cel.fragments(mapping, options, classes)
     elif isinstance(options, gpu_toleration.GPUTolerationOptions):

@@ -4,14 +4,17 @@ In pods and built-in kinds of workloads, the API server's validation has checked
 the templates of custom resources (PyTorchJob, RayCluster) nothing has been checked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
+from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.rules import gpu_requests as rule
 from webhook.tools.export import templates
 from webhook.tools.export.cel import (
     NOT_A_MIRROR_POD,
     Named,
+    fits,
     indented,
     may_ask,
     names_gpu,
@@ -33,9 +36,9 @@ _JOINED = ".filter(finding, finding != '').join('; ')"
 
 
 def fragments(
-    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions
+    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
 ) -> Iterator[ValidationFragment]:
-    variables = tuple(_variables(resource_mapping, options))
+    variables = tuple(_variables(resource_mapping, options, catalogue))
     found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
     findings = f"{found}.filter(finding, finding != '')"
     yield ValidationFragment(
@@ -57,7 +60,9 @@ def fragments(
     )
 
 
-def _variables(resource_mapping: ResourceMapping, options: rule.GPURequestsOptions) -> Iterator[Named]:
+def _variables(
+    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
+) -> Iterator[Named]:
     """Yield the variables between `written`, the pods as they stand there, and the findings."""
     lists = ",\n  ".join(
         f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in ("containers", "initContainers")
@@ -83,12 +88,31 @@ variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'reque
     yield "counted", f"variables.gpus.filter(name,\n  {indented(counted, 2)})"
     percentages = names_gpu("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
     yield "percentages", f"variables.gpus.filter(name,\n  {indented(percentages, 2)})"
-    yield "amounts", _amounts(options)
+    yield "amounts", _amounts(options, catalogue)
     if options.max_per_pod is not None:
-        yield "totals", _totals(options.max_per_pod)
+        yield "totals", _totals(_most(options.max_per_pod, catalogue))
 
 
-def _amounts(options: rule.GPURequestsOptions) -> str:
+def _most(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
+    """Return the expression for the most of the resource `name`, -1 for no limit.
+
+    Where the limit depends on the class of the pod it is the largest of all.
+    """
+    if not isinstance(limits, Mapping):
+        return str(-1 if limits is None else limits)
+    patterns = limits_by_pattern(limits)
+    cases = [(fits("name", [name]), most) for name, most in patterns]
+    by_class = {each.resource for each in catalogue if each.name in limits or each.family in limits}
+    for resource in sorted(by_class):
+        asked = GPUResource(resource, Measure.DEVICES)
+        having = [[each] for each in catalogue if each.resource == resource]
+        stated = [limit_of(limits, asked, classes) for classes in (*having, [])]
+        known = [most for most in stated if most is not None]
+        cases.insert(0, (fits("name", [resource]), max(known) if len(known) == len(stated) else -1))
+    return " ".join([*(f"{condition} ? {most} :" for condition, most in cases), "-1"])
+
+
+def _amounts(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
     """Return the sentences about amounts by themselves, one text a pod."""
     finding = sentence(
         "p.path + 'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
@@ -102,13 +126,13 @@ variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transfo
   ['limits', 'requests'].map(kind, {present("c.?resources[?kind]", "{}")}.transformList(name, raw,
     name in variables.gpus,
     [{_as_text("raw")}].map(amount, [
-      {indented(_problem(options), 6)}
+      {indented(_problem(options, catalogue), 6)}
     ].filter(problem, problem != '').map(problem,
       {finding}).join(''))[0]
   ){_JOINED}){_JOINED}){_JOINED}){_JOINED})"""
 
 
-def _problem(options: rule.GPURequestsOptions) -> str:
+def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
     """Return the expression for what is wrong with an `amount` of container `c`, of that kind and name; '' for nothing."""
     request = "kind == 'requests' &&"
     over = "quantity(amount).isGreaterThan(quantity('{}'))".format
@@ -135,27 +159,37 @@ def _problem(options: rule.GPURequestsOptions) -> str:
     if not options.complete_limits:
         no_limit = f"{rule.NO_LIMIT}; add it to resources.limits"
         cases.append((f"{request} !{_LIMIT}.hasValue() && {_EXTENDED}", no_limit))
-    most = options.max_per_container
-    if most is not None:
-        is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
-        too_many = f"must be at most {most} per container by policy; set {most} or fewer"
-        cases.append((f"{is_the_limit} && name in variables.counted && {over(most)}", too_many))
     lines = [f"{indented(condition, 2)} ? {text(message)} :" for condition, message in cases]
-    return "\n".join([*lines, "''"])
+    if options.max_per_container is None:
+        return "\n".join([*lines, "''"])
+    is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
+    too_many = (
+        "'must be at most ' + string(most) + ' per container by policy; set ' + string(most) + ' or fewer'"
+    )
+    return "\n".join(
+        [
+            *lines,
+            f"!({is_the_limit} && name in variables.counted) ? '' :",
+            f"[{_most(options.max_per_container, catalogue)}].filter(most,",
+            "  most >= 0 && quantity(amount).isGreaterThan(quantity(string(most)))).map(most,",
+            f"  {too_many}).join('')",
+        ]
+    )
 
 
-def _totals(most: int) -> str:
-    """Return the sentences about more than `most` of one resource at one time, one text a pod whose amounts are in order.
+def _totals(most: str) -> str:
+    """Return the sentences about more than `most` (an expression) of one resource at one time.
 
-    By the scheduler's arithmetic: app containers and sidecars add up; an init step runs beside the sidecars before it;
+    One text a pod whose amounts are in order. By the scheduler's arithmetic: app containers and sidecars add up; an init step runs beside the sidecars before it;
     overhead comes on top.
     """
     sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
     finding = sentence(
         "p.path + 'spec'",
-        f"'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most {most} per pod by policy'",
+        "'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most ' + string(most) + "
+        "' per pod by policy'",
         rule.ID,
-        remedy=text(f"request {most} or fewer"),
+        remedy="'request ' + string(most) + ' or fewer'",
     )
     return f"""\
 variables.pods.transformList(n, p, variables.amounts[n] == '', variables.counted.map(name, [(
@@ -165,8 +199,8 @@ variables.pods.transformList(n, p, variables.amounts[n] == '', variables.counted
       {_count("c")} +
       p.initContainers.transformList(j, s, j < i && {sidecar.format("s")}, {_count("s")}).sum())
   ).max() + {_whole("p.overhead[?name]")}
-].filter(total, total > {most}).map(total,
-  {finding}).join('')){_JOINED})"""
+].map(total, [{most}].filter(most, most >= 0 && total > most).map(most,
+  {finding}).join('')).join('')){_JOINED})"""
 
 
 def _count(container: str) -> str:

@@ -176,9 +176,8 @@ def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("- 1\n", ["m.yaml:1: must be an object: a map with apiVersion and kind"], id="list"),
-        pytest.param("just text\n", ["m.yaml:1: must be an object: a map with apiVersion and kind"], id="text"),
-        pytest.param("a: 1\n", ["m.yaml:1: apiVersion: Required value", "m.yaml:1: kind: Required value"], id="nothing-known"),
+        pytest.param("kind: Pod\nmetadata: {name: a}\n", ["m.yaml:1: apiVersion: Required value"], id="no-apiversion"),
+        pytest.param("apiVersion: apps/v1\nspec: {}\n", ["m.yaml:1: kind: Required value"], id="no-kind"),
         pytest.param(
             "apiVersion: v1\nkind: 5\n",
             ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"],
@@ -243,6 +242,70 @@ def test_bad_objects_are_reported_with_line_and_path(tmp_path: Path, text: str, 
     assert found.manifests == []
 
 
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("- 1\n", ["stdin:1: must be an object: a map with apiVersion and kind"], id="list"),
+        pytest.param("just text\n", ["stdin:1: must be an object: a map with apiVersion and kind"], id="text"),
+        pytest.param("a: 1\n", ["stdin:1: apiVersion: Required value", "stdin:1: kind: Required value"], id="nothing-known"),
+        pytest.param("apiVersion: v2\nname: chart\n", ["stdin:1: kind: Required value"], id="helm-chart"),
+    ],
+)  # fmt: skip
+def test_a_stream_holds_nothing_but_manifests(
+    monkeypatch: pytest.MonkeyPatch, text: str, want: list[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    assert [str(problem) for problem in read_manifests(["-"]).problems] == want
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("replicas: 1\nresources: {limits: {nvidia.com/gpu: 1}}\n", id="values-of-a-chart"),
+        pytest.param("- {op: add, path: /spec/replicas, value: 2}\n", id="json-patch"),
+        pytest.param("just text\n", id="text"),
+        pytest.param("apiVersion: v2\nname: chart\nversion: 0.1.0\n", id="helm-chart"),
+        pytest.param("apiVersion: 1\ndatasources: [{name: a}]\n", id="grafana-provisioning"),
+        pytest.param("kind: pipeline\ntype: docker\nsteps: []\n", id="drone-pipeline"),
+    ],
+)
+def test_a_document_without_apiversion_and_kind_is_not_a_manifest(tmp_path: Path, text: str) -> None:
+    found = read(tmp_path, f"{text}---\n{POD}")
+
+    assert only(found).name == "train"
+    assert found.others == 1
+
+
+def test_duplicate_keys_warn_and_the_last_one_counts(tmp_path: Path) -> None:
+    found = read(tmp_path, f"{POD}  nodeSelector: {{a: b}}\n  nodeSelector: {{c: d}}\n")
+
+    (pod,) = only(found).pods
+    assert pod.place.data["spec"]["nodeSelector"] == {"c": "d"}
+    (warning,) = found.warnings
+    assert str(warning).endswith('m.yaml:7: Duplicate value: key "nodeSelector"; the last one counts')
+    assert warning.column == 3
+
+
+def test_a_placeholder_where_a_number_must_be_is_not_a_problem(tmp_path: Path) -> None:
+    text = POD.replace("{name: main}", '{name: main, readinessProbe: {periodSeconds: "${PERIOD}"}}')
+
+    manifest = only(read(tmp_path, text))
+
+    assert manifest.pods == ()
+    assert [each.sentence() for each in manifest.placeholders] == [
+        'spec.containers[0].readinessProbe.periodSeconds = "${PERIOD}": a placeholder; render the file first'
+    ]
+
+
+def test_what_is_wrong_beside_a_placeholder_is_a_problem(tmp_path: Path) -> None:
+    text = f"{POD}  terminationGracePeriodSeconds: ${{GRACE}}\n  nodeSelector: [a]\n"
+
+    assert reported(read(tmp_path, text), tmp_path) == [
+        "m.yaml:7: spec.nodeSelector: must be a map, not a list"
+    ]
+
+
 def test_what_can_be_read_is_read(tmp_path: Path) -> None:
     text = f"{POD}---\na: [1\n---\napiVersion: v1\nkind: Pod\nspec: 5\n---\n{POD.replace('train', 'last')}"
 
@@ -300,7 +363,7 @@ def test_a_directory_without_manifests(tmp_path: Path, recursive: bool, want: st
 
 
 def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "latin.yaml").write_bytes("a: ü\n".encode("latin-1"))
+    (tmp_path / "latin.yaml").write_bytes("kind: ü\n".encode("latin-1"))
     (tmp_path / "good.yaml").write_text(POD)
     (tmp_path / "gone.yaml").symlink_to("nowhere")
     sources = [f"{tmp_path}/missing.yaml", str(tmp_path), "https://example.com/pod.yaml"]
@@ -309,10 +372,10 @@ def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
 
     assert names(found) == ["train"]
     assert reported(found, tmp_path) == [
+        "https://example.com/pod.yaml: URLs are not supported: curl -sSL URL | gpu-admission check -f -",
         "missing.yaml: No such file or directory",
         "gone.yaml: No such file or directory",
         "latin.yaml: must be UTF-8 text",
-        "https://example.com/pod.yaml: URLs are not supported: curl -sSL URL | gpu-admission check -f -",
     ]
 
 

@@ -17,6 +17,8 @@ from webhook.tools.doctor.check import (
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects
 
+CUSTOM_WORKLOADS = "custom-workloads.validate.gpu-admission.dev"
+"""The webhook to which webhooks.extraWorkloads of the chart adds rules."""
 KINDS = {
     "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
     "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
@@ -157,6 +159,9 @@ def _differences(
         message = f"waits {actual['timeoutSeconds']} s for an answer, and whoever creates a pod waits with it"
         yield warning("long-timeout", where, message, f"set timeoutSeconds: {meant['timeoutSeconds']}")
     yield from _selector_differences(where, entry, expected, own)
+    if entry["name"] == CUSTOM_WORKLOADS:
+        known = _comparable("rules", meant["rules"])
+        actual["rules"] = [rule for rule in actual["rules"] if _comparable("rules", [rule])[0] in known]
     for field in ("matchPolicy", "reinvocationPolicy", "sideEffects", "rules", "matchConditions"):
         if _comparable(field, actual[field]) != _comparable(field, meant[field]):
             yield failure("entry-differs", where, f"{field} must be that of version {VERSION}", APPLY)
@@ -206,4 +211,24 @@ def _comparable(field: str, value: Any) -> Any:
     return value
 
 
-CHECKS = (configurations_exist, _service_reference, _service, _entries)
+@doctor_check("workload-kinds", "Kinds of workloads that documents name are sent to the webhook", *READS)
+def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
+    entries = cluster.entries("validatingwebhookconfigurations")
+    sent = {
+        (group, resource)
+        for entry in entries
+        for rule in entry.get("rules") or ()
+        for group in rule.get("apiGroups") or ()
+        for resource in rule.get("resources") or ()
+    }
+    for name, rows in cluster.configuration.own_workload_kinds.items() if entries else ():
+        for row in rows:
+            if not row.pods or row.cluster_scoped or (row.group, row.plural) in sent:
+                continue
+            message = f"names {row.kind} of {row.group or 'core'}, which no rule sends: only `check` reads such objects"
+            value = f"{{apiGroup: {row.group}, resources: [{row.plural}]}}"
+            remedy = f"add {value} to webhooks.extraWorkloads of the chart"
+            yield warning("workload-kind-not-sent", f"GPUResourceMapping/{name}", message, remedy)
+
+
+CHECKS = (configurations_exist, _service_reference, _service, _entries, _workload_kinds)

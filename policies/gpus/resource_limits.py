@@ -1,0 +1,57 @@
+"""The most of a GPU resource that a policy allows: one number for every resource, or numbers by resource, class and family.
+
+Of the names that fit the most specific holds: the class, its family, the resource, a pattern such as `nvidia.com/mig-*` (the
+longest), `*`. A class and a family limit whole cards only.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.resource_mapping import GPUResource
+from policies.pods.names import is_resource_name
+
+ResourceLimits = int | dict[str, int] | None
+"""A number, or numbers by name; None is no limit."""
+
+ANY = "*"
+
+
+def limit_problems(limits: ResourceLimits, path: str) -> Iterator[tuple[str, str]]:
+    """Yield (path, sentence) for every value that makes no sense."""
+    for name, most in (limits if isinstance(limits, Mapping) else {"": limits}).items():
+        at = f"{path}[{name}]" if name else path
+        if most is not None and most < 0:
+            unless = "" if name else ", or null for no limit"
+            yield at, f"must be 0 or more{unless}, not {most}"
+        domain, _, rest = name.partition("/")
+        is_pattern = ANY not in domain and rest.count(ANY) <= 1 and is_resource_name(name.replace(ANY, "x"))
+        if "/" in name and not is_pattern:
+            yield at, "must be a resource name such as example.com/gpu, with at most one * after the /"
+
+
+def unknown_names(limits: ResourceLimits, catalogue: ClassCatalogue, path: str) -> Iterator[tuple[str, str]]:
+    """Yield likewise the names that are neither of a resource nor of a class or family."""
+    for name in limits if isinstance(limits, Mapping) else ():
+        if "/" not in name and name != ANY and not catalogue.resolve(name):
+            nearest = catalogue.nearest(name)
+            remedy = f': did you mean "{nearest}"?' if nearest else ""
+            yield f"{path}[{name}]", f"must be a resource, a class or a family{remedy}"
+
+
+def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GPUClass]) -> int | None:
+    """Return the most of the resource for a pod that runs on one of the classes (none: nothing is known), None for no limit."""
+    if not isinstance(limits, Mapping):
+        return limits
+    named = limits_by_pattern(limits)
+    of_resource = next((most for name, most in named if fnmatchcase(resource.name, name)), None)
+    having = [gpu_class for gpu_class in classes if gpu_class.resource == resource.name]
+    each = [limits.get(c.name, limits.get(c.family, of_resource)) for c in having] or [of_resource]
+    known = [most for most in each if most is not None]
+    return max(known) if len(known) == len(each) else None
+
+
+def limits_by_pattern(limits: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the limits by resource, the most specific first: names, patterns from the longest on, `*`."""
+    patterns = [(name, most) for name, most in limits.items() if "/" in name or name == ANY]
+    return sorted(patterns, key=lambda each: (ANY in each[0], -len(each[0]), each[0]))

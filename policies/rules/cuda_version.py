@@ -1,0 +1,221 @@
+"""Place a pod on nodes whose driver has the CUDA version that its image needs.
+
+Reads:   annotation cuda, or NVIDIA_REQUIRE_CUDA of a container that asks for a GPU; where `serve` has a cluster, the label
+         nvidia.com/cuda.runtime-version.full of its nodes.
+Adds:    required node affinity on that version, where nodes on which the pod can run have the label and one is new enough.
+Denies:  an annotation that is not a CUDA version.
+Warns:   where no such node is new enough; of an annotation that has no effect.
+
+An older driver than the image needs lets the pod start and its first call fail. Constraints of the pod on a label
+nvidia.com/cuda.… are its own choice, and are left alone.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from policies.finding import Finding, Severity
+from policies.gpus.cards import vendor
+from policies.placement.nodes import NodeFacts
+from policies.placement.pinning import is_empty_term, required_terms
+from policies.pods.annotations import CUDA, BadAnnotation
+from policies.pods.field_paths import annotation_path
+from policies.pods.label_selector import ABSENT
+from policies.pods.patch import PodPatch
+from policies.pods.pod import ContainerPlace, NodeSelectorRequirement, Pod
+from policies.rule import Context, Rule, RuleOptions
+
+ID = "cuda-version"
+# GPU Feature Discovery (NVIDIA/k8s-device-plugin, internal/lm/nvml.go): cuda.runtime-version is the newest CUDA of the node's
+# driver (cuDriverGetVersion, "12.4"). Its cuda.driver labels hold the driver's own version (550.54.15).
+MAJOR = "nvidia.com/cuda.runtime-version.major"
+FULL = "nvidia.com/cuda.runtime-version.full"
+CUDA_LABELS = "nvidia.com/cuda."
+
+REQUIRE = "NVIDIA_REQUIRE_CUDA"
+DISABLE = "NVIDIA_DISABLE_REQUIRE"
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+"""What strconv.ParseBool takes for true, by which the NVIDIA Container Toolkit reads NVIDIA_DISABLE_REQUIRE."""
+_VERSION = re.compile(r"([1-9][0-9]?)(?:\.([0-9]{1,2}))?")
+_AT_LEAST = "cuda>="
+_MOST_TERMS = 16
+"""Terms of an affinity to each of which the version is added: more than any real pod has."""
+
+Version = tuple[int, int]
+
+
+class CudaVersionOptions(RuleOptions, frozen=True):
+    pass
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """The CUDA version that a pod needs, and the field that says so; only an annotation expects an answer."""
+
+    version: Version
+    path: str
+    text: str
+    container: str | None = None
+
+    @property
+    def by_annotation(self) -> bool:
+        return self.container is None
+
+    def warning(self, message: str, remedy: str) -> Finding:
+        return Finding(
+            rule=ID,
+            severity=Severity.WARNING,
+            path=self.path,
+            container=self.container,
+            value=self.text,
+            message=message,
+            remedy=remedy,
+        )
+
+
+def mutate(patch: PodPatch, options: CudaVersionOptions, context: Context) -> Iterator[Finding]:  # noqa: ARG001 - of Rule
+    nodes = context.nodes
+    if nodes is None or not nodes.values_of(FULL):
+        return
+    asked = _asked(patch.pod, context)
+    if isinstance(asked, _Asked) and not _is_settled(patch.pod, context):
+        offers = _Offers(patch.pod, nodes)
+        if offers.has(asked.version):
+            for requirement in _requirements(asked.version):
+                patch.require_node_affinity(requirement)
+    yield from ()
+
+
+def check(pod: Pod, options: CudaVersionOptions, context: Context) -> Iterator[Finding]:  # noqa: ARG001 - of Rule
+    asked = _asked(pod, context)
+    if isinstance(asked, BadAnnotation):
+        yield asked.finding(ID)
+    elif asked is not None and context.nodes is not None and not _is_settled(pod, context):
+        yield from _obstacles(asked, _Offers(pod, context.nodes))
+
+
+def _asked(pod: Pod, context: Context) -> _Asked | BadAnnotation | None:
+    """Return the version that the annotation names, else the newest that a container's variable requires."""
+    text = pod.annotations.get(CUDA)
+    if text is not None:
+        if not context.resource_mapping.pod_asks(pod):
+            return None
+        version = _parsed(text.strip())
+        if version is None:
+            return BadAnnotation(CUDA, text, "must be a CUDA version", 'set for example "12.4"')
+        return _Asked(version, annotation_path(CUDA), text)
+    asked = (
+        found
+        for place in pod.places
+        if context.resource_mapping.container_asks(place.container)
+        for found in _required_by(place)
+    )
+    return max(asked, key=lambda found: found.version, default=None)
+
+
+def _required_by(place: ContainerPlace) -> Iterator[_Asked]:
+    texts: dict[str, tuple[int, str]] = {}
+    for index, variable in enumerate(place.container.env or ()):
+        if variable.name in {REQUIRE, DISABLE}:
+            texts[variable.name] = index, variable.value or ""
+    if REQUIRE in texts and texts.get(DISABLE, (0, ""))[1] not in _TRUE:
+        index, text = texts[REQUIRE]
+        version = _least(text)
+        if version is not None:
+            yield _Asked(version, f"{place.path}.env[{index}]", text, place.container.name)
+
+
+def _least(expression: str) -> Version | None:
+    """Return the version without which no alternative of the expression holds, None where one does not name any.
+
+    Blanks separate alternatives, commas what must hold together (NVIDIA Container Toolkit, "Constraints").
+    """
+    alternatives = []
+    for alternative in expression.split():
+        named = (
+            _parsed(term.removeprefix(_AT_LEAST))
+            for term in alternative.split(",")
+            if term.startswith(_AT_LEAST)
+        )
+        alternatives.append(max((version for version in named if version), default=None))
+    known = [version for version in alternatives if version is not None]
+    return min(known) if known and len(known) == len(alternatives) else None
+
+
+def _parsed(text: str) -> Version | None:
+    match = _VERSION.fullmatch(text)
+    return (int(match[1]), int(match[2] or 0)) if match else None
+
+
+def _is_settled(pod: Pod, context: Context) -> bool:
+    """Whether a version is chosen already: by who places the pod, by its own constraints, or by another vendor's GPU."""
+    if context.made_by_daemonset or pod.body.node_name:
+        return True
+    if any(key.startswith(CUDA_LABELS) for key in pod.body.node_selector or {}):
+        return True
+    terms = [term.match_expressions or () for term in required_terms(pod) if not is_empty_term(term)]
+    if len(terms) > _MOST_TERMS:
+        return True
+    if terms and all(any(each.key.startswith(CUDA_LABELS) for each in term) for term in terms):
+        return True
+    others = {vendor(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
+    vendors = {vendor(request.resource.name) for request in context.resource_mapping.requests(pod)}
+    return bool(vendors) and vendors <= others
+
+
+class _Offers:
+    """The CUDA versions of the nodes that can take a pod; `unlabelled` are node pools that do not say."""
+
+    def __init__(self, pod: Pod, nodes: NodeFacts) -> None:
+        offers = list(nodes.taking(pod))
+        labels = [offer.values(FULL) for offer in offers]
+        versions = (_parsed(text) for values in labels for text in values or ())
+        self.newest = max((version for version in versions if version), default=None)
+        self.are_none = not offers
+        self.have_any = None in labels
+        self.unlabelled = sorted(
+            offer.pool for offer in offers if offer.pool and offer.values(FULL) == ABSENT
+        )
+
+    def has(self, version: Version) -> bool:
+        """Whether the affinity on the version keeps out no node that an autoscaler would make, and leaves some node."""
+        # For an affinity on a label that it does not know of its pool an autoscaler makes no node.
+        return not self.unlabelled and (self.have_any or (self.newest is not None and self.newest >= version))
+
+
+def _obstacles(asked: _Asked, offers: _Offers) -> Iterator[Finding]:
+    if offers.are_none or offers.has(asked.version):
+        return  # gpu-class reports a pod that no node can take
+    if offers.unlabelled or offers.newest is None:
+        where = (
+            f"node pool {offers.unlabelled[0]}" if offers.unlabelled else "the nodes that can take the pod"
+        )
+        if asked.by_annotation:
+            yield asked.warning(
+                f"has no effect: label {FULL} is missing on {where}",
+                "ask the platform team for the label, which GPU Feature Discovery sets",
+            )
+        return
+    newest = ".".join(map(str, offers.newest))
+    yield asked.warning(
+        f"should be at most {newest}, the newest CUDA of the nodes that can take the pod",
+        "use an image with an older CUDA, or ask the platform team for newer drivers",
+    )
+
+
+def _requirements(version: Version) -> Iterator[NodeSelectorRequirement]:
+    """Yield what a node's labels must meet: later major versions, or this one without the minor ones before."""
+    major, minor = version
+    yield NodeSelectorRequirement(key=MAJOR, operator="Gt", values=(str(major - 1),))
+    if minor:
+        older = tuple(f"{major}.{each}" for each in range(minor))
+        yield NodeSelectorRequirement(key=FULL, operator="NotIn", values=older)
+
+
+RULE = Rule(
+    id=ID,
+    summary="pods run where the driver has the CUDA version that they need",
+    options=CudaVersionOptions,
+    mutate=mutate,
+    check=check,
+)

@@ -1,0 +1,158 @@
+"""Run GPU pods that can be interrupted on the spot pool: cheaper nodes that the provider takes back at short notice.
+
+Reads:   annotation spot where `pods` is annotated; restartPolicy and annotation model-phase, by which a pod may be a server.
+Adds:    `tolerations` and `nodeSelector` of the pool, and a terminationGracePeriodSeconds of at least
+         `minTerminationSeconds` (never less than it was).
+Denies:  an annotation that is not true or false.
+Warns:   of an annotation that has no effect.
+
+Never to pods that may serve, unless `serving` says so: those that always restart and do not declare training. A
+PodDisruptionBudget is not part of a pod, and bounds evictions, not what the provider takes back. Nor to pods that somebody else
+places, that constrain a label of `nodeSelector` themselves, or that no node could take then. `mode` is disabled by default.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+
+import msgspec
+
+from policies.finding import Finding, Severity
+from policies.models.attention import EstimateError
+from policies.models.estimate import ModelPhase, parse_flag, parse_phase
+from policies.placement.pinning import required_terms
+from policies.pods.annotations import MODEL_PHASE, SPOT, BadAnnotation
+from policies.pods.field_paths import annotation_path
+from policies.pods.names import is_label_value, is_qualified_name
+from policies.pods.patch import PodPatch
+from policies.pods.pod import Pod, Toleration
+from policies.pods.tolerations import covers, toleration_problems
+from policies.rule import Context, Mode, Rule, RuleOptions
+
+ID = "spot"
+DEFAULT_GRACE_SECONDS = 30
+"""What the API server puts where a pod says nothing (k8s.io/kubernetes pkg/apis/core/v1/defaults.go, SetDefaults_PodSpec)."""
+LONGEST_GRACE_SECONDS = 3600
+
+
+class SpotPods(Enum):
+    """Which GPU pods of the policy's namespaces run on the spot pool."""
+
+    ANNOTATED = "annotated"
+    ALL = "all"
+
+
+class SpotOptions(RuleOptions, frozen=True):
+    mode: Mode = Mode.DISABLED
+    pods: SpotPods = SpotPods.ANNOTATED
+    tolerations: tuple[Toleration, ...] = ()
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    min_termination_seconds: int | None = None
+    serving: bool = False
+    """Also pods that may serve."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        for index, toleration in enumerate(self.tolerations):
+            yield from toleration_problems(toleration, f"tolerations[{index}]", key_is_required=True)
+        for key, value in self.node_selector.items():
+            if not is_qualified_name(key):
+                yield f"nodeSelector[{key}]", "must be a label key"
+            if not is_label_value(value):
+                yield f"nodeSelector[{key}]", f'must be a label value, not "{value}"'
+        seconds = self.min_termination_seconds
+        if seconds is not None and not 1 <= seconds <= LONGEST_GRACE_SECONDS:
+            yield (
+                "minTerminationSeconds",
+                f"must be from 1 to {LONGEST_GRACE_SECONDS}, not {seconds}",
+            )
+        if self.mode is not Mode.DISABLED and not self.node_selector:
+            yield "nodeSelector", "must have the labels of the spot pool"
+
+
+def mutate(patch: PodPatch, options: SpotOptions, context: Context) -> Iterator[Finding]:
+    if _asks(patch.pod, options, context) is True and _obstacle(patch.pod, options, context) is None:
+        _move(patch, options)
+    yield from ()
+
+
+def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]:
+    asks = _asks(pod, options, context)
+    if isinstance(asks, BadAnnotation):
+        yield asks.finding(ID)
+    elif asks and SPOT in pod.annotations:
+        obstacle = _obstacle(pod, options, context)
+        if obstacle is not None:
+            why, remedy = obstacle
+            yield Finding(
+                rule=ID,
+                severity=Severity.WARNING,
+                path=annotation_path(SPOT),
+                value=pod.annotations[SPOT],
+                message=f"has no effect: {why}",
+                remedy=remedy,
+            )
+
+
+def _asks(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotation:
+    """Return whether the pod is one of those that the policy means, or what is wrong with its annotation."""
+    text = pod.annotations.get(SPOT)
+    if (text is None and options.pods is SpotPods.ANNOTATED) or not context.resource_mapping.pod_asks(pod):
+        return False
+    try:
+        is_annotated = text is not None and parse_flag(text)
+    except EstimateError:
+        return BadAnnotation(SPOT, text or "", "must be true or false", 'set "true"')
+    return is_annotated or options.pods is SpotPods.ALL
+
+
+def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, str] | None:
+    """Return why the pod stays where it is, and what its author can do; None where it moves to the pool."""
+    if context.made_by_daemonset or pod.body.node_name or pod.is_gated:
+        return "somebody else places the pod", "set the tolerations and the nodeSelector of the pool there"
+    if may_serve(pod) and not options.serving:
+        phase = f'declare {MODEL_PHASE}: "training" where it does not'
+        return (
+            "the pod restarts always, so it may serve",
+            f"{phase}, or ask the platform team for serving: true",
+        )
+    selected = pod.body.node_selector or {}
+    constrained = {each.key for term in required_terms(pod) for each in term.match_expressions or ()}
+    for key, value in options.node_selector.items():
+        if selected.get(key, value) != value or key in constrained:
+            return f"the pod constrains node label {key} itself", "remove the constraint"
+    if context.nodes is not None:
+        moved = PodPatch(pod)
+        _move(moved, options)
+        if not context.nodes.could_take(moved.pod, "", ()):
+            return "no node of the spot pool meets the pod's own constraints", "remove one of them"
+    return None
+
+
+def may_serve(pod: Pod) -> bool:
+    """Whether the pod may be a server, as far as it says: pods of Jobs and of most training operators do not always restart."""
+    try:
+        is_training = parse_phase(pod.annotations.get(MODEL_PHASE, "")) is ModelPhase.TRAINING
+    except EstimateError:
+        is_training = False
+    return not is_training and pod.body.restart_policy in {None, "Always"}
+
+
+def _move(patch: PodPatch, options: SpotOptions) -> None:
+    for key, value in options.node_selector.items():
+        if key not in (patch.pod.body.node_selector or {}):
+            patch.set_node_selector(key, value)
+    for toleration in options.tolerations:
+        if not any(covers(existing, toleration) for existing in patch.pod.body.tolerations or ()):
+            patch.add_toleration(toleration)
+    least = options.min_termination_seconds
+    given = patch.pod.body.termination_grace_period_seconds
+    if least is not None and (DEFAULT_GRACE_SECONDS if given is None else given) < least:
+        patch.set_termination_grace_period(least)
+
+
+RULE = Rule(
+    id=ID,
+    summary="GPU pods that can be interrupted run on the spot pool",
+    options=SpotOptions,
+    mutate=mutate,
+    check=check,
+)

@@ -1,0 +1,132 @@
+"""The estimate against figures that others published or measured."""
+
+import pytest
+
+from policies.models.attention import FAMILIES, Attention, EstimateError, attention_of_config
+from policies.models.estimate import GIB, ModelShape, Precision, estimate
+from tests.builders import JSON
+
+GB = 10**9
+OPT_13B = Attention(layers=40, kv_heads=40, head_size=128)
+
+
+def shape(family: str, tokens: int = 512, precision: Precision = Precision.BF16) -> ModelShape:
+    known = FAMILIES[family]
+    return ModelShape(params=known.params, precision=precision, sequence=tokens, attention=known.attention)
+
+
+@pytest.mark.parametrize(
+    ("model", "want"),
+    [
+        # "Llama 3.1 - 405B, 70B & 8B with multilinguality and long context" (Hugging Face), KV cache in FP16.
+        pytest.param(shape("llama-3.1-8b", 16_000), 1.95 * GIB, id="llama-3.1-8b-16k-tokens"),
+        pytest.param(shape("llama-3.1-70b", 128_000), 39.06 * GIB, id="llama-3.1-70b-128k-tokens"),
+        # "Insights into DeepSeek-V3" (arXiv 2505.09343), table 1: KB of KV cache per token in BF16.
+        pytest.param(shape("deepseek-v3", 1), 70_272, id="deepseek-v3-per-token"),
+        pytest.param(shape("qwen2.5-72b", 1), 327_680, id="qwen2.5-72b-per-token"),
+        pytest.param(shape("llama-3.1-405b", 1), 516_096, id="llama-3.1-405b-per-token"),
+        # "Efficient Memory Management for Large Language Model Serving with PagedAttention" (arXiv 2309.06180), section 3.
+        pytest.param(
+            ModelShape(params=13 * GB, sequence=1, attention=OPT_13B), 800 * 1024, id="opt-13b-per-token"
+        ),
+        # vLLM issue 21348: 178,880 tokens in 8.11 GiB on each of four GPUs, with weights in FP8.
+        pytest.param(
+            shape("qwen3-235b-a22b", 178_880, Precision.FP8), 4 * 8.11 * GIB, id="qwen3-235b-measured-by-vllm"
+        ),
+    ],
+)
+def test_kv_cache(model: ModelShape, want: float) -> None:
+    assert estimate(model).kv_cache == pytest.approx(want, rel=0.015)
+
+
+@pytest.mark.parametrize(
+    ("family", "precision", "want"),
+    [
+        # vLLM pull request 10511: "model weights take 14.96GiB".
+        pytest.param("llama-3-8b", Precision.BF16, 14.96 * GIB, id="llama-3-8b-measured-by-vllm"),
+        # The blog on Llama 3.1 as above: weights in FP16, FP8 and INT4.
+        pytest.param("llama-3.1-70b", Precision.FP16, 140 * GB, id="llama-3.1-70b-fp16"),
+        pytest.param("llama-3.1-405b", Precision.FP8, 405 * GB, id="llama-3.1-405b-fp8"),
+        pytest.param("llama-3.1-8b", Precision.INT4, 4 * GB, id="llama-3.1-8b-int4"),
+    ],
+)
+def test_weights(family: str, precision: Precision, want: float) -> None:
+    assert estimate(shape(family, precision=precision)).weights == pytest.approx(want, rel=0.01)
+
+
+def test_default_of_the_rule_of_thumb_is_that_of_the_design() -> None:
+    # Document 002: serving 7B in 16 bits takes 20 to 24 GB, by this very rule with 512 tokens.
+    assert 20 * GB <= estimate(ModelShape(params=7 * GB)).total <= 24 * GB
+
+
+def test_total_of_a_known_cache_is_what_the_server_loads_and_keeps() -> None:
+    # 140e9 bytes = 130.4 GiB, and 2 * 80 * 8 * 128 * 2 bytes * 8192 tokens = 2.5 GiB; a rule of thumb says 782 GiB.
+    needed = estimate(
+        ModelShape(params=70 * GB, sequence=8192, attention=FAMILIES["llama-3.1-70b"].attention)
+    )
+
+    assert needed.total == pytest.approx(132.9 * GIB, rel=0.001)
+    assert (needed.fits(80, 2), needed.fits(70, 2), needed.fits(64, 2)) == (True, False, False)
+    assert needed.weights_fit(66, 2)
+
+
+LLAMA: JSON = {
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "hidden_size": 4096,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "want"),
+    [
+        pytest.param(LLAMA, (32, 8, 128), id="llama"),
+        pytest.param({**LLAMA, "head_dim": 256}, (32, 8, 256), id="head-size-of-its-own"),
+        pytest.param({**LLAMA, "num_key_value_heads": None}, (32, 32, 128), id="without-grouped-queries"),
+        pytest.param({"text_config": LLAMA, "vision_config": {}}, (32, 8, 128), id="multimodal"),
+        pytest.param({"n_layer": 12, "n_head": 12, "n_embd": 768}, (12, 12, 64), id="gpt-2"),
+        pytest.param(
+            {"num_hidden_layers": 32, "num_attention_heads": 71, "hidden_size": 4544, "multi_query": True},
+            (32, 1, 64),
+            id="falcon-7b",
+        ),
+        pytest.param(
+            {
+                "num_hidden_layers": 61,
+                "kv_lora_rank": 512,
+                "qk_rope_head_dim": 64,
+                "num_attention_heads": 128,
+            },
+            (61, 1, 288),
+            id="latent-attention",
+        ),
+    ],
+)
+def test_config_json(config: JSON, want: tuple[int, int, int]) -> None:
+    found = attention_of_config(config)
+
+    assert (found.layers, found.kv_heads, found.head_size) == want
+
+
+@pytest.mark.parametrize(
+    ("config", "want"),
+    [
+        pytest.param([], "must be a JSON object, the config.json of a model", id="list"),
+        pytest.param({}, "must have num_hidden_layers", id="empty"),
+        pytest.param({"num_hidden_layers": 32}, "must have num_attention_heads", id="no-heads"),
+        pytest.param(
+            {**LLAMA, "num_hidden_layers": True},
+            "must have a whole number from 1 to 1000000000 as num_hidden_layers",
+            id="flag",
+        ),
+        pytest.param(
+            {**LLAMA, "num_attention_heads": 0},
+            "must have a whole number from 1 to 1000000000 as num_attention_heads",
+            id="zero",
+        ),
+    ],
+)
+def test_config_json_that_is_none(config: JSON, want: str) -> None:
+    with pytest.raises(EstimateError, match=want):
+        attention_of_config(config)

@@ -1,0 +1,236 @@
+"""cuda-version: a pod runs where the driver is new enough for its image, as far as the nodes say."""
+
+from typing import Any
+
+import pytest
+
+from policies.finding import Severity
+from policies.placement.label_keys import known_keys
+from policies.placement.named_nodes import Labels
+from policies.placement.nodes import NodeFacts, NodePool
+from policies.pods.patch import PodPatch
+from policies.rule import Phase
+from policies.rules.cuda_version import FULL, MAJOR, CudaVersionOptions, check, mutate
+from tests.builders import CLASSES, JSON, apply, container, context, gpu_container, pod, view
+
+CUDA = "gpu-admission.dev/cuda"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ANY = CudaVersionOptions()
+CPU: Labels = ()
+POOL = NodePool("spot", (("accelerator", ("nvidia-t4",)),))
+NEWER_THAN_11 = {"key": MAJOR, "operator": "Gt", "values": ["11"]}
+NOT_BEFORE_12_4 = {"key": FULL, "operator": "NotIn", "values": ["12.0", "12.1", "12.2", "12.3"]}
+
+
+def node(version: str = "", accelerator: str = "nvidia-t4") -> Labels:
+    """Return the labels of a node of a class; GPU Feature Discovery runs there if there is a version."""
+    labels = {"accelerator": accelerator}
+    if version:
+        labels |= {FULL: version, MAJOR: version.partition(".")[0]}
+    return tuple(sorted(labels.items()))
+
+
+def asking(version: str = "12.4", **tweaks: Any) -> JSON:
+    return pod(gpu_container(), annotations={CUDA: version}, **tweaks)
+
+
+def requiring(expression: str, *more: JSON) -> JSON:
+    return pod(gpu_container(env=[{"name": "NVIDIA_REQUIRE_CUDA", "value": expression}, *more]))
+
+
+def terms(*expressions: list[JSON]) -> JSON:
+    return {
+        "affinity": {
+            "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": e} for e in expressions]}}
+        }
+    }
+
+
+def facts(*label_sets: Labels, pools: tuple[NodePool, ...] = ()) -> NodeFacts:
+    return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=frozenset(label_sets), pools=pools)
+
+
+def added(document: JSON, *label_sets: Labels, **tweaks: Any) -> Any:
+    """Return the required terms as /mutate leaves them, None where there are none; a second pass changes nothing."""
+    known = context(Phase.MUTATE, nodes=facts(*label_sets, pools=tweaks.pop("pools", ())), **tweaks)
+    patch = PodPatch(view(document))
+    assert list(mutate(patch, ANY, known)) == []
+    again = PodPatch(patch.pod)
+    list(mutate(again, ANY, known))
+    assert again.changes == []
+    assert list(check(patch.pod, ANY, known)) == [] or not patch.changes
+    final = apply(document, patch)
+    affinity = final["spec"].get("affinity", {}).get("nodeAffinity", {})
+    return [term["matchExpressions"] for term in affinity.get(REQUIRED, {}).get("nodeSelectorTerms", [])]
+
+
+@pytest.mark.parametrize(
+    ("document", "nodes", "want"),
+    [
+        pytest.param(
+            asking(), [node("12.4"), node("12.2")], [[NEWER_THAN_11, NOT_BEFORE_12_4]], id="annotation"
+        ),
+        pytest.param(asking("12"), [node("12.2")], [[NEWER_THAN_11]], id="major-version-alone"),
+        pytest.param(asking("12.0"), [node("13.0")], [[NEWER_THAN_11]], id="later-major-version"),
+        pytest.param(
+            asking(), [node("12.8"), CPU], [[NEWER_THAN_11, NOT_BEFORE_12_4]], id="beside-cpu-nodes"
+        ),
+        pytest.param(
+            requiring("cuda>=12.4"), [node("12.4")], [[NEWER_THAN_11, NOT_BEFORE_12_4]], id="variable"
+        ),
+        pytest.param(
+            requiring("cuda>=12.4,driver>=550 cuda>=13.0"),
+            [node("12.4")],
+            [[NEWER_THAN_11, NOT_BEFORE_12_4]],
+            id="least-of-the-alternatives",
+        ),
+        pytest.param(
+            asking(
+                "12",
+                **terms([{"key": "zone", "operator": "Exists"}], [{"key": "disk", "operator": "Exists"}]),
+            ),
+            [node("12.4")],
+            [
+                [{"key": "zone", "operator": "Exists"}, NEWER_THAN_11],
+                [{"key": "disk", "operator": "Exists"}, NEWER_THAN_11],
+            ],
+            id="every-alternative-of-the-pod",
+        ),
+        pytest.param(
+            asking("12", nodeSelector={"accelerator": "nvidia-t4"}),
+            [node("12.4"), node("11.8", "nvidia-a100-80gb")],
+            [[NEWER_THAN_11]],
+            id="nodes-of-its-class",
+        ),
+    ],
+)
+def test_affinity(document: JSON, nodes: list[Labels], want: list[Any]) -> None:
+    assert added(document, *nodes) == want
+
+
+@pytest.mark.parametrize(
+    ("document", "nodes", "tweaks"),
+    [
+        pytest.param(pod(gpu_container()), [node("12.4")], {}, id="nothing-asked"),
+        pytest.param(pod(container(), annotations={CUDA: "12.4"}), [node("12.4")], {}, id="no-gpu"),
+        pytest.param(asking(), [node()], {}, id="no-node-says"),
+        pytest.param(asking(), [node("12.2")], {}, id="every-node-is-too-old"),
+        pytest.param(
+            asking(), [node("12.4")], {"pools": (POOL,)}, id="pool-whose-nodes-would-not-be-made-for-it"
+        ),
+        pytest.param(asking(), [node("12.4")], {"made_by_daemonset": True}, id="daemonset"),
+        pytest.param(asking(nodeName="node-1"), [node("12.4")], {}, id="node-name"),
+        pytest.param(
+            asking(nodeSelector={"nvidia.com/cuda.runtime.major": "12"}),
+            [(*node("12.4"), ("nvidia.com/cuda.runtime.major", "12"))],
+            {},
+            id="version-that-the-pod-selects-itself",
+        ),
+        pytest.param(
+            pod(gpu_container(resource="amd.com/gpu"), annotations={CUDA: "12.4"}),
+            [node("12.4")],
+            {},
+            id="another-vendor",
+        ),
+        pytest.param(
+            requiring("cuda>=12.4 brand=tesla,driver>=535,driver<536"),
+            [node("12.4")],
+            {},
+            id="alternative-without-a-cuda-version",
+        ),
+        pytest.param(
+            requiring("cuda>=12.4", {"name": "NVIDIA_DISABLE_REQUIRE", "value": "1"}),
+            [node("12.4")],
+            {},
+            id="requirement-switched-off",
+        ),
+        pytest.param(
+            pod(
+                gpu_container(),
+                container("log", env=[{"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12.4"}]),
+            ),
+            [node("12.4")],
+            {},
+            id="variable-of-a-container-without-gpu",
+        ),
+        pytest.param(requiring("cuda>=new"), [node("12.4")], {}, id="variable-that-names-none"),
+    ],
+)
+def test_nothing_added(document: JSON, nodes: list[Labels], tweaks: Any) -> None:
+    assert added(document, *nodes, **tweaks) == []
+
+
+MISSING = f"has no effect: label {FULL} is missing on"
+ASK = "; ask the platform team for the label, which GPU Feature Discovery sets [cuda-version]"
+OLDER = (
+    "should be at most 12.2, the newest CUDA of the nodes that can take the pod; use an image with an older CUDA, or ask the "
+    "platform team for newer drivers [cuda-version]"
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "given", "want"),
+    [
+        pytest.param(
+            asking(),
+            facts(node("12.2"), node("11.8")),
+            f'metadata.annotations[{CUDA}] = "12.4": {OLDER}',
+            id="no-node-is-new-enough",
+        ),
+        pytest.param(
+            asking(nodeSelector={"accelerator": "nvidia-t4"}),
+            facts(node("12.2"), node("12.4", "nvidia-a100-80gb")),
+            f'metadata.annotations[{CUDA}] = "12.4": {OLDER}',
+            id="no-node-of-its-class-is-new-enough",
+        ),
+        pytest.param(
+            requiring("cuda>=12.4"),
+            facts(node("12.2")),
+            f'spec.containers[0].env[0] (container "main") = "cuda>=12.4": {OLDER}',
+            id="variable",
+        ),
+        pytest.param(
+            asking(),
+            facts(node()),
+            f'metadata.annotations[{CUDA}] = "12.4": {MISSING} the nodes that can take the pod{ASK}',
+            id="no-node-says",
+        ),
+        pytest.param(
+            asking(),
+            facts(node("12.4"), pools=(POOL,)),
+            f'metadata.annotations[{CUDA}] = "12.4": {MISSING} node pool spot{ASK}',
+            id="pool-that-does-not-say",
+        ),
+    ],
+)
+def test_warning(document: JSON, given: NodeFacts, want: str) -> None:
+    found = list(check(view(document), ANY, context(nodes=given)))
+
+    assert [(each.severity, each.sentence()) for each in found] == [(Severity.WARNING, want)]
+
+
+@pytest.mark.parametrize(
+    ("document", "given"),
+    [
+        pytest.param(asking(), None, id="nodes-are-not-known"),
+        pytest.param(requiring("cuda>=12.4"), facts(node()), id="variable-where-no-node-says"),
+        pytest.param(
+            asking(nodeSelector={"accelerator": "nvidia-l4"}),
+            facts(node("12.2")),
+            id="pod-that-no-node-can-take",
+        ),
+        pytest.param(asking(nodeName="node-1"), facts(node("12.2")), id="placed-already"),
+    ],
+)
+def test_nothing_to_say(document: JSON, given: NodeFacts | None) -> None:
+    assert list(check(view(document), ANY, context(nodes=given))) == []
+
+
+@pytest.mark.parametrize("text", ["new", "12.4.1", "0.9", "-12", "", "1e1"])
+def test_an_annotation_that_is_not_a_version_is_denied(text: str) -> None:
+    (found,) = check(view(asking(text)), ANY, context())
+
+    assert found.severity is Severity.DENIAL
+    assert found.sentence() == (
+        f'metadata.annotations[{CUDA}] = "{text}": must be a CUDA version; set for example "12.4" [cuda-version]'
+    )

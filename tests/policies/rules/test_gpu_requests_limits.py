@@ -1,0 +1,175 @@
+"""gpu-requests: the most of a resource by number, by name, by class, and what a node of the class has."""
+
+import pytest
+
+from policies.finding import Finding
+from policies.gpus.classes import ClassCatalogue
+from policies.pods.annotations import GPU_CLASS
+from policies.rule import RuleOptions
+from policies.rules.gpu_class import GPUClassOptions
+from policies.rules.gpu_requests import GPURequestsOptions, check
+from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
+
+LIMITS = {
+    "*": 2,
+    "nvidia.com/gpu": 8,
+    "nvidia.com/mig-*": 4,
+    "aws.amazon.com/neuron*": 16,
+    "nvidia-a100": 6,
+    "nvidia-a100-80gb": 4,
+}
+PER_CONTAINER, PER_POD = GPURequestsOptions(max_per_container=LIMITS), GPURequestsOptions(max_per_pod=LIMITS)
+LIMIT = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+
+
+def findings(document: JSON, options: GPURequestsOptions, classes: ClassCatalogue = CLASSES) -> list[Finding]:
+    def options_of(rule_id: str) -> RuleOptions | None:
+        return GPUClassOptions() if rule_id == "gpu-class" else None
+
+    return list(check(view(document), options, context(classes=classes, options_of=options_of)))
+
+
+def asking(count: int, resource: str = "nvidia.com/gpu", gpu_class: str = "") -> JSON:
+    selector = {"accelerator": gpu_class} if gpu_class else {}
+    return pod(gpu_container(str(count), resource=resource), nodeSelector=selector)
+
+
+@pytest.mark.parametrize(
+    ("most", "resource", "gpu_class"),
+    [
+        pytest.param(8, "nvidia.com/gpu", "", id="by-name"),
+        pytest.param(4, "nvidia.com/mig-1g.10gb", "", id="by-pattern"),
+        pytest.param(16, "aws.amazon.com/neuroncore", "", id="by-the-longest-pattern"),
+        pytest.param(2, "amd.com/gpu", "", id="all-others"),
+        pytest.param(4, "nvidia.com/gpu", "nvidia-a100-80gb", id="by-class"),
+        pytest.param(6, "nvidia.com/gpu", "nvidia-a100-40gb", id="by-family"),
+        pytest.param(6, "nvidia.com/gpu", "nvidia-a100", id="the-largest-of-the-classes"),
+        pytest.param(8, "nvidia.com/gpu", "nvidia-t4", id="a-class-without-a-limit-of-its-own"),
+        pytest.param(4, "nvidia.com/mig-1g.10gb", "nvidia-a100-80gb", id="a-class-limits-whole-cards"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(PER_CONTAINER, "must be at most {} per container by policy", id="container"),
+        pytest.param(PER_POD, "must be at most {} per pod by policy", id="pod"),
+    ],
+)
+def test_limits_by_name(
+    options: GPURequestsOptions, message: str, most: int, resource: str, gpu_class: str
+) -> None:
+    assert findings(asking(most, resource, gpu_class), options) == []
+    [finding] = findings(asking(most + 1, resource, gpu_class), options)
+    assert finding.message == message.format(most)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(asking(100, "amd.com/gpu"), id="another-resource"),
+        pytest.param(asking(100, gpu_class="nvidia-t4"), id="another-class"),
+        pytest.param(asking(100), id="no-class"),
+    ],
+)
+def test_no_name_fits(document: JSON) -> None:
+    limits = {"nvidia-a100": 8, "nvidia.com/mig-*": 1}
+
+    assert findings(document, GPURequestsOptions(max_per_container=limits, max_per_pod=limits)) == []
+
+
+SIZED = ClassCatalogue(
+    (gpu_class("h100", "h100", 80, gpus_per_node=8), gpu_class("dgx-2", "v100", 32, gpus_per_node=16))
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(asking(8, gpu_class="h100"), [], id="all-of-a-node"),
+        pytest.param(
+            asking(64, gpu_class="h100"),
+            [
+                f'{LIMIT} (container "main") = "64": must be at most 8: no node of h100 (nodeSelector accelerator=h100) has '
+                "more; request 8 or fewer, and spread the work over several pods [gpu-requests]"
+            ],
+            id="more-than-a-node-has",
+        ),
+        pytest.param(
+            pod(gpu_container("5", "a"), gpu_container("4", "b"), nodeSelector={"accelerator": "h100"}),
+            [
+                "spec: the pod needs 9 nvidia.com/gpu at one time: must be at most 8: no node of h100 (nodeSelector "
+                "accelerator=h100) has more; request 8 or fewer, and spread the work over several pods [gpu-requests]"
+            ],
+            id="of-two-containers",
+        ),
+        pytest.param(
+            pod(
+                gpu_container("5", "a"),
+                initContainers=[gpu_container("8", "b")],
+                nodeSelector={"accelerator": "h100"},
+            ),
+            [],
+            id="init-steps-run-before",
+        ),
+        pytest.param(
+            pod(gpu_container("9"), annotations={GPU_CLASS: "h100"}),
+            [
+                f'{LIMIT} (container "main") = "9": must be at most 8: no node of h100 (annotation gpu-admission.dev/gpu-class) '
+                "has more; request 8 or fewer, and spread the work over several pods [gpu-requests]"
+            ],
+            id="of-the-class-that-the-pod-names",
+        ),
+        pytest.param(asking(64), [], id="it-may-run-on-nodes-of-no-class"),
+    ],
+)
+def test_cards_of_a_node(document: JSON, want: list[str]) -> None:
+    found = [finding.sentence() for finding in findings(document, GPURequestsOptions(), SIZED)]
+
+    assert found == want
+
+
+def test_a_closed_catalogue_denies_other_profiles() -> None:
+    document = asking(1, "nvidia.com/mig-1g.11gb")
+
+    [finding] = findings(document, GPURequestsOptions(known_profiles_only=True))
+
+    assert finding.message == "must be a slice that some GPU class has: none has 1g.11gb"
+
+
+@pytest.mark.parametrize(
+    ("limits", "want"),
+    [
+        pytest.param(LIMITS, [], id="valid"),
+        pytest.param(
+            {"nvidia.com/gpu": -1},
+            [("maxPerPod[nvidia.com/gpu]", "must be 0 or more, not -1")],
+            id="negative",
+        ),
+        pytest.param(
+            {"*/gpu": 1, "nvidia.com/*g*": 1},
+            [
+                (
+                    f"maxPerPod[{name}]",
+                    "must be a resource name such as example.com/gpu, with at most one * after the /",
+                )
+                for name in ("*/gpu", "nvidia.com/*g*")
+            ],
+            id="no-resource",
+        ),
+        pytest.param(
+            {"nvidia-a1000": 1, "what": 1},
+            [
+                (
+                    "maxPerPod[nvidia-a1000]",
+                    'must be a resource, a class or a family: did you mean "nvidia-a100"?',
+                ),
+                ("maxPerPod[what]", "must be a resource, a class or a family"),
+            ],
+            id="no-class",
+        ),
+    ],
+)
+def test_problems(limits: dict[str, int], want: list[tuple[str, str]]) -> None:
+    options = GPURequestsOptions(max_per_pod=limits)
+
+    assert [*options.problems(), *options.class_problems(CLASSES)] == want

@@ -1,0 +1,199 @@
+"""spot: GPU pods that can be interrupted run on the spot pool, and no others."""
+
+from typing import Any
+
+import pytest
+
+from policies.finding import Severity
+from policies.placement.nodes import NodeFacts
+from policies.pods.patch import PodPatch
+from policies.pods.pod import Toleration
+from policies.rule import Mode, Phase
+from policies.rules.spot import SpotOptions, SpotPods, check, mutate
+from tests.builders import JSON, apply, container, context, gpu_container, pod, view
+
+SPOT = "gpu-admission.dev/spot"
+PHASE = "gpu-admission.dev/model-phase"
+KEY = "cloud.google.com/gke-spot"
+POOL: dict[str, Any] = {
+    "mode": Mode.ENFORCE,
+    "node_selector": {KEY: "true"},
+    "tolerations": (Toleration(key=KEY, operator="Equal", value="true", effect="NoSchedule"),),
+    "min_termination_seconds": 120,
+}
+ANNOTATED = SpotOptions(**POOL)
+ALL = SpotOptions(**POOL, pods=SpotPods.ALL)
+SERVING = SpotOptions(**POOL, pods=SpotPods.ALL, serving=True)
+TOLERATION = {"key": KEY, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+MOVED = {
+    "nodeSelector": {KEY: "true"},
+    "tolerations": [TOLERATION],
+    "terminationGracePeriodSeconds": 120,
+}
+
+
+def job(annotation: str | None = "true", **spec: Any) -> JSON:
+    """Return the GPU pod of a Job, with the annotation."""
+    annotations = {SPOT: annotation} if annotation is not None else None
+    return pod(gpu_container(), annotations=annotations, **{"restartPolicy": "Never", **spec})
+
+
+def moved(document: JSON, options: SpotOptions, **tweaks: Any) -> JSON:
+    """Return what /mutate adds to the spec; a second pass adds nothing, and nothing is said of what moved."""
+    known = context(Phase.MUTATE, **tweaks)
+    patch = PodPatch(view(document))
+    assert list(mutate(patch, options, known)) == []
+    again = PodPatch(patch.pod)
+    list(mutate(again, options, known))
+    assert again.changes == []
+    assert not patch.changes or list(check(patch.pod, options, known)) == []
+    before, after = document["spec"], apply(document, patch)["spec"]
+    return {key: value for key, value in after.items() if before.get(key) != value}
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(job(), ANNOTATED, MOVED, id="annotated-job"),
+        pytest.param(job(None), ALL, MOVED, id="every-job-of-the-namespace"),
+        pytest.param(
+            pod(gpu_container(), annotations={PHASE: "training"}, restartPolicy="Always"),
+            ALL,
+            MOVED,
+            id="declared-training-that-always-restarts",
+        ),
+        pytest.param(pod(gpu_container()), SERVING, MOVED, id="server-where-the-policy-says-so"),
+        pytest.param(
+            job(terminationGracePeriodSeconds=600),
+            ANNOTATED,
+            {"nodeSelector": {KEY: "true"}, "tolerations": [TOLERATION]},
+            id="longer-grace-period-stays",
+        ),
+        pytest.param(
+            job(
+                terminationGracePeriodSeconds=30,
+                nodeSelector={KEY: "true"},
+                tolerations=[{"operator": "Exists"}],
+            ),
+            ANNOTATED,
+            {"terminationGracePeriodSeconds": 120},
+            id="what-is-there-already",
+        ),
+        pytest.param(
+            job(nodeSelector={"zone": "a"}),
+            SpotOptions(mode=Mode.ENFORCE, node_selector={KEY: "true"}, min_termination_seconds=30),
+            {"nodeSelector": {"zone": "a", KEY: "true"}},
+            id="default-grace-period-is-enough",
+        ),
+    ],
+)
+def test_moved(document: JSON, options: SpotOptions, want: JSON) -> None:
+    assert moved(document, options) == want
+
+
+NO_ROOM = NodeFacts(
+    keys=frozenset({KEY, "zone"}), label_sets=frozenset({((KEY, "true"), ("zone", "b")), (("zone", "a"),)})
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "tweaks"),
+    [
+        pytest.param(job(None), ANNOTATED, {}, id="not-annotated"),
+        pytest.param(job("false"), ANNOTATED, {}, id="annotated-false"),
+        pytest.param(pod(container(), annotations={SPOT: "true"}), ALL, {}, id="no-gpu"),
+        pytest.param(pod(gpu_container(), restartPolicy="Always"), ALL, {}, id="server"),
+        pytest.param(pod(gpu_container()), ALL, {}, id="restart-policy-left-out-is-always"),
+        pytest.param(
+            pod(gpu_container(), annotations={PHASE: "dreaming"}), ALL, {}, id="phase-that-is-not-valid"
+        ),
+        pytest.param(job(None, nodeSelector={KEY: "false"}), ALL, {}, id="on-demand-by-its-own-selector"),
+        pytest.param(job(None), ALL, {"made_by_daemonset": True}, id="daemonset"),
+        pytest.param(job(None, nodeName="node-1"), ALL, {}, id="node-name"),
+        pytest.param(job(None, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), ALL, {}, id="gated"),
+        pytest.param(
+            job(None, nodeSelector={"zone": "a"}), ALL, {"nodes": NO_ROOM}, id="no-spot-node-in-its-zone"
+        ),
+    ],
+)
+def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> None:
+    assert moved(document, options, **tweaks) == {}
+
+
+NO_EFFECT = f'metadata.annotations[{SPOT}] = "true": has no effect: '
+
+
+@pytest.mark.parametrize(
+    ("document", "tweaks", "want"),
+    [
+        pytest.param(
+            pod(gpu_container(), annotations={SPOT: "true"}),
+            {},
+            f'{NO_EFFECT}the pod restarts always, so it may serve; declare {PHASE}: "training" where it does not, or '
+            "ask the platform team for serving: true [spot]",
+            id="server",
+        ),
+        pytest.param(
+            job(nodeSelector={KEY: "false"}),
+            {},
+            f"{NO_EFFECT}the pod constrains node label {KEY} itself; remove the constraint [spot]",
+            id="constrained",
+        ),
+        pytest.param(
+            job(nodeName="node-1"),
+            {},
+            f"{NO_EFFECT}somebody else places the pod; set the tolerations and the nodeSelector of the pool there "
+            "[spot]",
+            id="placed",
+        ),
+        pytest.param(
+            job(nodeSelector={"zone": "a"}),
+            {"nodes": NO_ROOM},
+            f"{NO_EFFECT}no node of the spot pool meets the pod's own constraints; remove one of them [spot]",
+            id="no-spot-node-in-its-zone",
+        ),
+    ],
+)
+def test_an_annotation_that_has_no_effect(document: JSON, tweaks: Any, want: str) -> None:
+    found = list(check(view(document), ANNOTATED, context(**tweaks)))
+
+    assert [(each.severity, each.sentence()) for each in found] == [(Severity.WARNING, want)]
+
+
+def test_an_annotation_that_is_not_valid_is_denied() -> None:
+    (found,) = check(view(job("yes")), ANNOTATED, context())
+
+    assert found.severity is Severity.DENIAL
+    assert found.sentence() == (
+        f'metadata.annotations[{SPOT}] = "yes": must be true or false; set "true" [spot]'
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        pytest.param(SpotOptions(), [], id="defaults"),
+        pytest.param(ALL, [], id="pool"),
+        pytest.param(
+            SpotOptions(mode=Mode.WARN),
+            [("nodeSelector", "must have the labels of the spot pool")],
+            id="enabled-without-a-pool",
+        ),
+        pytest.param(
+            SpotOptions(
+                node_selector={"-": "a b"},
+                tolerations=(Toleration(operator="Exists"),),
+                min_termination_seconds=0,
+            ),
+            [
+                ("tolerations[0].key", "is required: a toleration without a key tolerates every taint"),
+                ("nodeSelector[-]", "must be a label key"),
+                ("nodeSelector[-]", 'must be a label value, not "a b"'),
+                ("minTerminationSeconds", "must be from 1 to 3600, not 0"),
+            ],
+            id="everything-wrong",
+        ),
+    ],
+)
+def test_options(options: SpotOptions, want: list[tuple[str, str]]) -> None:
+    assert list(options.problems()) == want

@@ -1,0 +1,195 @@
+"""`check` on what is not a manifest, or not one yet: exit codes, what it says, and how far it is."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from webhook.commands import main
+from webhook.commands.check import LARGE, track
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers:
+  - name: main
+    image: registry.example/train:1
+    resources:
+      limits: {nvidia.com/gpu: COUNT}
+"""
+GOOD = POD.replace("COUNT", "1")
+KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [pod.yaml]\n"
+
+
+def check(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["check", *arguments], input=stdin, prog_name="gpu-admission")
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(check(*arguments, "-o", "json").stdout)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "want", "said"),
+    [
+        pytest.param("values.yaml", "replicas: 1\n", 0, "1 other document without apiVersion and kind", id="values"),
+        pytest.param("patch.yaml", "- {op: remove, path: /a}\n", 0, "1 other document without", id="json-patch"),
+        pytest.param("kustomization.yaml", KUSTOMIZATION, 0, "1 kustomization not checked (", id="kustomization"),
+        pytest.param("pod.yaml", "metadata: {name: {{ name }}}\n", 0, "1 template not checked (", id="template"),
+        pytest.param(
+            "pod.yaml", GOOD + "  tolerations: []\n  tolerations: []\n", 0,
+            'pod.yaml:11: Duplicate value: key "tolerations"; the last one counts', id="duplicate-keys",
+        ),
+        pytest.param("pod.yaml", POD.replace("COUNT", "$GPUS"), 0, "1 unknown (render first)", id="placeholder"),
+        pytest.param("pod.yaml", "kind: Pod\nspec: {}\n", 2, "pod.yaml:1: apiVersion: Required value", id="no-apiversion"),
+        pytest.param("pod.yaml", "kind: Pod\n a: b\n", 2, "pod.yaml:2: mapping values are not allowed", id="broken-yaml"),
+        pytest.param("pod.yaml", "# nothing\n", 2, "pod.yaml: must contain an object", id="nothing"),
+    ],
+)  # fmt: skip
+def test_exit_status_is_2_only_for_what_is_broken(
+    tmp_path: Path, name: str, text: str, want: int, said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+
+    result = check("-f", str(tmp_path / name))
+
+    assert result.exit_code == want
+    assert said in words(result.output)
+
+
+def test_a_repository(tmp_path: Path) -> None:
+    files = {
+        "chart/Chart.yaml": "apiVersion: v2\nname: chart\nversion: 0.1.0\n",
+        "chart/templates/pod.yaml": "kind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n",
+        "chart/values.yaml": "gpus: 1\n",
+        "k8s/kustomization.yaml": KUSTOMIZATION,
+        "k8s/pod.yaml": GOOD,
+        ".github/workflows/ci.yaml": "on: [push]\njobs: {}\n",
+        "node_modules/broken/x.yaml": "kind: [\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    result = check("-R", "-f", str(tmp_path), "--ignore", "node_modules")
+
+    assert result.exit_code == 0
+    assert words(result.stdout).endswith(
+        "1 object: 0 refused, 1 would change, 0 ok; 3 other documents without apiVersion and kind"
+    )
+    assert words(result.stderr).replace(f"{tmp_path}/", "") == (
+        "note: 1 Helm chart not checked (chart): helm template CHART | gpu-admission check -f - "
+        "note: 1 kustomization not checked (k8s): kustomize build DIRECTORY | gpu-admission check -f -"
+    )
+
+
+@pytest.mark.parametrize(
+    "value", ["$GPUS", "${GPUS}", '"{{ .Values.gpus }}"', "<GPUS>"], ids=["shell", "envsubst", "helm", "docs"]
+)
+def test_a_placeholder_is_neither_refused_nor_ok(value: str) -> None:
+    text = POD.replace("{nvidia.com/gpu: COUNT}", f"\n        nvidia.com/gpu: {value}")
+
+    result = check("-f", "-", stdin=text)
+
+    written = value.strip('"')
+    assert result.exit_code == 0
+    assert words(result.stdout) == (
+        f"unknown stdin:1 Pod default/train stdin:10: spec.containers[0].resources.limits[nvidia.com/gpu] "
+        f'= "{written}": a placeholder; render the file first '
+        "1 object: 0 refused, 0 would change, 0 ok, 1 unknown (render first)"
+    )
+
+
+def test_what_is_wrong_beside_a_placeholder_is_refused() -> None:
+    second = "  - name: second\n    resources: {limits: {nvidia.com/gpu: 500m}}\n"
+
+    result = check("-f", "-", stdin=POD.replace("COUNT", "$GPUS") + second)
+
+    assert result.exit_code == 1
+    assert '(container "second") = "500m": must be a whole number of GPUs' in words(result.stdout)
+    assert '"$GPUS": a placeholder; render the file first' in words(result.stdout)
+
+
+def test_parameters_that_a_controller_fills_in_are_not_placeholders(tmp_path: Path) -> None:
+    (tmp_path / "workflow.yaml").write_text(
+        """\
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: train}
+spec:
+  templates:
+  - name: train
+    container:
+      image: registry.example/train:1
+      readinessProbe: {periodSeconds: "{{inputs.parameters.period}}"}
+"""
+    )
+
+    shown = document("-f", str(tmp_path))
+
+    assert [(each["verdict"], each["placeholders"]) for each in shown["objects"]] == [("ok", [])]
+    assert shown["problems"] == []
+
+
+def test_json_lists_everything_apart(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text(KUSTOMIZATION)
+    (tmp_path / "pod.yaml").write_text(POD.replace("COUNT", "$GPUS") + "  a: 1\n  a: 2\n---\nb: 1\n")
+
+    shown = document("-f", str(tmp_path))
+
+    assert shown["warnings"] == [
+        {
+            "file": f"{tmp_path}/pod.yaml",
+            "line": 11,
+            "column": 3,
+            "path": "",
+            "message": 'Duplicate value: key "a"; the last one counts',
+        }
+    ]
+    assert shown["toRender"] == [
+        {
+            "file": str(tmp_path),
+            "line": 0,
+            "what": "kustomization",
+            "remedy": "kustomize build DIRECTORY | gpu-admission check -f -",
+        }
+    ]
+    (pod,) = shown["objects"]
+    assert pod["verdict"] == "unknown"
+    assert pod["placeholders"] == [
+        {
+            "path": "spec.containers[0].resources.limits[nvidia.com/gpu]",
+            "line": 9,
+            "column": 16,
+            "value": "$GPUS",
+        }
+    ]
+    assert (shown["summary"]["unknown"], shown["summary"]["otherDocuments"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_terminal", "want"),
+    [
+        pytest.param(LARGE, True, "reading", id="many-on-a-terminal"),
+        pytest.param(LARGE - 1, True, "", id="few"),
+        pytest.param(LARGE, False, "", id="no-terminal"),
+    ],
+)
+def test_a_terminal_shows_how_far_it_is(number: int, is_terminal: bool, want: str) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=is_terminal)
+
+    assert list(track(range(number), "reading", console)) == list(range(number))
+    assert want in stream.getvalue()
+    assert bool(stream.getvalue()) is bool(want)

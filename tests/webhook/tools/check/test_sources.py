@@ -1,0 +1,173 @@
+from pathlib import Path
+
+import pytest
+
+from webhook.tools.check.manifests import Manifests, read_manifests
+from webhook.tools.check.rendering import sentences
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{name: main}]}\n"
+TEMPLATE = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n"
+
+
+def tree(tmp_path: Path, **files: str) -> Path:
+    """Write the files, by names in which `__` is `/`."""
+    for name, content in files.items():
+        path = tmp_path / name.replace("__", "/").replace("_yaml", ".yaml").replace("_json", ".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return tmp_path
+
+
+def read(top: Path, *ignore: str) -> Manifests:
+    return read_manifests([str(top)], recursive=True, ignore=ignore)
+
+
+def names(found: Manifests) -> list[str]:
+    assert [str(problem) for problem in found.problems] == []
+    return [manifest.name for manifest in found.manifests]
+
+
+def notes(found: Manifests, top: Path) -> list[str]:
+    return [sentence.replace(f"{top}/", "") for sentence in sentences(found.to_render)]
+
+
+def pod(name: str) -> str:
+    return POD.replace("NAME", name)
+
+
+@pytest.mark.parametrize(
+    ("ignore", "want"),
+    [
+        pytest.param([], ["a", "b", "c", "d"], id="nothing"),
+        pytest.param(["b.yaml"], ["a", "c", "d"], id="file-by-name"),
+        pytest.param(["vendor"], ["a", "b", "d"], id="directory-by-name"),
+        pytest.param(["deploy/vendor/"], ["a", "b", "d"], id="directory-by-path"),
+        pytest.param(["./deploy"], ["a"], id="directory-from-here"),
+        pytest.param(["deploy/*.yaml"], ["a"], id="star-matches-slashes"),
+        pytest.param(["**/d.yaml"], ["a", "b", "c"], id="at-any-depth"),
+        pytest.param(["**/a.yaml"], ["b", "c", "d"], id="at-any-depth-and-at-the-top"),
+        pytest.param(["[bc].yaml", "d.*"], ["a"], id="several"),
+        pytest.param(["tmp*", "eploy", "yaml"], ["a", "b", "c", "d"], id="names-are-matched-whole-and-below-the-directory"),
+    ],
+)  # fmt: skip
+def test_ignored_files_are_not_read(tmp_path: Path, ignore: list[str], want: list[str]) -> None:
+    top = tree(
+        tmp_path,
+        a_yaml=pod("a"),
+        deploy__b_yaml=pod("b"),
+        deploy__vendor__c_yaml=pod("c"),
+        deploy__x__d_yaml=pod("d"),
+    )
+
+    assert names(read(top, *ignore)) == want
+
+
+def test_that_all_is_ignored_is_not_a_problem(tmp_path: Path) -> None:
+    top = tree(tmp_path, a_yaml="a: [", b_yaml=pod("b"))
+
+    assert names(read(top, "*")) == []
+    assert names(read_manifests([f"{top}/a.yaml", f"{top}/b.yaml"], ignore=["a.yaml"])) == ["b"]
+
+
+def test_a_helm_chart_is_noted_once(tmp_path: Path) -> None:
+    top = tree(
+        tmp_path,
+        chart__Chart_yaml="apiVersion: v2\nname: chart\nversion: 0.1.0\n",
+        chart__values_yaml="gpus: 1\nkind: {a: b}\n",
+        chart__templates__pod_yaml=TEMPLATE,
+        chart__templates__more__pod_yaml="{{- if .Values.gpus }}\n" + TEMPLATE + "{{- end }}\n",
+        chart__templates__plain_yaml=pod("plain"),
+        other__templates__pod_yaml=pod("no-chart"),
+    )
+
+    found = read(top)
+
+    assert names(found) == ["plain", "no-chart"]
+    assert found.others == 2
+    assert notes(found, top) == [
+        "1 Helm chart not checked (chart): helm template CHART | gpu-admission check -f -"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(TEMPLATE, 4, id="value"),
+        pytest.param("{{- if .Values.gpus }}\nkind: Pod\n{{- end }}\n", 1, id="line"),
+        pytest.param("kind: Pod\nspec: {replicas: {{ replicas }}}\n", 2, id="flow"),
+        pytest.param("kind: Pod\n{% for gpu in gpus %}\n- {{ gpu }}\n{% endfor %}\n", 2, id="jinja"),
+    ],
+)
+def test_a_template_that_yaml_cannot_read_is_noted(tmp_path: Path, text: str, want: int) -> None:
+    top = tree(tmp_path, t_yaml=text, a_yaml=pod("a"))
+
+    found = read(top)
+
+    assert names(found) == ["a"]
+    assert notes(found, top) == [f"1 template not checked (t.yaml:{want}): render it and check the result"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('kind: Workflow\nargs: ["{{inputs.parameters.gpus}}"\nspec: 1\n', id="quoted-parameter"),
+        pytest.param("kind: Pod\na: b: c\n", id="no-braces"),
+    ],
+)
+def test_a_broken_file_is_a_problem_whatever_it_quotes(tmp_path: Path, text: str) -> None:
+    found = read(tree(tmp_path, t_yaml=text))
+
+    assert len(found.problems) == 1
+    assert found.to_render == []
+
+
+def test_kustomizations_are_noted_and_their_patches_left_to_them(tmp_path: Path) -> None:
+    patches = (
+        "patches: [{path: ../patches/p.yaml}, {patch: '[]'}]\npatchesStrategicMerge: [patch.yaml, '{}']\n"
+    )
+    head = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+    top = tree(
+        tmp_path,
+        base__kustomization_yaml="resources: [pod.yaml]\n",
+        base__pod_yaml=pod("base"),
+        part__kustomization_yaml="apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n",
+        patches__p_yaml=pod("base"),
+        prod__Kustomization=f"{head}{patches}",
+        prod__patch_yaml=pod("base"),
+    )
+
+    found = read(top)
+
+    assert [manifest.file for manifest in found.manifests] == [f"{top}/base/pod.yaml"]
+    assert notes(found, top) == [
+        "2 kustomizations not checked (base, prod): kustomize build DIRECTORY | gpu-admission check -f -"
+    ]
+
+
+def test_a_patch_that_is_named_is_left_to_its_kustomization(tmp_path: Path) -> None:
+    top = tree(tmp_path, kustomization_yaml="patches: [{path: sub/patch.yaml}]\n", sub__patch_yaml=pod("a"))
+
+    found = read_manifests([f"{top}/sub/patch.yaml", f"{top}/kustomization.yaml"])
+
+    assert names(found) == []
+    assert notes(found, top) == [
+        f"1 kustomization not checked ({top}): kustomize build DIRECTORY | gpu-admission check -f -"
+    ]
+
+
+def test_of_many_only_the_first_are_named(tmp_path: Path) -> None:
+    files = {f"k{number}__kustomization_yaml": "resources: []\n" for number in range(7)}
+    top = tree(tmp_path, **files)
+
+    (note,) = notes(read(top), top)
+
+    assert note.startswith("7 kustomizations not checked (k0, k1, k2, k3, k4 and 2 more): ")
+
+
+def test_other_files_of_a_repository_are_counted_not_parsed(tmp_path: Path) -> None:
+    top = tree(tmp_path, tsconfig_json='{"a": 1, // comment\n}', ci_yaml="on: [push]\n", a_yaml=pod("a"))
+
+    found = read(top)
+
+    assert names(found) == ["a"]
+    assert found.others == 2

@@ -1,0 +1,92 @@
+"""Doctor on kinds of workloads beyond the built-in ones: in documents, and in the rules of the chart."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.webhook.tools.doctor.clusters import cluster_of
+from webhook.tools.doctor.check import run_check
+from webhook.tools.doctor.checks import CHECKS
+from webhook.tools.doctor.expected import expected_objects
+
+BY_ID = {check.id: check for check in CHECKS}
+VALIDATING = "validatingwebhookconfigurations"
+CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/{VALIDATING}/zz-gpu-admission"
+MAPPINGS = "/apis/gpu-admission.dev/v1alpha1/gpuresourcemappings"
+CUSTOM = "custom-workloads.validate.gpu-admission.dev"
+OURS = {"group": "example.com", "kind": "TrainingJob", "pods": [{"path": "spec.template"}]}
+EXTRA = {
+    "apiGroups": ["example.com"],
+    "apiVersions": ["*"],
+    "resources": ["trainingjobs"],
+    "operations": ["CREATE", "UPDATE"],
+    "scope": "Namespaced",
+}
+
+
+def installed(*, without: int = 0, extra: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    """Return the configuration of this version, without some rules of custom workloads and with others."""
+    entries = []
+    for name, meant in expected_objects().configurations[VALIDATING].items():
+        entry = {**meant, "name": name}
+        if name == CUSTOM:
+            entry["rules"] = [*entry["rules"][without:], *extra]
+        entries.append(entry)
+    return {"webhooks": entries}
+
+
+def mapping(*rows: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": "ours", "uid": "1", "generation": 1}
+    return {"metadata": metadata, "spec": {"workloadKinds": list(rows)}, "status": {}}
+
+
+@pytest.mark.parametrize(
+    ("row", "extra", "want"),
+    [
+        pytest.param(
+            OURS,
+            (),
+            [
+                "GPUResourceMapping/ours names TrainingJob of example.com, which no rule sends: only `check` reads such objects",
+                "add {apiGroup: example.com, resources: [trainingjobs]} to webhooks.extraWorkloads of the chart",
+            ],
+            id="not-sent",
+        ),
+        pytest.param(OURS, (EXTRA,), [], id="sent"),
+        pytest.param({**OURS, "resource": "trains"}, (EXTRA,), None, id="sent-by-another-plural"),
+        pytest.param({**OURS, "clusterScoped": True}, (), [], id="never-sent"),
+        pytest.param({**OURS, "pods": []}, (), [], id="without-pods"),
+        pytest.param({**OURS, "group": "apps", "kind": "Deployment"}, (), [], id="built-in"),
+    ],
+)
+def test_kinds_that_the_webhook_never_gets(
+    row: dict[str, Any], extra: tuple[dict[str, Any], ...], want: list[str] | None, tmp_path: Path
+) -> None:
+    objects = {CONFIGURATION: installed(extra=extra), MAPPINGS: [mapping(row)]}
+    with cluster_of(tmp_path, objects) as cluster:
+        result = run_check(BY_ID["workload-kinds"], cluster)
+
+    assert result.not_checked == ()
+    said = [text for each in result.findings for text in (f"{each.object} {each.message}", each.remedy)]
+    assert bool(said) if want is None else said == want
+
+
+@pytest.mark.parametrize(
+    ("without", "extra", "want"),
+    [
+        pytest.param(0, (), [], id="as-shipped"),
+        pytest.param(0, (EXTRA,), [], id="rules-of-the-chart's-value"),
+        pytest.param(1, (), ["rules must be that of version"], id="a-built-in-rule-is-missing"),
+        pytest.param(1, (EXTRA,), ["rules must be that of version"], id="and-not-made-up-for"),
+    ],
+)
+def test_rules_may_be_added(
+    without: int, extra: tuple[dict[str, Any], ...], want: list[str], tmp_path: Path
+) -> None:
+    objects = {CONFIGURATION: installed(without=without, extra=extra)}
+    with cluster_of(tmp_path, objects) as cluster:
+        found = run_check(BY_ID["entries"], cluster).findings
+
+    ours = [each.message for each in found if CUSTOM in each.object]
+    assert [message.partition(" 0")[0].rstrip() for message in ours] == want

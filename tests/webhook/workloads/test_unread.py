@@ -1,0 +1,156 @@
+"""Objects of kinds that nobody reads: a word where they name GPUs, and none where they do not."""
+
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+
+from tests.builders import JSON
+from tests.webhook.serving.test_admission import request
+from webhook.commands import main
+from webhook.configuration.loader import load_directory
+from webhook.serving.admission import Admission
+from webhook.serving.audit import Recorder
+from webhook.serving.engine import Engine
+from webhook.serving.metrics import Metrics
+from webhook.workloads.unread import MOST_VALUES, unread_gpus
+
+MAPPING = load_directory(None).resource_mapping
+KIND = {"group": "example.com", "version": "v1", "kind": "TrainingJob"}
+OURS: JSON = {
+    "apiVersion": "example.com/v1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "x"},
+    "spec": {"worker": {"resources": {"limits": {"nvidia.com/gpu": "0.5"}}}},
+}
+DOCUMENT = """\
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUResourceMapping
+metadata: {name: ours}
+spec:
+  workloadKinds:
+  - {group: example.com, kind: TrainingJob, pods: [{path: spec.worker.resources, form: resources}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("spec: {limits: {nvidia.com/gpu: 1}}", "spec.limits[nvidia.com/gpu]", id="a-limit"),
+        pytest.param("values: [{a: {amd.com/gpu: '2'}}]", "values[0].a[amd.com/gpu]", id="anywhere"),
+        pytest.param("spec: {gpu: {name: nvidia.com/gpu, count: 2}}", "spec.gpu.name", id="a-name"),
+        pytest.param(
+            "spec: {a: {cpu: 1}, nvidia.com/mig-1g.5gb: 1}", "spec[nvidia.com/mig-1g.5gb]", id="a-slice"
+        ),
+        pytest.param("spec: {limits: {cpu: 1, memory: 1Gi, example.com/nic: 1}}", None, id="no-gpu"),
+        pytest.param(
+            "spec: {tolerations: [{key: nvidia.com/gpu, operator: Exists}]}", None, id="a-toleration"
+        ),
+        pytest.param("spec: {nodeSelector: {nvidia.com/mig-1g.5gb: 'true'}}", None, id="a-label-of-nodes"),
+        pytest.param("metadata: {annotations: {nvidia.com/gpu: '8'}}", None, id="an-annotation"),
+        pytest.param("spec: {text: 'limits: {nvidia.com/gpu: 1}'}", None, id="a-text"),
+        pytest.param("spec: {nvidia.com/gpu: {enabled: true}}", None, id="no-amount"),
+        pytest.param(
+            "{apiVersion: nvidia.com/v1, topologyKey: nvidia.com/gpu.clique}", None, id="only-the-domain"
+        ),
+        pytest.param("spec: {nvidia.com/gpu.deploy.driver: 'true'}", None, id="a-switch"),
+        pytest.param("{}", None, id="nothing"),
+    ],
+)
+def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
+    found = unread_gpus("TrainingJob", yaml.safe_load(text), MAPPING)
+
+    assert [each.sentence() for each in found] == (
+        []
+        if want is None
+        else [
+            f"{want}: TrainingJob contains GPU resources that gpu-admission does not read; "
+            "name their paths in workloadKinds of a GPUResourceMapping [workloads]"
+        ]
+    )
+
+
+def test_only_so_many_values_are_searched() -> None:
+    before = {str(number): 0 for number in range(MOST_VALUES)}
+
+    assert unread_gpus("T", {**before, "nvidia.com/gpu": 1}, MAPPING) == []
+    assert unread_gpus("T", {**dict(list(before.items())[1:]), "nvidia.com/gpu": 1}, MAPPING) == []
+    assert unread_gpus("T", {**dict(list(before.items())[2:]), "nvidia.com/gpu": 1}, MAPPING) != []
+
+
+def reviewed(directory: Path | None, kind: JSON, data: JSON) -> list[str]:
+    engine = Engine(load_directory(directory))
+    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
+    response = admission.validate(request(data, kind=kind), monotonic() + 5)
+    assert response.allowed
+    return list(response.warnings or ())
+
+
+def test_at_apply_the_author_of_a_kind_that_nobody_reads_is_warned() -> None:
+    (warning,) = reviewed(None, KIND, OURS)
+
+    assert "spec.worker.resources.limits[nvidia.com/gpu]: TrainingJob contains GPU resources" in warning
+
+
+def test_a_row_of_ones_own_has_them_read(tmp_path: Path) -> None:
+    (tmp_path / "kinds.yaml").write_text(DOCUMENT)
+
+    (warning,) = reviewed(tmp_path, KIND, OURS)
+
+    assert warning.startswith("its pods would be denied: spec.worker.resources.limits[nvidia.com/gpu]")
+    assert '= "0.5"' in warning
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(7, id="a-number"),
+        pytest.param(["nvidia.com/gpu"], id="a-list"),
+        pytest.param(None, id="null"),
+    ],
+)
+def test_what_is_no_object_is_left_to_the_api_server(data: object) -> None:
+    engine = Engine(load_directory(None))
+    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
+
+    assert admission.validate(request(data, kind=KIND), monotonic() + 5).allowed  # type: ignore[arg-type]
+
+
+def check(*arguments: str, data: JSON) -> str:
+    stdin = msgspec.json.encode(data).decode()
+    result = CliRunner().invoke(main, ["check", "-f", "-", *arguments], input=stdin)
+    return " ".join(result.output.split())
+
+
+def test_in_check_it_is_not_skipped() -> None:
+    shown = check(data=OURS)
+
+    assert "TrainingJob contains GPU resources that gpu-admission does not read" in shown
+    assert shown.endswith("1 object: 0 refused, 0 would change, 1 ok")
+
+
+def test_in_check_a_kind_without_gpus_is_skipped() -> None:
+    shown = check(data={**OURS, "spec": {"worker": {}}})
+
+    assert shown.endswith("1 skipped (not known to have pods: TrainingJob.example.com)")
+
+
+def test_in_check_a_row_of_ones_own_has_them_read(tmp_path: Path) -> None:
+    (tmp_path / "kinds.yaml").write_text(DOCUMENT)
+
+    shown = check("--config", str(tmp_path), data=OURS)
+
+    assert "must be a whole number" in shown
+    assert shown.endswith("1 object: 1 refused, 0 would change, 0 ok")
+
+
+def test_in_check_a_kind_that_is_known_to_have_no_pods_is_skipped() -> None:
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "q"}}
+
+    shown = check(data={**queue, "spec": {"capability": {"nvidia.com/gpu": 8}}})
+
+    assert shown.endswith("1 skipped (not known to have pods: Queue.scheduling.volcano.sh)")

@@ -1,0 +1,133 @@
+"""What must be rendered before it is a manifest: Helm charts, kustomizations and their patches, templates, placeholders.
+
+None of them is an error: they are listed apart, with the command whose output can be checked.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import cache
+from os.path import normpath
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from webhook.configuration.yaml_documents import YamlDocument, load_documents
+
+KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+"""File names that `kustomize build` reads (RecognizedKustomizationFileNames of kustomize's konfig)."""
+
+_ACTION = re.compile(r"(?:^|[:,\-\[{])[ \t]*\{[{%]", re.MULTILINE)
+"""Where a template puts `{{…}}` or `{%…%}` and YAML has a map as a key: unquoted, where a value or a line starts."""
+
+_TEMPLATED = re.compile(r"\{\{|\{%")
+"""Forms of Go templates and Jinja."""
+
+_VARIABLE = re.compile(r"\$\{|^\$[A-Za-z_]\w*$|^<[^<>]+>$")
+"""Forms of envsubst, and `<NAME>` as documentation writes it. A shell in a container reads the former, too."""
+
+_REFERENCE = re.compile(r"\$\(")
+"""The form of Tekton's parameters. In env, args and command Kubernetes itself expands it."""
+
+_WITH_PARAMETERS = {("", "Template"), ("kubeflow.org", "Experiment")}
+"""OpenShift's Template before it had a group; Katib's `${trialParameters.…}`."""
+
+_COMMAND = re.compile(r"\.(args|command)\b")
+_EXPANDED = re.compile(r"\.(args|command|env)\b")
+
+FIRST = "must be rendered first"
+
+_MOST_NAMES = 5
+
+
+class Renderer(Enum):
+    """What makes manifests of a source: its name for the source, and the remedy."""
+
+    HELM = "Helm chart", "helm template CHART | gpu-admission check -f -"
+    KUSTOMIZE = "kustomization", "kustomize build DIRECTORY | gpu-admission check -f -"
+    TEMPLATE = "template", "render it and check the result"
+
+    @property
+    def noun(self) -> str:
+        return self.value[0]
+
+    @property
+    def remedy(self) -> str:
+        return self.value[1]
+
+
+class ToRender(msgspec.Struct, frozen=True):
+    """A chart, the directory of a kustomization, or a file that is a template from `line` on."""
+
+    renderer: Renderer
+    file: str
+    line: int = 0
+
+
+def sentences(found: Iterable[ToRender]) -> Iterator[str]:
+    """Yield one sentence for all sources of one sort, the first few of them by name."""
+    names: dict[Renderer, list[str]] = {renderer: [] for renderer in Renderer}
+    for each in found:
+        names[each.renderer].append(f"{each.file}:{each.line}" if each.line else each.file)
+    for renderer, listed in names.items():
+        more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
+        if listed:
+            plural = "s" if len(listed) > 1 else ""
+            shown = ", ".join(listed[:_MOST_NAMES])
+            yield f"{len(listed)} {renderer.noun}{plural} not checked ({shown}{more}): {renderer.remedy}"
+
+
+def is_template(text: str) -> bool:
+    """Whether text that is not YAML is a template of it."""
+    return _ACTION.search(text) is not None
+
+
+def is_placeholder(value: Any, path: str = "") -> bool:
+    """Whether the value at `path` stands for another one, which a tool fills in before the API server sees the object."""
+    if not isinstance(value, str):
+        return False
+    if _TEMPLATED.search(value):
+        return True
+    if _VARIABLE.search(value):
+        return not _COMMAND.search(path)
+    return _REFERENCE.search(value) is not None and not _EXPANDED.search(path)
+
+
+def has_parameters(group: str, kind: str) -> bool:
+    """Whether placeholders are parameters of the kind itself, which its controller fills in: there is nothing to render."""
+    if group == "argoproj.io":
+        return kind != "Rollout"
+    return group in {"tekton.dev", "template.openshift.io"} or (group, kind) in _WITH_PARAMETERS
+
+
+def chart_of(file: Path) -> Path | None:
+    """Return the Helm chart in whose `templates` the file is."""
+    return next((folder.parent for folder in file.parents if _has_templates(folder)), None)
+
+
+@cache
+def _has_templates(folder: Path) -> bool:
+    return folder.name == "templates" and (folder.parent / "Chart.yaml").is_file()
+
+
+def patch_files(files: Iterable[Path]) -> frozenset[Path]:
+    """Return what the kustomizations of these files lay over other files, as absolute paths."""
+    folders = {folder for file in files for folder in file.absolute().parents[:2]}
+    return frozenset(patch for folder in folders for patch in _patches_in(folder))
+
+
+def _patches_in(folder: Path) -> Iterator[Path]:
+    file = next((folder / name for name in KUSTOMIZATIONS if (folder / name).is_file()), None)
+    try:
+        documents = list(load_documents(file.read_text(encoding="utf-8"))) if file else []
+    except (OSError, UnicodeDecodeError):
+        return  # reported where the file itself is read
+    for document in documents:
+        data = document.data if isinstance(document, YamlDocument) else None
+        for field in ("patches", "patchesStrategicMerge", "patchesJson6902"):
+            listed = data.get(field) if isinstance(data, dict) else None
+            for item in listed if isinstance(listed, list) else ():
+                path = item.get("path") if isinstance(item, dict) else item
+                if isinstance(path, str) and "\n" not in path:
+                    yield Path(normpath(folder / path))

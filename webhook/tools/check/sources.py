@@ -1,0 +1,134 @@
+"""Files that `check` reads: those of the arguments, in directories those that `kubectl apply -f` reads, but for what is ignored.
+
+In a directory there is more than manifests: Helm charts, kustomizations and their patches are noted, and files without
+apiVersion and kind are counted.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from os.path import normpath
+from pathlib import Path, PurePath
+from typing import Any
+
+import msgspec
+
+from webhook.configuration.documents import SUFFIXES, LocatedProblem, reading
+from webhook.tools.check.rendering import KUSTOMIZATIONS, Renderer, ToRender, chart_of, patch_files
+
+STDIN = "-"
+STDIN_NAME = "stdin"
+
+Track = Callable[[Sequence[Any], str], Iterable[Any]]
+"""Passes a sequence through and shows how far it is; the text says what is done with it."""
+
+_HEAD = re.compile(r"\b(apiVersion|kind)[\"']?\s*:")
+_COMPONENT = re.compile(r"^kind: *Component\b", re.MULTILINE)
+
+
+class Input(msgspec.Struct):
+    """What was met besides objects."""
+
+    problems: list[LocatedProblem] = []
+    """Why something cannot be read."""
+    warnings: list[LocatedProblem] = []
+    """What is read, though its author may not mean it."""
+    to_render: list[ToRender] = []
+    others: int = 0
+    """Documents without apiVersion and kind."""
+    ignored: int = 0
+    """Files and directories that the caller left out."""
+
+
+class Text(msgspec.Struct, frozen=True):
+    """The content of a file, or of stdin, which is a stream of manifests and nothing else."""
+
+    file: str
+    content: str
+    is_stream: bool = False
+
+
+def texts(
+    sources: Sequence[str], recursive: bool, ignore: Sequence[str], found: Input, track: Track
+) -> Iterator[Text]:
+    """Yield the texts in which manifests can be, in the order of the sources."""
+    files = [each for source in sources for each in _Listing(source, recursive, ignore, found).files()]
+    patches = patch_files(Path(file) for file, _ in files if file != STDIN)
+    for file, is_named in track(files, "reading"):
+        if file == STDIN:
+            with reading(STDIN, found.problems):
+                yield Text(STDIN_NAME, sys.stdin.buffer.read().decode("utf-8-sig"), is_stream=True)
+        elif Path(normpath(Path(file).absolute())) not in patches:
+            with reading(file, found.problems):
+                content = Path(file).read_bytes().decode("utf-8-sig")
+                if _may_hold_manifests(Path(file), content, is_named, found):
+                    yield Text(file, content)
+
+
+def _may_hold_manifests(file: Path, content: str, is_named: bool, found: Input) -> bool:
+    if file.name in KUSTOMIZATIONS:
+        if not _COMPONENT.search(content):  # part of kustomizations
+            found.to_render.append(ToRender(Renderer.KUSTOMIZE, str(file.parent)))
+        return False
+    chart = chart_of(file) if "{{" in content else None
+    if chart is not None:
+        to_render = ToRender(Renderer.HELM, str(chart))
+        if to_render not in found.to_render:
+            found.to_render.append(to_render)
+        return False
+    if not is_named and not _HEAD.search(content):
+        found.others += 1
+        return False
+    return True
+
+
+class _Listing:
+    """The files of one argument, and whether it names them."""
+
+    def __init__(self, source: str, recursive: bool, ignore: Sequence[str], found: Input) -> None:
+        self._source = source
+        self._recursive = recursive
+        self._ignore = [glob.rstrip("/").removeprefix("./") for glob in ignore]
+        self._found = found
+
+    def files(self) -> list[tuple[str, bool]]:
+        source, problems = self._source, self._found.problems
+        if source.startswith(("http://", "https://")):
+            message = "URLs are not supported: curl -sSL URL | gpu-admission check -f -"
+            problems.append(LocatedProblem.of_file(source, message))
+            return []
+        path = Path(source)
+        if source == STDIN or not path.is_dir():
+            return [] if source != STDIN and self._is_ignored(path) else [(source, True)]
+        files: list[str] = []
+        ignored = self._found.ignored
+        with reading(source, problems):
+            files = sorted(str(file) for file in self._below(path, path))
+            if not files and self._found.ignored == ignored:
+                hint = "" if self._recursive else " (-R reads the directories below, too)"
+                message = f"must contain a .yaml, .yml or .json file{hint}"
+                problems.append(LocatedProblem.of_file(source, message))
+        return [(file, False) for file in files]
+
+    def _below(self, folder: Path, top: Path) -> Iterator[Path]:
+        for entry in folder.iterdir():
+            is_folder = entry.is_dir()
+            if is_folder and (not self._recursive or entry.is_symlink()):
+                continue
+            if not is_folder and entry.suffix not in SUFFIXES and entry.name not in KUSTOMIZATIONS:
+                continue
+            if self._is_ignored(entry.relative_to(top)):
+                continue
+            if is_folder:
+                yield from self._below(entry, top)
+            else:
+                yield entry
+
+    def _is_ignored(self, path: PurePath) -> bool:
+        """Whether a glob matches a name in the path, or the path down to it; `*` matches `/`, too."""
+        paths = [*path.parents, path]
+        names = [name for each in paths for name in (each.name, each.as_posix(), f"/{each.as_posix()}")]
+        ignored = any(fnmatchcase(name, glob) for glob in self._ignore for name in names)
+        self._found.ignored += ignored
+        return ignored
