@@ -27,6 +27,7 @@ from policies.models.memory import ModelNeed, advice, model_need
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
+    OPEN_POD,
     RULE_ID,
     Choice,
     ChoiceSource,
@@ -102,10 +103,6 @@ class GPUClassOptions(RuleOptions, frozen=True):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
 
 
-OPEN_POD = Pod()
-"""Demands nothing of its node."""
-
-
 class Placer(msgspec.Struct, frozen=True):
     """Somebody else who places a pod: what keeps this rule from pinning it, and who can."""
 
@@ -138,6 +135,7 @@ class _Case:
             label_key=options.label_key,
             resources=tuple(sorted(resources, key=lambda resource: resource.name)),
             hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
+            nodes=context.nodes,
         )
         self.pinned = pinning(pod, context.classes)
         need = model_need(pod, context.resource_mapping) if pod.annotations else None

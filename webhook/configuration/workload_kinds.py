@@ -1,7 +1,7 @@
 """Kinds that create pods, and where their objects have pods and their number: section `workloadKinds` of a GPUResourceMapping.
 
 The built-in rows ship as such a document (`builtin/workload-kinds.yaml`); a row of a document replaces the built-in one of its
-kind. Kinds weigh nothing: they are no part of what a charge is computed from, nor of its digest.
+kind. Kinds weigh nothing: what a charge is computed from, and its digest, leave them out.
 
 A path starts at the object; `*` is every key of a map, `[]` every item of a list, and a key with a dot or a slash is in brackets.
 In a path beside that of the pods, the branches that both begin with stand for the same key or item; with a point in front it

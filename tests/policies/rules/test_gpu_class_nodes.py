@@ -251,14 +251,14 @@ NOT_ADDED = (
         pytest.param(
             pod(
                 gpu_container(),
-                annotations={"gpu-admission.dev/model-params": "7b"},
+                annotations={"gpu-admission.dev/model-params": "13b"},
                 nodeSelector={ZONE: "b"},
             ),
             GPUClassOptions(),
             [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
             None,
             [
-                "class nvidia-a100-40gb (7b bf16 serving needs 31.3 GiB) is not added: no node matches both "
+                "class nvidia-a100-40gb (13b bf16 serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
                 "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity; name a class with the "
                 "annotation gpu-admission.dev/gpu-class [gpu-class]"
             ],

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from policies.pods.field_paths import Parts
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -35,6 +36,8 @@ _WITH_PARAMETERS = {("", "Template"), ("kubeflow.org", "Experiment")}
 
 _COMMAND = re.compile(r"\.(args|command)\b")
 _EXPANDED = re.compile(r"\.(args|command|env)\b")
+
+_AMOUNTS = {("limits",), ("requests",)}
 
 FIRST = "must be rendered first"
 
@@ -92,6 +95,20 @@ def is_placeholder(value: Any, path: str = "") -> bool:
     if _VARIABLE.search(value):
         return not _COMMAND.search(path)
     return _REFERENCE.search(value) is not None and not _EXPANDED.search(path)
+
+
+def undecided_amounts(data: Any) -> Iterator[tuple[Parts, str]]:
+    """Yield every placeholder that stands for the amount of an extended resource, with its path, wherever containers are."""
+    rest: list[tuple[Parts, Any]] = [((), data)]
+    while rest:
+        at, value = rest.pop()
+        members = (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        )
+        for key, member in members:
+            if at[-1:] in _AMOUNTS and "/" in str(key) and is_placeholder(member):
+                yield (*at, key), member
+            rest.append(((*at, key), member))
 
 
 def has_parameters(group: str, kind: str) -> bool:
