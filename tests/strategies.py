@@ -28,6 +28,9 @@ RESOURCES = st.sampled_from(
         "volcano.sh/vgpu-number",
         "deviceclass.resource.kubernetes.io/big",
         "example.com/dongle~1",
+        "nvidia.com/gpus",
+        "NVIDIA.com/gpu",
+        "gpu",
     ]
 )
 
@@ -181,9 +184,11 @@ ANNOTATIONS = st.fixed_dictionaries(
         "gpu-admission.dev/model-path": st.sampled_from(["/models", "relative"]),
         "gpu-admission.dev/model-cache-claim": st.just("models"),
         "gpu-admission.dev/model-load-seconds": st.sampled_from(["90", "soon"]),
+        "gpu-admission.dev/gpuclass": CLASS_NAMES,
         "team": st.just("ml"),
     },
 )
+OWN_LABELS = st.dictionaries(st.sampled_from(["app", "gpu-admission.dev/gpu-class"]), CLASS_NAMES, max_size=2)
 SPECS = st.builds(
     lambda required, more: {**required, **more},
     st.fixed_dictionaries(
@@ -195,6 +200,7 @@ SPECS = st.builds(
                 livenessProbe=PROBES,
                 startupProbe=st.none() | PROBES,
                 command=st.just(["serve"]),
+                args=st.sampled_from([["-tp", "2"], ["torchrun --nproc_per_node=8 train.py"]]),
             )
         }
     ),
@@ -210,11 +216,13 @@ SPECS = st.builds(
         resourceClaims=at_most(1, st.just({"name": "gpu", "resourceClaimName": "shared"})),
         overhead=RESOURCE_LISTS,
         restartPolicy=st.sampled_from(["Always", "Never"]),
+        hostIPC=st.booleans(),
+        os=st.sampled_from([{"name": "linux"}, {"name": "windows"}]),
         terminationGracePeriodSeconds=st.sampled_from([0, 30, 600]),
         securityContext=optional(runAsNonRoot=st.booleans(), fsGroup=st.just(1000)),
     ),
 )
 PODS: st.SearchStrategy[JSON] = st.fixed_dictionaries(
     {"apiVersion": st.just("v1"), "kind": st.just("Pod"), "spec": SPECS},
-    optional={"metadata": optional(name=st.just("trainer"), annotations=ANNOTATIONS)},
+    optional={"metadata": optional(name=st.just("trainer"), annotations=ANNOTATIONS, labels=OWN_LABELS)},
 )

@@ -64,8 +64,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def taking(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeOffer]:
         """Yield what meets the pod's demands; and has one of `values` of `key`, where given. Too many terms are not read."""
         terms = () if _has_too_many_demands(pod) else required_terms(pod)
-        selected = ((each, "In", (value,)) for each, value in (pod.body.node_selector or {}).items())
-        demands = self._known([(key, "In", values)] if values else ()) + self._known(selected)
+        demands = self._known([(key, "In", values)] if values else ())
+        demands += self._known(
+            (each, "In", (value,)) for each, value in (pod.body.node_selector or {}).items()
+        )
         alternatives = [
             self._known((each.key, each.operator, each.values or ()) for each in term.match_expressions or ())
             for term in terms
@@ -80,7 +82,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return [(key, operator, frozenset(values)) for key, operator, values in demands if key in self.keys]
 
     def _near(self, demands: Sequence[Demand]) -> Iterable[NodeOffer]:
-        """Return the nodes that meet the first demand, and the pools; all of them where there is none."""
+        """Return the offers that meet the first demand for values, and the pools; all of them where there is none."""
         if not demands:
             return chain(self._there, self._to_come)
         key, _, values = demands[0]
