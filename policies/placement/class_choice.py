@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 
 import msgspec
 
@@ -53,7 +53,7 @@ class Choice(msgspec.Struct, frozen=True):
         return frozenset(gpu_class.name for gpu_class in self.classes)
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a choice depends on: the pod, and what the policy says of classes. `label_key` is what pods are pinned by."""
 
     pod: Pod
@@ -99,22 +99,25 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def has_claims(self) -> bool:
         """Whether the pod asks for devices by DRA, so that requests of a DeviceClass choose the hardware."""
-        # A container may use a claim that its pod gets from elsewhere, such as the spec of an Argo Workflow.
-        containers = (place.container.resources for place in self.pod.places)
-        return (
-            bool(self.pod.body.resource_claims)
-            or any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
-            or any(resources is not None and resources.claims for resources in containers)
-        )
+        if self.pod.body.resource_claims:
+            return True
+        for place in self.pod.places:
+            # Its pod may get the claim from elsewhere, such as the spec of an Argo Workflow.
+            if place.container.resources is not None and place.container.resources.claims:
+                return True
+        return any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
 
-    @cached_property
+    @property
     def chosen_hardware(self) -> str | None:
         """By what the pod chooses hardware itself, in words."""
         return chosen_hardware(self.pod, self.hardware, self.label_key)
 
     def is_for(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have it, and all of it is of the class's own vendor."""
-        return self.offers(gpu_class) and all(_is_of(gpu_class, resource) for resource in self.resources)
+        return all(
+            _offers(gpu_class, resource, self.catalogue) and _is_of(gpu_class, resource)
+            for resource in self.resources
+        )
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether they can, by units that have the memory which the catalogue states, as against shares of a card."""

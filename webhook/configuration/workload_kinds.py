@@ -56,7 +56,10 @@ class PodForm(Enum):
     RESOURCES = "resources"
     """The resources of the one container that matters; the rest of the pod comes from elsewhere."""
     AMOUNTS = "amounts"
-    """A part of the object for whose pods `gpus` says which GPUs they get; the rest comes from elsewhere."""
+    """A part of the object for whose pods `gpus` says which GPUs they get; paths below it lead to the same pods.
+
+    Where there are none, those other paths count.
+    """
     PATCH = "patch"
     """A text, YAML or JSON, that is laid over the spec of a pod."""
     OBJECT = "object"
@@ -124,7 +127,7 @@ class GPUAmount(_Row, frozen=True):
 class PodPath(_Row, frozen=True):
     """A path to pods, and how many there are.
 
-    containers: members that are containers, or lists of them, outside the list of containers (podSpec).
+    containers: members that are containers, or lists of them, outside the list of containers (podSpec, amounts).
     defaults: paths of specs from which absent tolerations, nodeSelector, affinity, volumes are taken, the first one first.
     claims: path of a list of claims (DRA) that the pods refer to (resources).
     replicas: factors of the number of pods at one time; none: one pod.

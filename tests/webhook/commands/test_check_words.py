@@ -60,5 +60,4 @@ def test_misspelt_example() -> None:
     said = words(check("-f", str(example)))
 
     assert "did you mean nvidia.com/gpu? [unread-fields]" in said
-    assert "did you mean gpu-admission.dev/gpu-class? [unread-fields]" in said
-    assert "write it as annotation gpu-admission.dev/model-params [unread-fields]" in said
+    assert "write it as annotation gpu-admission.dev/gpu-class [unread-fields]" in said

@@ -6,7 +6,6 @@ None of them is an error: they are listed apart, with the command whose output c
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from functools import cache
 from os.path import normpath
 from pathlib import Path
 from typing import Any
@@ -120,12 +119,8 @@ def has_parameters(group: str, kind: str) -> bool:
 
 def chart_of(file: Path) -> Path | None:
     """Return the Helm chart in whose `templates` the file is."""
-    return next((folder.parent for folder in file.parents if _has_templates(folder)), None)
-
-
-@cache
-def _has_templates(folder: Path) -> bool:
-    return folder.name == "templates" and (folder.parent / "Chart.yaml").is_file()
+    folders = (folder.parent for folder in file.parents if folder.name == "templates")
+    return next((folder for folder in folders if (folder / "Chart.yaml").is_file()), None)
 
 
 def patch_files(files: Iterable[Path]) -> frozenset[Path]:
@@ -139,7 +134,7 @@ def _patches_in(folder: Path) -> Iterator[Path]:
     try:
         documents = list(load_documents(file.read_text(encoding="utf-8"))) if file else []
     except (OSError, UnicodeDecodeError):
-        return  # reported where the file itself is read
+        return  # a problem where the file itself is read
     for document in documents:
         data = document.data if isinstance(document, YamlDocument) else None
         for field in ("patches", "patchesStrategicMerge", "patchesJson6902"):
