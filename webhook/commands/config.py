@@ -129,7 +129,12 @@ def document(
             if kind == CLASS
         ],
         "resourceMappings": [
-            {"name": name, "from": places[RESOURCE_MAPPING, name], **_every_field(spec)}
+            {
+                "name": name,
+                "from": places[RESOURCE_MAPPING, name],
+                **_every_field(spec),
+                "workloadKinds": msgspec.to_builtins(configuration.own_workload_kinds[name]),
+            }
             for name, spec in configuration.resource_mappings.items()
         ],
         "warnings": [

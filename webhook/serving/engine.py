@@ -173,12 +173,13 @@ class Engine:
         return run.decision()
 
     def check_workload(self, workload: Workload, subject: Subject, now: datetime) -> Decision:
-        """Return what the rules advise on the object as a whole: warnings, whatever their modes."""
+        """Return what the rules advise on the object as a whole: warnings, whatever their modes; while paused only logged."""
         run = _Run(self, subject, Phase.TEMPLATE, now)
+        mode = Mode.WARN if run.paused_until is None else Mode.AUDIT
         for binding, _ in run.rules:
             if binding.rule.check_workload is not None:
                 for finding in binding.rule.check_workload(workload, binding.options, run.context):
-                    run.judge(finding, Mode.WARN)
+                    run.judge(finding, mode)
         return run.decision()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jsonpatch
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import asked_by, decode_claim
@@ -37,7 +38,7 @@ from webhook.serving.engine import (
 )
 from webhook.tools.check.manifests import Manifest, ManifestPod, Placeholder
 from webhook.tools.check.rendering import has_parameters, is_placeholder
-from webhook.tools.check.run_quota import Key, ObjectQuota, run_quotas
+from webhook.tools.check.run_quota import Key, ObjectQuota, is_quota, quota_findings, run_quotas
 from webhook.tools.check.surroundings import surroundings
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
@@ -95,7 +96,8 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
-        return (*self.manifest.placeholders, *chain(*(pod.placeholders for pod in self.pods)))
+        found = chain(self.manifest.placeholders, *(pod.placeholders for pod in self.pods))
+        return tuple(dict.fromkeys(found))
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
@@ -145,7 +147,10 @@ class Run:
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
         subject = Subject(policy=policy, quota=quota)
         decisions = [engine.check_workload(workload, subject, now)]
-        if quota is not None and target is None:
+        if is_quota(manifest):
+            problems = quota_findings(manifest, engine.configuration)
+            decisions.append(Decision.on(policy, problems, Mode.WARN))
+        if quota is not None and target is None and not workload.metadata.is_owned:
             quota.count(running(demands(workload, engine.configuration, quota.grant().unpinned)))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         is_unknown = kind not in engine.configuration.workload_kinds and not decisions[0].judged
@@ -197,7 +202,7 @@ class Run:
         written = {key: value for key, value in target.data.items() if key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
-        pods = (msgspec.structs.replace(each, count=counts[each.path]) for each in target.pods)
+        pods = (replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
         return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
 
     def _evaluate_pod(self, manifest: Manifest, source: ManifestPod, policy: EffectivePolicy) -> PodResult:
@@ -216,15 +221,15 @@ class Run:
             return _combined(source.place, [engine.check_template(subject, now)])
         decision = engine.mutate(subject, now)
         final = decode_pod(msgspec.json.encode(_patched(source.place, decision)))
-        charged = charge_request_for_pod("check", final, None, engine.configuration)
-        subject = msgspec.structs.replace(
-            subject, pod=final, charge_request=charged, quota=self._quota(manifest)
-        )
+        subject = replace(subject, pod=final, quota=self._quota(manifest))
+        if not (final.metadata and final.metadata.is_owned):  # else its owner asks for it
+            charged = charge_request_for_pod("check", final, None, engine.configuration)
+            subject = replace(subject, charge_request=charged)
         # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
         validated = engine.validate(subject, now)
         known = {_about(judged) for judged in decision.judged}
         rest = tuple(_uncertain(judged) for judged in validated.judged if _about(judged) not in known)
-        return _combined(source.place, [decision, msgspec.structs.replace(validated, judged=rest)])
+        return _combined(source.place, [decision, replace(validated, judged=rest)])
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
@@ -237,7 +242,7 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     if not placeholders:
         return pod
     paths = {placeholder.path for placeholder in placeholders}
-    return msgspec.structs.replace(
+    return replace(
         pod,
         findings=tuple(
             found
