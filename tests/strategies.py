@@ -188,7 +188,7 @@ ANNOTATIONS = st.fixed_dictionaries(
         "team": st.just("ml"),
     },
 )
-POD_LABELS = st.dictionaries(st.sampled_from(["app", "gpu-admission.dev/gpu-class"]), CLASS_NAMES, max_size=2)
+OWN_LABELS = st.dictionaries(st.sampled_from(["app", "gpu-admission.dev/gpu-class"]), CLASS_NAMES, max_size=2)
 SPECS = st.builds(
     lambda required, more: {**required, **more},
     st.fixed_dictionaries(
@@ -224,5 +224,5 @@ SPECS = st.builds(
 )
 PODS: st.SearchStrategy[JSON] = st.fixed_dictionaries(
     {"apiVersion": st.just("v1"), "kind": st.just("Pod"), "spec": SPECS},
-    optional={"metadata": optional(name=st.just("trainer"), annotations=ANNOTATIONS, labels=POD_LABELS)},
+    optional={"metadata": optional(name=st.just("trainer"), annotations=ANNOTATIONS, labels=OWN_LABELS)},
 )

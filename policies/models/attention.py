@@ -73,8 +73,8 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "qwen3-32b": _family(32.76, 64, 8, 128),
     "qwen3-235b-a22b": _family(235.09, 94, 4, 128),
 }
-"""By name. Attention: `config.json` of each on Hugging Face; parameters and precision: its model card. Models whose checkpoint has
-several precisions, such as gpt-oss, are left out."""
+"""By name. Attention: `config.json` of each on Hugging Face; parameters and precision: its model card. Models whose checkpoint
+has several precisions, such as gpt-oss, are left out."""
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
