@@ -35,7 +35,7 @@ from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.tools.check.offline import NAME_LABEL
+from webhook.tools.check.surroundings import NAME_LABEL
 
 EVERYTHING = "*"
 

@@ -111,6 +111,30 @@ def test_a_placeholder_is_neither_refused_nor_ok(value: str) -> None:
     )
 
 
+def test_a_placeholder_that_decides_whether_it_is_a_gpu_pod_is_not_ok() -> None:
+    text = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: llm}
+spec:
+  predictor:
+    model:
+      resources:
+        limits: {cpu: "${CPUS}", nvidia.com/gpu: "${GPUS}"}
+        requests: {nvidia.com/gpu: "${GPUS}"}
+"""
+
+    result = check("-f", "-", stdin=text)
+
+    path = "spec.predictor.model.resources"
+    assert words(result.stdout).startswith(
+        "unknown stdin:1 InferenceService default/llm "
+        "stdin:5: audit only: spec.predictor: would add model: env NVIDIA_VISIBLE_DEVICES=void [gpu-isolation] "
+        f'stdin:8: {path}.limits[nvidia.com/gpu] = "${{GPUS}}": a placeholder; render the file first '
+        f'stdin:9: {path}.requests[nvidia.com/gpu] = "${{GPUS}}": a placeholder; render the file first '
+    )
+
+
 def test_what_is_wrong_beside_a_placeholder_is_refused() -> None:
     second = "  - name: second\n    resources: {limits: {nvidia.com/gpu: 500m}}\n"
 
@@ -140,6 +164,33 @@ spec:
 
     assert [(each["verdict"], each["placeholders"]) for each in shown["objects"]] == [("ok", [])]
     assert shown["problems"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUQuota\nmetadata: {name: default}\n"
+            "spec: {hard: {resources: {nvidia.com/gpu: 4}}}\n",
+            id="quota",
+        ),
+        pytest.param(
+            "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUClass\nmetadata: {name: half}\n"
+            "spec: {equivalents: {nvidia.com/gpu: [nvidia.com/gpu.shared]}}\n",
+            id="class",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plugin}\ndata: {nvidia.com/gpu: 8}\n",
+            id="text",
+        ),
+    ],
+)
+def test_documents_about_gpus_ask_for_none(text: str) -> None:
+    result = check("-f", "-", stdin=text)
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("skipped  stdin:1  ")
+    assert "warning" not in result.output
 
 
 def test_json_lists_everything_apart(tmp_path: Path) -> None:

@@ -15,12 +15,19 @@ from policies.finding import truncate
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
-from webhook.configuration.documents import LocatedProblem
+from webhook.configuration.documents import GROUP, QUOTA, LocatedProblem
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.serving.engine import ADVISED
-from webhook.tools.check.rendering import Renderer, ToRender, has_parameters, is_placeholder, is_template
+from webhook.serving.engine import ADVISED, CLAIM
+from webhook.tools.check.rendering import (
+    Renderer,
+    ToRender,
+    has_parameters,
+    is_placeholder,
+    is_template,
+    undecided_amounts,
+)
 from webhook.tools.check.sources import Input, Text, Track, texts
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
@@ -54,7 +61,7 @@ class Placeholder(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One object, its location (`at` is the path inside a List), and the pods in it.
 
-    `placeholders` stand where they keep pods from being read.
+    `placeholders` stand for amounts, or where they keep pods from being read.
     """
 
     file: str
@@ -200,7 +207,8 @@ class _Reader:
         if (whole := self._with_pods(manifest)) is not None:
             kind = (manifest.group, manifest.kind)
             has_pods = kind in self._kinds and bool(self._kinds[kind].pods)
-            is_known = manifest.is_pod or has_pods or kind in ADVISED or kind in AUTOSCALERS
+            advised = {*ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}
+            is_known = manifest.is_pod or has_pods or kind in advised
             self._found.manifests.append(msgspec.structs.replace(whole, is_known=is_known))
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:
@@ -232,12 +240,19 @@ class _Reader:
                 if not is_placeholder(value, problem.path):
                     self._problem(manifest.at, problem.parts, problem.message)
             return None
-        noted = [] if has_parameters(manifest.group, manifest.kind) else placeholders
-        noted.sort(key=lambda each: manifest.position_of(each[0].parts))
+        if has_parameters(manifest.group, manifest.kind):
+            return msgspec.structs.replace(manifest, pods=tuple(pods))
+        noted = {
+            **{problem.parts: value for problem, value in placeholders},
+            **dict(undecided_amounts(manifest.data)),
+        }
         return msgspec.structs.replace(
             manifest,
             pods=tuple(pods),
-            placeholders=tuple(Placeholder(problem.path, value) for problem, value in noted),
+            placeholders=tuple(
+                Placeholder(field_path(parts), noted[parts])
+                for parts in sorted(noted, key=manifest.position_of)
+            ),
         )
 
     def _pod(self, manifest: Manifest, place: PodPlace, problems: list[Problem]) -> Iterator[ManifestPod]:

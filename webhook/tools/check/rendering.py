@@ -6,13 +6,13 @@ None of them is an error: they are listed apart, with the command whose output c
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from functools import cache
 from os.path import normpath
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from policies.pods.field_paths import Parts
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -35,6 +35,8 @@ _WITH_PARAMETERS = {("", "Template"), ("kubeflow.org", "Experiment")}
 
 _COMMAND = re.compile(r"\.(args|command)\b")
 _EXPANDED = re.compile(r"\.(args|command|env)\b")
+
+_AMOUNTS = {("limits",), ("requests",)}
 
 FIRST = "must be rendered first"
 
@@ -94,6 +96,20 @@ def is_placeholder(value: Any, path: str = "") -> bool:
     return _REFERENCE.search(value) is not None and not _EXPANDED.search(path)
 
 
+def undecided_amounts(data: Any) -> Iterator[tuple[Parts, str]]:
+    """Yield every placeholder that stands for the amount of an extended resource, with its path, wherever containers are."""
+    rest: list[tuple[Parts, Any]] = [((), data)]
+    while rest:
+        at, value = rest.pop()
+        members = (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        )
+        for key, member in members:
+            if at[-1:] in _AMOUNTS and "/" in str(key) and is_placeholder(member):
+                yield (*at, key), member
+            rest.append(((*at, key), member))
+
+
 def has_parameters(group: str, kind: str) -> bool:
     """Whether placeholders are parameters of the kind itself, which its controller fills in: there is nothing to render."""
     if group == "argoproj.io":
@@ -103,12 +119,8 @@ def has_parameters(group: str, kind: str) -> bool:
 
 def chart_of(file: Path) -> Path | None:
     """Return the Helm chart in whose `templates` the file is."""
-    return next((folder.parent for folder in file.parents if _has_templates(folder)), None)
-
-
-@cache
-def _has_templates(folder: Path) -> bool:
-    return folder.name == "templates" and (folder.parent / "Chart.yaml").is_file()
+    folders = (folder.parent for folder in file.parents if folder.name == "templates")
+    return next((folder for folder in folders if (folder / "Chart.yaml").is_file()), None)
 
 
 def patch_files(files: Iterable[Path]) -> frozenset[Path]:
@@ -122,7 +134,7 @@ def _patches_in(folder: Path) -> Iterator[Path]:
     try:
         documents = list(load_documents(file.read_text(encoding="utf-8"))) if file else []
     except (OSError, UnicodeDecodeError):
-        return  # reported where the file itself is read
+        return  # a problem where the file itself is read
     for document in documents:
         data = document.data if isinstance(document, YamlDocument) else None
         for field in ("patches", "patchesStrategicMerge", "patchesJson6902"):
