@@ -108,6 +108,7 @@ def check(
         namespace=namespace,
         kinds=engine.configuration.workload_kinds,
         ignore=ignore,
+        is_whole=output == "yaml",
         track=track,
     )
     results = Run(found.manifests, engine, now).results(lambda items: track(items, "checking"))
