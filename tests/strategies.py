@@ -24,8 +24,13 @@ RESOURCES = st.sampled_from(
         "nvidia.com/gpumem",
         "nvidia.com/gpucores",
         "amd.com/gpu",
+        "aws.amazon.com/neuroncore",
+        "volcano.sh/vgpu-number",
         "deviceclass.resource.kubernetes.io/big",
         "example.com/dongle~1",
+        "nvidia.com/gpus",
+        "NVIDIA.com/gpu",
+        "gpu",
     ]
 )
 
@@ -132,8 +137,9 @@ TOLERATIONS = at_most(
     ),
 )
 CLASS_NAMES = st.sampled_from(["nvidia-t4", "nvidia-a100-80gb", "nvidia-a100", "amd-mi300x", "elsewhere"])
+LABELS = st.sampled_from(["accelerator", "zone", "karpenter.sh/nodepool", "nvidia.com/gpu.present"])
 REQUIREMENTS = st.fixed_dictionaries(
-    {"key": st.sampled_from(["accelerator", "zone"]), "operator": st.sampled_from(["In", "NotIn", "Exists"])},
+    {"key": LABELS, "operator": st.sampled_from(["In", "NotIn", "Exists"])},
     optional={"values": st.lists(CLASS_NAMES, min_size=1, max_size=2)},
 )
 AFFINITIES = optional(
@@ -141,7 +147,13 @@ AFFINITIES = optional(
         requiredDuringSchedulingIgnoredDuringExecution=optional(
             nodeSelectorTerms=at_most(2, optional(matchExpressions=at_most(2, REQUIREMENTS)))
         ),
-        preferredDuringSchedulingIgnoredDuringExecution=st.just([]),
+        preferredDuringSchedulingIgnoredDuringExecution=at_most(
+            1,
+            st.fixed_dictionaries(
+                {"preference": optional(matchExpressions=at_most(2, REQUIREMENTS))},
+                optional={"weight": st.just(1)},
+            ),
+        ),
     ),
     podAntiAffinity=st.just({}),
 )
@@ -172,9 +184,11 @@ ANNOTATIONS = st.fixed_dictionaries(
         "gpu-admission.dev/model-path": st.sampled_from(["/models", "relative"]),
         "gpu-admission.dev/model-cache-claim": st.just("models"),
         "gpu-admission.dev/model-load-seconds": st.sampled_from(["90", "soon"]),
+        "gpu-admission.dev/gpuclass": CLASS_NAMES,
         "team": st.just("ml"),
     },
 )
+OWN_LABELS = st.dictionaries(st.sampled_from(["app", "gpu-admission.dev/gpu-class"]), CLASS_NAMES, max_size=2)
 SPECS = st.builds(
     lambda required, more: {**required, **more},
     st.fixed_dictionaries(
@@ -186,6 +200,7 @@ SPECS = st.builds(
                 livenessProbe=PROBES,
                 startupProbe=st.none() | PROBES,
                 command=st.just(["serve"]),
+                args=st.sampled_from([["-tp", "2"], ["torchrun --nproc_per_node=8 train.py"]]),
             )
         }
     ),
@@ -193,7 +208,7 @@ SPECS = st.builds(
         initContainers=containers("init", 0, restartPolicy=st.just("Always")),
         volumes=VOLUMES,
         tolerations=TOLERATIONS,
-        nodeSelector=st.dictionaries(st.sampled_from(["accelerator", "zone"]), CLASS_NAMES, max_size=2),
+        nodeSelector=st.dictionaries(LABELS, CLASS_NAMES, max_size=2),
         affinity=AFFINITIES,
         nodeName=st.just("node-1"),
         schedulerName=st.sampled_from(["kai-scheduler", "default-scheduler"]),
@@ -201,11 +216,13 @@ SPECS = st.builds(
         resourceClaims=at_most(1, st.just({"name": "gpu", "resourceClaimName": "shared"})),
         overhead=RESOURCE_LISTS,
         restartPolicy=st.sampled_from(["Always", "Never"]),
+        hostIPC=st.booleans(),
+        os=st.sampled_from([{"name": "linux"}, {"name": "windows"}]),
         terminationGracePeriodSeconds=st.sampled_from([0, 30, 600]),
         securityContext=optional(runAsNonRoot=st.booleans(), fsGroup=st.just(1000)),
     ),
 )
 PODS: st.SearchStrategy[JSON] = st.fixed_dictionaries(
     {"apiVersion": st.just("v1"), "kind": st.just("Pod"), "spec": SPECS},
-    optional={"metadata": optional(name=st.just("trainer"), annotations=ANNOTATIONS)},
+    optional={"metadata": optional(name=st.just("trainer"), annotations=ANNOTATIONS, labels=OWN_LABELS)},
 )

@@ -140,7 +140,7 @@ def test_the_page_of_rules_has_each_option_with_its_default(rule: Rule) -> None:
 
 def told_or_below(default: Any) -> str:
     """Return a default as its row has it: of a structure the words stand further below."""
-    return "{…}" if isinstance(default, dict) else str(as_yaml(default))
+    return "{…}" if isinstance(default, dict) and default else str(as_yaml(default))
 
 
 def words_in(default: Any) -> Iterator[str]:

@@ -90,16 +90,21 @@ class ClaimRecord(msgspec.Struct, frozen=True):
         return ClaimName(self.kind, self.namespace, self.name)
 
 
-def claim_record(document: bytes | msgspec.Raw) -> ClaimRecord:
-    """Return the record of a ResourceClaim in JSON. Raises msgspec.ValidationError."""
+def _claim_record(document: bytes | msgspec.Raw) -> ClaimRecord:
     claim = decode_claim(document)
     return _record(CLAIM, claim.metadata, claim.spec)
 
 
-def template_record(document: bytes | msgspec.Raw) -> ClaimRecord:
-    """Return the record of a ResourceClaimTemplate in JSON. Raises msgspec.ValidationError."""
+def _template_record(document: bytes | msgspec.Raw) -> ClaimRecord:
     template = decode_claim_template(document)
     return _record(TEMPLATE, template.metadata, template.spec.spec if template.spec else None)
+
+
+RECORD_OF: Mapping[str, Callable[[bytes | msgspec.Raw], ClaimRecord]] = {
+    CLAIM: _claim_record,
+    TEMPLATE: _template_record,
+}
+"""By kind, what makes a record of an object in JSON. Raises msgspec.ValidationError."""
 
 
 def _record(kind: str, metadata: Metadata | None, spec: ClaimSpec | None) -> ClaimRecord:

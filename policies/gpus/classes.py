@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from policies.pods.names import (
     is_class_name,
@@ -128,6 +128,7 @@ class ClassCatalogue:
             # A resource name has no "+": a 1g.10gb+me is offered as nvidia.com/mig-1g.10gb.me.
             for offered in (name, name.replace("+", "."))
         }
+        self._listed = frozenset(profile for _, profile in self._profiles)
         self.label_keys = frozenset(key for key, _ in self._labels)
         self.equivalents = frozenset(name for c in self for name in c.equivalents)
         """Names of resources of which a unit is not a whole card on some class."""
@@ -170,6 +171,10 @@ class ClassCatalogue:
     def mig_profile(self, gpu_class: GPUClass, profile: str) -> MigProfile | None:
         """Return the profile named as NVIDIA does (`1g.10gb+me`) or a resource does (`1g.10gb.me`)."""
         return self._profiles.get((gpu_class.name, profile))
+
+    def is_unlisted(self, profile: str | None) -> bool:
+        """Whether it is a MIG profile that no class has."""
+        return profile is not None and profile not in self._listed
 
     def mig_weight(self, gpu_class: GPUClass, profile: str) -> Fraction:
         """Return what a slice is charged, in whole cards: the larger of its shares of compute and memory.
@@ -214,8 +219,12 @@ class ClassCatalogue:
 
     @cached_property
     def document(self) -> bytes:
-        """All classes as JSON: the same for the same classes in any order, in any process."""
-        return msgspec.json.encode(list(self._classes.values()), order="deterministic")
+        """All classes as JSON: the same for the same classes in any order, in any process.
+
+        Without the size of nodes, on which no charge depends: an older release can read it while both run.
+        """
+        classes = [replace(gpu_class, gpus_per_node=None) for gpu_class in self]
+        return msgspec.json.encode(classes, order="deterministic")
 
     @cached_property
     def digest(self) -> str:

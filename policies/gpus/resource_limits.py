@@ -12,7 +12,7 @@ from policies.gpus.resource_mapping import GPUResource
 from policies.pods.names import is_resource_name
 
 ResourceLimits = int | dict[str, int] | None
-"""A number, or numbers by name; None is no limit."""
+"""A number, or numbers by name; None: unlimited."""
 
 ANY = "*"
 

@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.pods.names import is_dns_subdomain, is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Pod
@@ -345,8 +346,11 @@ class ResourceMapping:
 
     @cached_property
     def document(self) -> bytes:
-        """The specs as JSON, in their order: the first pattern that fits decides."""
-        return msgspec.json.encode(self.specs)
+        """The specs as JSON, in their order: the first pattern that fits decides.
+
+        Without the whole cards of resources, on which no charge depends: an older release can read it while both run.
+        """
+        return msgspec.json.encode([_without_whole_cards(spec) for spec in self.specs])
 
     @cached_property
     def digest(self) -> str:
@@ -407,6 +411,12 @@ class ResourceMapping:
             or bool(pod.body.resource_claims)
             or self.pod_fraction(pod) is not None
         )
+
+
+def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:
+    patterns = (ResourcePattern(pattern=each.pattern, measure=each.measure) for each in spec.resources)
+    keys = (AnnotationKey(key=each.key, measure=each.measure) for each in spec.fraction_annotations)
+    return replace(spec, resources=tuple(patterns), fraction_annotations=tuple(keys))
 
 
 def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> dict[GPUResource, Quantity]:

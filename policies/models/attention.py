@@ -50,8 +50,6 @@ _LATENT = (1, (512 + 64) // 2)
 FAMILIES: Mapping[str, ModelFamily] = {
     "deepseek-r1": _family(671, 61, *_LATENT, "fp8"),
     "deepseek-v3": _family(671, 61, *_LATENT, "fp8"),
-    "gpt-oss-20b": _family(20.9, 24, 8, 64, "fp4"),
-    "gpt-oss-120b": _family(116.8, 36, 8, 64, "fp4"),
     "llama-2-7b": _family(6.74, 32, 32, 128),
     "llama-2-13b": _family(13.02, 40, 40, 128),
     "llama-2-70b": _family(68.98, 80, 8, 128),
@@ -75,8 +73,8 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "qwen3-32b": _family(32.76, 64, 8, 128),
     "qwen3-235b-a22b": _family(235.09, 94, 4, 128),
 }
-"""By name. Attention: `config.json` of each on Hugging Face; parameters and precision: its model card. Layers with a sliding
-window (gpt-oss) are counted in full."""
+"""By name. Attention: `config.json` of each on Hugging Face; parameters and precision: its model card. Models whose checkpoint
+has several precisions, such as gpt-oss, are left out."""
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads")

@@ -119,15 +119,21 @@ class Availability:
         usable = [gpu_class for gpu_class in self._usable if gpu_class in listing]
         nearest = self._nearest_slices(resource, usable)
         remedy = f"request {nearest or f'whole GPUs ({self.classes[0].resource if self.pinned else listing[0].resource})'}"
-        must, has = ("must", "has") if severity is Severity.DENIAL else ("should", "lists")
-        if not self.pinned:
-            whose = "some node has" if is_nowhere and not is_closed else "some GPU class has"
-            return Complaint(f"{must} be a slice that {whose}: none {has} {profile}", remedy, severity)
-        return Complaint(
-            f"{must} be a slice of {self._description}, to which the pod is pinned: it {has} no {profile}",
-            remedy + self._or_pin(having, "them"),
-            severity,
-        )
+        is_denied = severity is Severity.DENIAL
+        if self.pinned:
+            message = (
+                f"must be a slice of {self._description}, to which the pod is pinned: it has no {profile}"
+                if is_denied
+                else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
+            )
+            return Complaint(message, remedy + self._or_pin(having, "them"), severity)
+        if is_nowhere and not is_closed:
+            message = f"must be a slice that some node has: none has {profile}"
+        elif is_denied:
+            message = f"must be a slice that some GPU class has: none has {profile}"
+        else:
+            message = f"should be a slice that some GPU class has: none lists {profile}"
+        return Complaint(message, remedy, severity)
 
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
         """Complain if so many slices are more than one node could have: what fits on a card times its cards.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 
 import msgspec
 
@@ -14,6 +14,7 @@ from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, M
 from policies.models.memory import ModelNeed, advice
 from policies.placement.hardware import chosen_hardware
 from policies.placement.label_keys import LabelKeys
+from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
@@ -21,7 +22,8 @@ from policies.pods.pod import Pod
 RULE_ID = "gpu-class"
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
-
+OPEN_POD = Pod()
+"""Demands nothing of its node."""
 
 warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
 
@@ -51,7 +53,7 @@ class Choice(msgspec.Struct, frozen=True):
         return frozenset(gpu_class.name for gpu_class in self.classes)
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a choice depends on: the pod, and what the policy says of classes. `label_key` is what pods are pinned by."""
 
     pod: Pod
@@ -64,6 +66,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the pod asks for, of a fraction scheduler, too; each once, by name."""
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
+    nodes: NodeFacts | None = None
 
     @property
     def is_restricted(self) -> bool:
@@ -83,25 +86,38 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether nodes of the class can have everything that the pod's containers ask for."""
         return all(_offers(gpu_class, resource, self.catalogue) for resource in self.resources)
 
+    def may_offer(self, gpu_class: GPUClass) -> bool:
+        """Whether they can have it as far as is known: gpu-requests warns of a MIG profile that no class lists."""
+        listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
+        return all(_offers(gpu_class, each, self.catalogue) for each in listed)
+
+    def has_nodes(self, gpu_class: GPUClass) -> bool:
+        """Whether nodes of the class are there, or can be made; no where that is not known."""
+        values = label_values_of(gpu_class, self.label_key)
+        return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
+
     @property
     def has_claims(self) -> bool:
         """Whether the pod asks for devices by DRA, so that requests of a DeviceClass choose the hardware."""
-        # A container may use a claim that its pod gets from elsewhere, such as the spec of an Argo Workflow.
-        containers = (place.container.resources for place in self.pod.places)
-        return (
-            bool(self.pod.body.resource_claims)
-            or any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
-            or any(resources is not None and resources.claims for resources in containers)
-        )
+        if self.pod.body.resource_claims:
+            return True
+        for place in self.pod.places:
+            # Its pod may get the claim from elsewhere, such as the spec of an Argo Workflow.
+            if place.container.resources is not None and place.container.resources.claims:
+                return True
+        return any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
 
-    @cached_property
+    @property
     def chosen_hardware(self) -> str | None:
         """By what the pod chooses hardware itself, in words."""
         return chosen_hardware(self.pod, self.hardware, self.label_key)
 
     def is_for(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have it, and all of it is of the class's own vendor."""
-        return self.offers(gpu_class) and all(_is_of(gpu_class, resource) for resource in self.resources)
+        return all(
+            _offers(gpu_class, resource, self.catalogue) and _is_of(gpu_class, resource)
+            for resource in self.resources
+        )
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether they can, by units that have the memory which the catalogue states, as against shares of a card."""
@@ -127,7 +143,7 @@ def _named(question: Question, name: str) -> Choice | Finding:
         known = "known: " + ", ".join(question.catalogue.families())
         remedy = suggestion(name, question.catalogue) or known
         return about_annotation(name, "must be a GPU class or a family of classes", remedy)
-    if not any(question.offers(gpu_class) for gpu_class in named):
+    if not any(question.may_offer(gpu_class) for gpu_class in named):
         asked = ", ".join(resource.name for resource in question.resources)
         offered = ", ".join(sorted({gpu_class.resource for gpu_class in named}))
         message = f"must be a class with {asked}: nodes of this class have {offered}"
@@ -150,7 +166,10 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
     usable = question.allowed_of(candidates)
     fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, question.catalogue)]
     if fitting:
-        smallest = min(fitting, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
+        least = min(gpu_class.memory_gib for gpu_class in fitting)
+        equal = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == least]
+        # The catalogue has cards that most clusters have not: of equal ones the first that has nodes.
+        smallest = next(filter(question.has_nodes, equal), equal[0])
         return _chosen(question, (smallest,), smallest.name, ChoiceSource.ESTIMATE, need.words)
     # The estimate may be too high: every class that holds the weights is left. gpu-class warns of it.
     holding = tuple(each for each in usable if need.weights_fit(each, question.catalogue))

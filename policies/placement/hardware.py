@@ -100,6 +100,8 @@ def chosen_hardware(pod: Pod, keys: LabelKeys, label_key: str) -> str | None:
 
     label_key: by it pods are pinned to classes, so that a class can be held against what the pod excludes by it.
     """
+    if not (pod.body.node_selector or pod.body.affinity or pod.annotations):
+        return None
     return next(_choices(pod, keys, label_key), None)
 
 

@@ -7,6 +7,8 @@ from functools import cached_property
 
 import msgspec
 
+from policies.pods.limits import LONGEST_NAME
+
 EXCEPT = "!"
 """Before a glob: the keys that it fits are left out."""
 
@@ -20,28 +22,25 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
     def __contains__(self, key: object) -> bool:
         if key in self.names:
             return True
-        fitting = (is_in for is_in, pattern in self._patterns if pattern.match(str(key)))
-        return next(fitting, False)
+        if not isinstance(key, str) or len(key) > LONGEST_NAME:
+            return False
+        fits = self._pattern.match(key)
+        return fits is not None and not self.globs[(fits.lastindex or 0) - 1].startswith(EXCEPT)
 
     @cached_property
-    def _patterns(self) -> tuple[tuple[bool, re.Pattern[str]], ...]:
-        """The globs, those that follow each other with the same meaning as one pattern."""
-        groups: list[tuple[bool, list[str]]] = []
-        for glob in self.globs:
-            is_in = not glob.startswith(EXCEPT)
-            if not groups or groups[-1][0] is not is_in:
-                groups.append((is_in, []))
-            groups[-1][1].append(translate(glob.removeprefix(EXCEPT)))
-        return tuple((is_in, re.compile("|".join(patterns))) for is_in, patterns in groups)
+    def _pattern(self) -> re.Pattern[str]:
+        """Every glob as a group, in their order: the first that fits is the one that matches."""
+        return re.compile(
+            "|".join(f"({translate(glob.removeprefix(EXCEPT))})" for glob in self.globs) or "(?!)"
+        )
 
 
 KNOWN = (
-    # GPU Feature Discovery: the versions of driver and CUDA, and the MIG slices of a node
+    # GPU Feature Discovery: the versions of driver and CUDA
     "nvidia.com/cuda.driver.*",
     "nvidia.com/cuda.driver-version.*",
     "nvidia.com/cuda.runtime.*",
     "nvidia.com/cuda.runtime-version.*",
-    "nvidia.com/mig-*.count",
     # Of well-known labels (k8s.io/api core/v1 well_known_labels.go) those by which pods choose among nodes of one class
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",

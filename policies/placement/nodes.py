@@ -4,8 +4,10 @@ One immutable value, made outside and handed in with each pod. Only the labels u
 other label is taken as met.
 """
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 
 import msgspec
 
@@ -62,15 +64,16 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def taking(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeOffer]:
         """Yield what meets the pod's demands; and has one of `values` of `key`, where given. Too many terms are not read."""
         terms = () if _has_too_many_demands(pod) else required_terms(pod)
-        selected = {each: (value,) for each, value in (pod.body.node_selector or {}).items()}
-        demands = self._known((each, "In", one) for each, one in selected.items())
-        demands += self._known([(key, "In", values)] if values else ())
+        demands = self._known([(key, "In", values)] if values else ())
+        demands += self._known(
+            (each, "In", (value,)) for each, value in (pod.body.node_selector or {}).items()
+        )
         alternatives = [
             self._known((each.key, each.operator, each.values or ()) for each in term.match_expressions or ())
             for term in terms
             if not is_empty_term(term)
         ]
-        for offer in self._offers:
+        for offer in self._near(demands):
             is_selected = _meets_all(offer, demands)
             if is_selected and (not terms or any(_meets_all(offer, term) for term in alternatives)):
                 yield offer
@@ -78,10 +81,31 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _known(self, demands: Iterable[tuple[str, str, Sequence[str]]]) -> list[Demand]:
         return [(key, operator, frozenset(values)) for key, operator, values in demands if key in self.keys]
 
+    def _near(self, demands: Sequence[Demand]) -> Iterable[NodeOffer]:
+        """Return the offers that meet the first demand for values, and the pools; all of them where there is none."""
+        if not demands:
+            return (*self._there, *self._to_come)
+        key, _, values = demands[0]
+        return chain(*(self._having.get((key, value), ()) for value in values), self._to_come)
+
     @cached_property
-    def _offers(self) -> tuple[NodeOffer, ...]:
-        there = (NodeOffer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets)
-        to_come = (
+    def _there(self) -> tuple[NodeOffer, ...]:
+        return tuple(
+            NodeOffer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets
+        )
+
+    @cached_property
+    def _having(self) -> Mapping[tuple[str, str], Sequence[NodeOffer]]:
+        """The nodes that are there by each of their labels: most pods demand one that few have."""
+        found: dict[tuple[str, str], list[NodeOffer]] = defaultdict(list)
+        for labels, offer in zip(self.label_sets, self._there, strict=True):
+            for label in labels:
+                found[label].append(offer)
+        return found
+
+    @cached_property
+    def _to_come(self) -> tuple[NodeOffer, ...]:
+        return tuple(
             NodeOffer(
                 {key: v if v is None else frozenset(v) for key, v in pool.labels},
                 pool.open_prefixes,
@@ -89,7 +113,6 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             )
             for pool in self.pools
         )
-        return (*there, *to_come)
 
 
 def _has_too_many_demands(pod: Pod) -> bool:

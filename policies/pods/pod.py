@@ -253,6 +253,11 @@ class Metadata(View, frozen=True):
     owner_references: tuple[OwnerReference, ...] | None = None
 
     @property
+    def is_owned(self) -> bool:
+        """Whether a controller made the object, as far as the object says."""
+        return any(owner.controller for owner in self.owner_references or ())
+
+    @property
     def version(self) -> int:
         """The resourceVersion, which Kubernetes orders as a whole number; 0 where there is none."""
         text = self.resource_version or ""

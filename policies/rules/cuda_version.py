@@ -74,15 +74,11 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 def mutate(patch: PodPatch, options: CudaVersionOptions, context: Context) -> Iterator[Finding]:  # noqa: ARG001 - of Rule
-    nodes = context.nodes
-    if nodes is None or not nodes.values_of(FULL):
-        return
     asked = _asked(patch.pod, context)
-    if isinstance(asked, _Asked) and not _is_settled(patch.pod, context):
-        offers = _Offers(patch.pod, nodes)
-        if offers.has(asked.version):
-            for requirement in _requirements(asked.version):
-                patch.require_node_affinity(requirement)
+    offers = _offers_to(patch.pod, context) if isinstance(asked, _Asked) else None
+    if isinstance(asked, _Asked) and offers is not None and offers.has(asked.version):
+        for requirement in _requirements(asked.version):
+            patch.require_node_affinity(requirement)
     yield from ()
 
 
@@ -90,8 +86,8 @@ def check(pod: Pod, options: CudaVersionOptions, context: Context) -> Iterator[F
     asked = _asked(pod, context)
     if isinstance(asked, BadAnnotation):
         yield asked.finding(ID)
-    elif asked is not None and context.nodes is not None and not _is_settled(pod, context):
-        yield from _obstacles(asked, _Offers(pod, context.nodes))
+    elif asked is not None and (offers := _offers_to(pod, context)) is not None:
+        yield from _obstacles(asked, offers)
 
 
 def _asked(pod: Pod, context: Context) -> _Asked | BadAnnotation | None:
@@ -104,6 +100,8 @@ def _asked(pod: Pod, context: Context) -> _Asked | BadAnnotation | None:
         if version is None:
             return BadAnnotation(CUDA, text, "must be a CUDA version", 'set for example "12.4"')
         return _Asked(version, annotation_path(CUDA), text)
+    if context.nodes is None:
+        return None
     asked = (
         found
         for place in pod.places
@@ -114,15 +112,17 @@ def _asked(pod: Pod, context: Context) -> _Asked | BadAnnotation | None:
 
 
 def _required_by(place: ContainerPlace) -> Iterator[_Asked]:
+    variables = place.container.env or ()
+    if not any(variable.name == REQUIRE for variable in variables):
+        return
     texts: dict[str, tuple[int, str]] = {}
-    for index, variable in enumerate(place.container.env or ()):
+    for index, variable in enumerate(variables):
         if variable.name in {REQUIRE, DISABLE}:
             texts[variable.name] = index, variable.value or ""
-    if REQUIRE in texts and texts.get(DISABLE, (0, ""))[1] not in _TRUE:
-        index, text = texts[REQUIRE]
-        version = _least(text)
-        if version is not None:
-            yield _Asked(version, f"{place.path}.env[{index}]", text, place.container.name)
+    index, text = texts[REQUIRE]
+    version = _least(text)
+    if version is not None and texts.get(DISABLE, (0, ""))[1] not in _TRUE:
+        yield _Asked(version, f"{place.path}.env[{index}]", text, place.container.name)
 
 
 def _least(expression: str) -> Version | None:
@@ -161,6 +161,11 @@ def _is_settled(pod: Pod, context: Context) -> bool:
     others = {vendor(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
     vendors = {vendor(request.resource.name) for request in context.resource_mapping.requests(pod)}
     return bool(vendors) and vendors <= others
+
+
+def _offers_to(pod: Pod, context: Context) -> "_Offers | None":
+    """Return what the nodes have, None where that is not known, or the version is chosen already."""
+    return None if context.nodes is None or _is_settled(pod, context) else _Offers(pod, context.nodes)
 
 
 class _Offers:

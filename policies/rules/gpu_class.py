@@ -8,13 +8,14 @@ Denies:  an unknown class, a class that does not have what the pod asks for, a m
          annotations, a pod that pins itself to something else than its annotation says; and, where `allowed` is restricted, every
          pod that could end up on another class.
 Warns:   of constraints that no class meets, of a class too small for the model, of an annotation that pins nothing; and, where
-         the nodes are known, of a class that no node and no known node pool has.
+         the nodes are known, of a class that no node and no known node pool has, and of a guess that was left out for that.
 
-What the user pinned is never overridden: an estimate and a default only speak where nothing else does.
+What the user pinned is never overridden: an estimate and a default only speak where nothing else does. They are guesses, left
+out where the pod chooses hardware otherwise, be it by preference, and where it asks for devices by DRA; a default also where it
+asks for what another vendor makes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 
 import msgspec
 
@@ -26,6 +27,7 @@ from policies.models.memory import ModelNeed, advice, model_need
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
+    OPEN_POD,
     RULE_ID,
     Choice,
     ChoiceSource,
@@ -44,7 +46,6 @@ from policies.placement.pinning import (
     Pinning,
     admits,
     classes_of_label,
-    classes_of_node,
     is_narrowed_to,
     pinning,
 )
@@ -102,10 +103,6 @@ class GPUClassOptions(RuleOptions, frozen=True):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
 
 
-OPEN_POD = Pod()
-"""Demands nothing of its node."""
-
-
 class Placer(msgspec.Struct, frozen=True):
     """Somebody else who places a pod: what keeps this rule from pinning it, and who can."""
 
@@ -127,7 +124,7 @@ class _Case:
     def __init__(self, pod: Pod, options: GPUClassOptions, context: Context) -> None:
         self.pod, self.options, self.context = pod, options, context
         resources = {request.resource for request in context.resource_mapping.requests(pod)}
-        if context.resource_mapping.pod_fraction(pod):
+        if pod.annotations and context.resource_mapping.pod_fraction(pod):
             resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
         self.question = Question(
             pod=pod,
@@ -138,9 +135,10 @@ class _Case:
             label_key=options.label_key,
             resources=tuple(sorted(resources, key=lambda resource: resource.name)),
             hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
+            nodes=context.nodes,
         )
         self.pinned = pinning(pod, context.classes)
-        need = model_need(pod, context.resource_mapping)
+        need = model_need(pod, context.resource_mapping) if pod.annotations else None
         self.need = need if isinstance(need, ModelNeed) else None
         self.bad_annotations = need if isinstance(need, tuple) else ()
         chosen = choose(self.question, self.need, is_pinned=self.pinned is not None)
@@ -160,12 +158,10 @@ class _Case:
             return NODE_NAME
         return GATE if self.pod.is_gated or self.context.is_update else None
 
-    @cached_property
     def missing_values(self) -> tuple[str, ...]:
-        """The values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
-        return () if self.is_out_of_reach else self._missing
+        """Return the values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
+        return () if self.is_out_of_reach() else self.lacking()
 
-    @cached_property
     def is_out_of_reach(self) -> bool:
         """Whether the choice is a guess whose nodes are all excluded by what the pod itself demands of them.
 
@@ -176,7 +172,7 @@ class _Case:
             return False
         if self.is_asked_for or self.choice is None or self.is_made_on_demand(self.choice.classes):
             return False
-        key, values = self.options.label_key, self._missing
+        key, values = self.options.label_key, self.lacking()
         return (
             bool(values)
             and not nodes.could_take(self.pod, key, values)
@@ -187,8 +183,8 @@ class _Case:
         """Whether nodes of any of them are."""
         return any(is_covered(gpu_class, self.options.known_pools) for gpu_class in classes)
 
-    @cached_property
-    def _missing(self) -> tuple[str, ...]:
+    def lacking(self) -> tuple[str, ...]:
+        """Return what is missing as far as the pod itself says."""
         if self.choice is None or self.placed_by is not None:
             return ()
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
@@ -208,7 +204,7 @@ def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Itera
     pod, key = patch.pod, options.label_key
     if not context.resource_mapping.pod_asks(pod):
         return
-    values = _Case(pod, options, context).missing_values
+    values = _Case(pod, options, context).missing_values()
     if len(values) == 1:
         patch.set_node_selector(key, values[0])
     elif values:
@@ -326,17 +322,15 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     nodes, key, catalogue = case.context.nodes, case.options.label_key, case.context.classes
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
-    if case.choice and case.is_out_of_reach:
+    if case.choice and case.is_out_of_reach():
         guess, values = case.choice, label_values(case.choice, key)
-        how = "default " if guess.source is ChoiceSource.DEFAULT else ""
-        why = "" if how else f" ({guess.because})"
         yield warning(
-            message=f"{how}class {guess.asked}{why} is not added: no node matches both {key}={_few(values)} and the pod's "
-            "own nodeSelector and affinity",
+            message=f"class {guess.asked} ({guess.because}) is not added: no node matches both {key}={_few(values)} and the "
+            "pod's own nodeSelector and affinity",
             remedy=f"name a class with the annotation {GPU_CLASS}",
         )
         return
-    values = case.missing_values
+    values = case.missing_values()
     if case.choice and values:
         names, asked, demanded = case.choice.names, case.choice.asked, f"{key}={_few(values)}"
     elif case.pinned:
@@ -357,16 +351,15 @@ def _no_node(case: _Case) -> Iterator[Finding]:
 
 def _instead(case: _Case, nodes: NodeFacts, names: frozenset[str]) -> str:
     key, catalogue = case.options.label_key, case.context.classes
-    values = case.missing_values or tuple(
-        v for k, v in (case.pod.body.node_selector or {}).items() if k == key
-    )
+    values = case.lacking() or tuple(v for k, v in (case.pod.body.node_selector or {}).items() if k == key)
     if values and nodes.could_take(OPEN_POD, key, values):
         return "nodes of it lack another label that the pod's nodeSelector or affinity demands"
     known_otherwise = sorted(
         f"{each}={value}"
         for labels in nodes.label_sets
-        if key not in dict(labels) and classes_of_node(dict(labels), catalogue) & names
+        if key not in dict(labels)
         for each, value in labels
+        if classes_of_label(each, value, catalogue) & names
     )
     if known_otherwise:
         return f"nodes with {known_otherwise[0]} lack {key}: ask the platform team to label them"
@@ -401,7 +394,7 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     if is_refused or case.pod.is_gated:
         return  # what lifts the gate has to pin the pod, and that update is checked again
     is_certain = case.context.phase is not Phase.TEMPLATE and case.options.mode is Mode.ENFORCE
-    if case.missing_values and not is_certain:
+    if case.missing_values() and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
     how, why = f"name one with the annotation {GPU_CLASS}", ""
     if case.choice is None and case.options.default and question.chosen_hardware:

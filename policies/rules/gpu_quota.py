@@ -86,7 +86,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
     """
     pods = (workload.target or workload).pods
     asks = any(context.resource_mapping.pod_asks(each.pod) for each in pods)
-    is_owned = any(owner.controller for owner in workload.metadata.owner_references or ())
+    is_owned = workload.metadata.is_owned
     grant = context.quota.grant() if context.quota and asks and not is_owned else None
     if grant is not None:
         found = outlook(workload, grant, context, is_stored=context.is_update)

@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding, Severity
-from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.pods.pod import Container, ContainerPlace, Pod
+from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Rule, RuleOptions
 
@@ -74,6 +75,10 @@ kinds of slices the container saw only one."""
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
+Asked = tuple[tuple[GPUResource, Quantity], ...]
+"""What a container asks for."""
+
+
 class _Processes(msgspec.Struct, frozen=True):
     """A number of processes as a command has it, and the machines on which they run."""
 
@@ -88,11 +93,14 @@ class _Processes(msgspec.Struct, frozen=True):
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     for place in pod.places:
-        yield from _slices(place, context.resource_mapping)
-        gpus = _gpus(place.container, context.resource_mapping)
+        asked = context.resource_mapping.container_requests(place.container)
+        if not asked:
+            continue
+        yield from _slices(place, asked)
+        gpus = _gpus(place.container, asked)
         text = _text(place.container) if gpus else ""
         found = _processes(text)
-        if not gpus or not found:
+        if not found:
             continue
         spans = _SEVERAL_NODES.search(text) is not None
         others = len(found) > 1 or _OTHER_WAYS.search(text) is not None
@@ -145,8 +153,7 @@ def _mismatch(
 # ---- containers
 
 
-def _slices(place: ContainerPlace, mapping: ResourceMapping) -> Iterator[Finding]:
-    asked = mapping.container_requests(place.container)
+def _slices(place: ContainerPlace, asked: Asked) -> Iterator[Finding]:
     slices = [(resource, amount) for resource, amount in asked if resource.measure is Measure.SLICES]
     count = sum(amount.value for _, amount in slices)
     if count > 1:
@@ -159,20 +166,21 @@ def _slices(place: ContainerPlace, mapping: ResourceMapping) -> Iterator[Finding
         )
 
 
-def _gpus(container: Container, mapping: ResourceMapping) -> int | None:
-    """Return the whole GPUs that the container requests, None where it has none, or others."""
-    if container.resources is None or container.resources.claims:
-        return None
-    counted = [asked for asked in mapping.container_requests(container) if asked[0].measure.is_count]
+def _gpus(container: Container, asked: Asked) -> int:
+    """Return the whole GPUs that the container requests, 0 where it has none, or others besides."""
+    counted = [(resource, amount) for resource, amount in asked if resource.measure.is_count]
     if len(counted) != 1 or counted[0][0].name not in ONE_DEVICE_EACH:
-        return None
-    return counted[0][1].value
+        return 0
+    return 0 if container.resources is None or container.resources.claims else counted[0][1].value
 
 
 def _text(container: Container) -> str:
     """Return the command line of a container or its script, without comments; "" where it is too long to be read."""
     parts = (*(container.command or ()), *(container.args or ()))
-    return _COMMENT.sub("", "\n".join(parts)) if sum(map(len, parts)) <= LONGEST_TEXT else ""
+    text = "\n".join(parts)
+    if len(text) > LONGEST_TEXT:
+        return ""
+    return _COMMENT.sub("", text) if "#" in text else text
 
 
 def _processes(text: str) -> list[_Processes]:
@@ -206,9 +214,8 @@ def _workers(workload: Workload) -> list[WorkloadPods]:
 
 
 def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
-    return sum(
-        _gpus(place.container, mapping) or 0 for place in pod.places if place.list_name == "containers"
-    )
+    apps = (place.container for place in pod.places if place.list_name == "containers")
+    return sum(_gpus(container, mapping.container_requests(container)) for container in apps)
 
 
 def _starts_one_a_process(workload: Workload, pods: WorkloadPods) -> bool:

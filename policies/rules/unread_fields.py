@@ -54,7 +54,7 @@ GROUPS = {
 """Kinds of Kubernetes that make pods, and their API group. The pods of none of them get the annotations of its own metadata."""
 API_VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
 
-_STANDARD = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
+_STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
 _LISTS = ("containers", "initContainers")
 
@@ -103,15 +103,22 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
 
 def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
     """Yield each name that is not one of Kubernetes' own once, with the map in which it stands."""
-    for kind, name in (*(("limits", each) for each in limits), *(("requests", each) for each in requests)):
-        if not _STANDARD.fullmatch(name) and (kind == "limits" or name not in limits):
-            yield kind, name
+    for kind, amounts in (("limits", limits), ("requests", requests)):
+        for name in amounts:
+            if (
+                name not in _STANDARD
+                and not name.startswith("hugepages-")
+                and (kind == "limits" or name not in limits)
+            ):
+                yield kind, name
 
 
 def _resource_finding(
     place: ContainerPlace, kind: str, name: str, mapping: ResourceMapping
 ) -> Iterator[Finding]:
     meant = mapping.misspelt(name)
+    if meant is None and mapping.resource(name) is not None:
+        return
     is_refused = not is_resource_name(name) or name.startswith("requests.")
     if meant is None and not (is_refused and _MEANS_A_GPU.search(name)):
         return

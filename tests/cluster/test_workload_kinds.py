@@ -1,6 +1,5 @@
 """Custom resources of the ML field, as minimal CRDs on a real API server, looked at by the rules of docs/workloads.md."""
 
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,11 @@ from tests.builders import JSON, gpu_container
 from tests.cluster.test_admission import apply
 from tests.controlplane import Client, ControlPlane
 from tests.controlplane.webhook import ROOT, Webhook
+from tests.controlplane.webhook import install as install_webhooks
+from tests.deploy.manifests import workload_rules
 
 PAGE = (ROOT / "docs" / "workloads.md").read_text()
-ROW = re.compile(r"^\| (?P<group>[a-z0-9.-]+) \| [A-Z]\w+ \| (?P<resource>[a-z]+) \|", re.MULTILINE)
-ALREADY = {"core", "apps", "batch"}
+FIELDS = ("spec", "status", "resource", "inference")
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLICIES = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -33,29 +33,17 @@ spec:
   priority: 1
   match: {namespaces: [strict]}
   templates: enforce
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUResourceMapping
+metadata: {name: ours}
+spec:
+  workloadKinds:
+  - {group: example.com, kind: TrainingJob, pods: [{path: spec.workers.template}]}
 """
 NAMESPACES = ("kinds", "strict")
 TEMPLATE: JSON = {"spec": {"containers": [gpu_container("500m")]}}
 WRONG = "spec.containers[0].resources.limits[nvidia.com/gpu]"
-
-
-def rules() -> list[JSON]:
-    """Return a rule for each API group of the table, installed or not."""
-    groups: dict[str, list[str]] = {}
-    for row in ROW.finditer(PAGE):
-        if row["group"] not in ALREADY:
-            groups.setdefault(row["group"], []).append(row["resource"])
-    assert len(groups) >= 15
-    return [
-        {
-            "apiGroups": [group],
-            "apiVersions": ["*"],
-            "resources": resources,
-            "operations": ["CREATE", "UPDATE"],
-            "scope": "Namespaced",
-        }
-        for group, resources in groups.items()
-    ]
 
 
 def installed(webhook: Webhook) -> JSON:
@@ -70,11 +58,11 @@ def installed(webhook: Webhook) -> JSON:
 
 
 def test_what_is_installed_is_what_the_page_says(webhook: Webhook) -> None:
-    conditions = yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0])
+    conditions = yaml.safe_load(PAGE.rpartition("```yaml\n")[2].partition("```")[0])
     entry = installed(webhook)
 
     assert {"rules": entry["rules"], "matchConditions": entry["matchConditions"]} == {
-        "rules": rules(),
+        "rules": yaml.safe_load(workload_rules()),
         **conditions,
     }
 
@@ -85,7 +73,8 @@ def crd(group: str, version: str, kind: str) -> JSON:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
+        # The API server wants to know who approved of a group of k8s.io.
+        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
         "spec": {
             "group": group,
             "scope": "Namespaced",
@@ -95,7 +84,7 @@ def crd(group: str, version: str, kind: str) -> JSON:
                     "name": version,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": dict.fromkeys(FIELDS, anything)}},
                     "subresources": {"status": {}},
                 }
             ],
@@ -120,6 +109,14 @@ KINDS = [
     ("argoproj.io", "v1alpha1", "Workflow"),
     ("trainer.kubeflow.org", "v1alpha1", "TrainJob"),
     ("batch.volcano.sh", "v1alpha1", "Job"),
+    ("nvidia.com", "v1alpha1", "DynamoGraphDeployment"),
+    ("sparkoperator.k8s.io", "v1beta2", "SparkApplication"),
+    ("kubevirt.io", "v1", "VirtualMachine"),
+    ("tekton.dev", "v1", "Task"),
+    ("ome.io", "v1beta1", "InferenceService"),
+    ("kaito.sh", "v1beta1", "Workspace"),
+    ("example.com", "v1", "TrainingJob"),
+    ("example.com", "v1", "Unmapped"),
 ]
 LATER = ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
 
@@ -134,13 +131,27 @@ def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
     for name in NAMESPACES:
         plane.kubectl("create", "namespace", name)
     with Webhook(plane, config=config, host=14) as running:
-        running.register()
+        install_webhooks(plane, with_kinds_of_ones_own(running.manifests()), running.calls)
         _wait_until_called(client)
         yield running
         running.unregister()
     plane.kubectl("delete", "namespace", *NAMESPACES, "--wait=false")
     for group, _, kind in [*KINDS, LATER]:
         client.delete(f"{CRDS}/{kind.lower()}s.{group}")
+
+
+def with_kinds_of_ones_own(documents: list[JSON]) -> list[JSON]:
+    """Add the rule that webhooks.extraWorkloads makes of the chart (tests/deploy/test_chart.py)."""
+    for document in documents:
+        for entry in document.get("webhooks", ()):
+            if entry["name"] == "custom-workloads.validate.gpu-admission.dev":
+                rule = {
+                    **entry["rules"][0],
+                    "apiGroups": ["example.com"],
+                    "resources": ["trainingjobs", "unmappeds"],
+                }
+                entry["rules"].append(rule)
+    return documents
 
 
 def _wait_until_called(client: Client) -> None:
@@ -196,6 +207,26 @@ CASES = [
     pytest.param(
         "batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"template": TEMPLATE}]},
         f"spec.tasks[0].template.{WRONG}", id="volcano-job",
+    ),
+    pytest.param(
+        "nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"Worker": {"resources": {"limits": {"gpu": "500m"}}}}},
+        "spec.services.Worker.resources.limits.gpu", id="dynamo",
+    ),
+    pytest.param(
+        "sparkoperator.k8s.io/v1beta2", "SparkApplication", {"executor": {"gpu": {"name": "nvidia.com/gpu", "quantity": "500m"}}},
+        "spec.executor.gpu.quantity", id="spark",
+    ),
+    pytest.param(
+        "tekton.dev/v1", "Task", {"steps": [{"computeResources": gpu_container("500m")["resources"]}]},
+        "spec.steps[0].computeResources.limits[nvidia.com/gpu]", id="tekton",
+    ),
+    pytest.param(
+        "ome.io/v1beta1", "InferenceService", {"engine": {"runner": gpu_container("500m")}},
+        "spec.engine.runner.resources.limits[nvidia.com/gpu]", id="ome",
+    ),
+    pytest.param(
+        "example.com/v1", "TrainingJob", {"workers": {"template": TEMPLATE}},
+        f"spec.workers.template.{WRONG}", id="of-a-document",
     ),
 ]  # fmt: skip
 
@@ -264,3 +295,36 @@ def test_a_kind_that_is_installed_later_is_looked_at_from_then_on(plane: Control
 
     assert accepted, said
     assert f"its pods would be denied: spec.leaderWorkerTemplate.workerTemplate.{WRONG}" in said
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_kind_without_a_row_is_said_to_be_unread(plane: ControlPlane) -> None:
+    spec = {"workers": {"template": TEMPLATE}}
+
+    accepted, said = apply(plane, custom("example.com/v1", "Unmapped", "unread", spec, "strict"))
+
+    assert accepted, said
+    assert (
+        f"Warning: spec.workers.template.{WRONG}: Unmapped contains GPU resources that gpu-admission does not read"
+        in said
+    )
+
+
+def test_an_object_without_a_spec_is_checked_when_it_changes(plane: ControlPlane, webhook: Webhook) -> None:
+    workspace = {
+        "apiVersion": "kaito.sh/v1beta1",
+        "kind": "Workspace",
+        "metadata": {"name": "w", "namespace": "kinds"},
+        "resource": {"count": 1},
+        "inference": {"template": TEMPLATE},
+    }
+    accepted, said = apply(plane, workspace)
+    assert accepted, said
+    assert f"its pods would be denied: inference.template.{WRONG}" in said
+    before = webhook.calls()["validate"]
+
+    path = "/apis/kaito.sh/v1beta1/namespaces/kinds/workspaces/w"
+    assert plane.client().patch(path, {"metadata": {"labels": {"team": "a"}}})[0] == 200
+    assert webhook.calls()["validate"] == before
+    assert plane.client().patch(path, {"resource": {"count": 2}})[0] == 200
+    assert webhook.calls()["validate"] == before + 1

@@ -13,7 +13,7 @@ import yaml
 from policies.registry import RULES
 from policies.rule import FETCHER_IMAGE
 from tests.controlplane import helm
-from tests.deploy.manifests import CHART, ROOT, STATIC, main, static, template
+from tests.deploy.manifests import CHART, ROOT, STATIC, WORKLOAD_RULES, main, static, template, workload_rules
 from webhook.commands.controller import controller
 from webhook.commands.serve import serve
 from webhook.server.settings import ServerSettings
@@ -50,6 +50,24 @@ def test_lint_finds_nothing(values: tuple[str | Path, ...]) -> None:
 
 def test_static_manifests_are_what_the_chart_makes() -> None:
     assert STATIC.read_text() == static(), "run `make manifests`"
+
+
+def test_rules_for_workloads_are_those_of_the_table() -> None:
+    assert WORKLOAD_RULES.read_text() == workload_rules(), "run `make manifests`"
+
+
+def test_kinds_of_ones_own_get_rules_like_the_built_in_ones() -> None:
+    value = 'webhooks.extraWorkloads=[{"apiGroup": "example.com", "resources": ["trainingjobs", "sweeps"]}]'
+    (entry,) = (
+        entry
+        for document in of_kind("ValidatingWebhookConfiguration", rendered("--set-json", value))
+        for entry in document["webhooks"]
+        if entry["name"] == "custom-workloads.validate.gpu-admission.dev"
+    )
+
+    *built_in, last = entry["rules"]
+    assert built_in == yaml.safe_load(workload_rules())
+    assert last == {**built_in[0], "apiGroups": ["example.com"], "resources": ["trainingjobs", "sweeps"]}
 
 
 def test_manifests_that_are_out_of_date_fail_the_check(

@@ -32,6 +32,7 @@ from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.rendering import sentences
 from webhook.tools.check.sarif import sarif_log
+from webhook.tools.check.surroundings import device_classes
 
 T = TypeVar("T")
 
@@ -99,19 +100,22 @@ def check(
     if not (named or files):
         raise click.UsageError("Missing option '-f' / '--filename', or a file")
     try:
-        engine = Engine(load_directory(config))
+        configuration = load_directory(config)
+        found = read_manifests(
+            (*named, *files),
+            recursive=recursive,
+            namespace=namespace,
+            kinds=configuration.workload_kinds,
+            ignore=ignore,
+            is_whole=output == "yaml",
+            track=track,
+        )
+        if classes := device_classes(found.manifests):
+            configuration = load_directory(config, device_classes=classes)
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
-    found = read_manifests(
-        (*named, *files),
-        recursive=recursive,
-        namespace=namespace,
-        kinds=engine.configuration.workload_kinds,
-        ignore=ignore,
-        is_whole=output == "yaml",
-        track=track,
-    )
-    results = Run(found.manifests, engine, now).results(lambda items: track(items, "checking"))
+    run = Run(found.manifests, Engine(configuration), now)
+    results = run.results(lambda items: track(items, "checking"))
     PRINTERS[output](results, found)
     if found.problems:
         sys.exit(BAD_INPUT)

@@ -35,7 +35,7 @@ from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.tools.check.offline import NAME_LABEL
+from webhook.tools.check.surroundings import NAME_LABEL
 
 EVERYTHING = "*"
 
@@ -129,7 +129,12 @@ def document(
             if kind == CLASS
         ],
         "resourceMappings": [
-            {"name": name, "from": places[RESOURCE_MAPPING, name], **_every_field(spec)}
+            {
+                "name": name,
+                "from": places[RESOURCE_MAPPING, name],
+                **_every_field(spec),
+                "workloadKinds": msgspec.to_builtins(configuration.own_workload_kinds[name]),
+            }
             for name, spec in configuration.resource_mappings.items()
         ],
         "warnings": [

@@ -20,7 +20,7 @@ from webhook.commands.cluster_options import ClusterChoice, cluster_options, fai
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.device_class_watch import read_device_classes, served_resource
+from webhook.configuration.dynamic_resources import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.controller.conditions import TRUE
 from webhook.controller.records import (

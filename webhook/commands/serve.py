@@ -44,6 +44,7 @@ from webhook.serving.engine import EngineInForce
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch, keys_to_know
+from webhook.workloads.autoscalers import target_reader
 
 NO_AUDIT = "none"
 
@@ -171,6 +172,7 @@ def build(
         named_nodes=nodes.index if nodes else lambda: NO_NODES,
         claims=partial(ClaimLookup, claims) if claims else None,
         quota=_quota(source, api),
+        scaled=target_reader(api) if api else lambda *_: None,
         documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
     )
     recorder = Recorder(metrics, _audit(audit_target, metrics))

@@ -22,7 +22,6 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
 from webhook.cluster.objects import PartialObject
-from webhook.configuration.device_class_watch import DeviceClassWatch, read_device_classes
 from webhook.configuration.documents import (
     API_VERSION,
     CLASS,
@@ -34,6 +33,7 @@ from webhook.configuration.documents import (
     is_pause,
     with_pause,
 )
+from webhook.configuration.dynamic_resources import DeviceClassWatch, read_device_classes
 from webhook.configuration.loader import (
     Configuration,
     ConfigurationError,

@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 from policies.gpus.device_classes import DeviceClass
 from policies.policy import still_paused
 from webhook.cluster.api import ApiClient
-from webhook.configuration.device_class_watch import DeviceClassWatch
 from webhook.configuration.documents import Document
+from webhook.configuration.dynamic_resources import DeviceClassWatch
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 
 POLL_SECONDS = 2.0

@@ -1,7 +1,7 @@
 """Kinds that create pods, and where their objects have pods and their number: section `workloadKinds` of a GPUResourceMapping.
 
 The built-in rows ship as such a document (`builtin/workload-kinds.yaml`); a row of a document replaces the built-in one of its
-kind. Kinds weigh nothing: they are no part of what a charge is computed from, nor of its digest.
+kind. Kinds weigh nothing: what a charge is computed from, and its digest, leave them out.
 
 A path starts at the object; `*` is every key of a map, `[]` every item of a list, and a key with a dot or a slash is in brackets.
 In a path beside that of the pods, the branches that both begin with stand for the same key or item; with a point in front it
@@ -56,7 +56,10 @@ class PodForm(Enum):
     RESOURCES = "resources"
     """The resources of the one container that matters; the rest of the pod comes from elsewhere."""
     AMOUNTS = "amounts"
-    """A part of the object for whose pods `gpus` says which GPUs they get; the rest comes from elsewhere."""
+    """A part of the object for whose pods `gpus` says which GPUs they get; paths below it lead to the same pods.
+
+    Where there are none, those other paths count.
+    """
     PATCH = "patch"
     """A text, YAML or JSON, that is laid over the spec of a pod."""
     OBJECT = "object"
@@ -124,7 +127,7 @@ class GPUAmount(_Row, frozen=True):
 class PodPath(_Row, frozen=True):
     """A path to pods, and how many there are.
 
-    containers: members that are containers, or lists of them, outside the list of containers (podSpec).
+    containers: members that are containers, or lists of them, outside the list of containers (podSpec, amounts).
     defaults: paths of specs from which absent tolerations, nodeSelector, affinity, volumes are taken, the first one first.
     claims: path of a list of claims (DRA) that the pods refer to (resources).
     replicas: factors of the number of pods at one time; none: one pod.

@@ -22,7 +22,7 @@ from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Snapshot, WatchTimings
 from webhook.cluster.nodes import NODES, node_reader
-from webhook.configuration.device_class_watch import served_resource
+from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.records import (
     PODS,
     ChargedPod,

@@ -4,6 +4,7 @@ Nothing is ever given back here: whether an object was stored, only a list can s
 """
 
 from collections.abc import Callable
+from functools import cached_property
 
 import msgspec
 
@@ -34,7 +35,7 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
         return _ReviewQuota(self.batcher, self.metrics, namespace, deadline, dry_run)
 
 
-class _ReviewQuota(msgspec.Struct, frozen=True):
+class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
     """A `NamespaceQuota`."""
 
     batcher: ReservationBatcher
@@ -60,6 +61,10 @@ class _ReviewQuota(msgspec.Struct, frozen=True):
         return outcome
 
     def grant(self) -> QuotaGrant | None:
+        return self._grant
+
+    @cached_property
+    def _grant(self) -> QuotaGrant | None:
         if self.batcher.has_no_quota(self.namespace):
             return None
         try:

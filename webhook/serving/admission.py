@@ -1,6 +1,6 @@
 """Answer an admission request: dispatch by kind, decide, respond, record."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -17,7 +17,6 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod, decode_pod
-from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Labels, TemplateMode
 from policies.quota.charge_request import NamespaceQuota, charge_request_for_claim, charge_request_for_pod
 from policies.quota.claims import forged_mark
@@ -30,6 +29,7 @@ from webhook.serving.canary_trace import canary_trace
 from webhook.serving.claim_watch import NAMES_CLAIMS, ClaimLookup
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import (
+    CLAIM,
     CLAIM_TEMPLATE,
     MOST_FINDINGS,
     RESOURCE_QUOTA,
@@ -42,11 +42,10 @@ from webhook.serving.engine import (
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
-from webhook.workloads.places import PodPlace, workload_pods
-from webhook.workloads.unread import unread_gpus
+from webhook.serving.workload_reviews import WorkloadReview
+from webhook.workloads.autoscalers import AUTOSCALERS, ScaleTarget, scale_target
 
 POD = ("", "Pod")
-CLAIM = ("resource.k8s.io", "ResourceClaim")
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
@@ -64,6 +63,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     claims: Callable[[float], ClaimLookup] | None = None
     """Looks up for what claims ask, by a deadline."""
     quota: QuotaEnforcer | None = None
+    scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
+    """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
     documents: DocumentReviews | None = None
 
 
@@ -107,6 +108,20 @@ class Review(msgspec.Struct, frozen=True, dict=True):
         request, quota = self.request, self.cluster.quota
         dry_run = bool(request.dry_run)
         return None if quota is None else quota.of(request.namespace, self.deadline, dry_run=dry_run)
+
+    def of_workload(self, policy: EffectivePolicy) -> WorkloadReview:
+        """Return the review as one of a workload."""
+        return WorkloadReview(
+            engine=self.engine,
+            policy=policy,
+            kind=self.request.kind,
+            is_update=self.request.operation == "UPDATE",
+            nodes=self.cluster.nodes(),
+            claims=self.claims,
+            quota=self.quota(),
+            now=self.now,
+            deadline=self.deadline,
+        )
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -291,10 +306,8 @@ def review_templates(asked: Review) -> Answered:
     """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
     request, kind = asked.request, asked.request.kind
     try:
-        kinds = asked.engine.configuration.workload_kinds
-        data, pods = workload_pods(kinds, kind.group, kind.kind, asked.document(request.object))
-        policy = asked.policy()
-        decisions = _workload_decisions(asked, policy, data, pods)
+        document, policy = asked.document(request.object), asked.policy()
+        decisions = asked.of_workload(policy).decisions(document)
     except msgspec.ValidationError as error:
         # A template that cannot be read is the API server's or the operator's to reject, never ours.
         return _unchecked(request, f"could not read the pod template: {error}")
@@ -307,37 +320,22 @@ def review_templates(asked: Review) -> Answered:
     return Answered(review.advised(request.uid, decisions), decisions)
 
 
-def _workload_decisions(
-    asked: Review, policy: EffectivePolicy, data: Any, pods: Iterable[tuple[PodPlace, Pod]]
-) -> list[Decision]:
-    """Decide on each template, until there are more findings than anybody reads, and on the object. Raises OutOfTime."""
-    decisions: list[Decision] = []
-    readable: list[WorkloadPods] = []
-    nodes, by_daemonset = asked.cluster.nodes(), asked.request.kind.kind == "DaemonSet"
-    mapping = asked.engine.configuration.resource_mapping
-    for place, pod in pods:
-        if too_long := excesses(pod) or too_many_resources(pod, mapping):
-            decision = Decision.on(policy, too_long, Mode.ENFORCE)
-        else:
-            subject = Subject(
-                policy=policy,
-                pod=pod,
-                claims=asked.claims(pod),
-                made_by_daemonset=by_daemonset,
-                nodes=nodes,
-                deadline=asked.deadline,
-            )
-            decision = asked.engine.check_template(subject, asked.now)
-            readable.append(WorkloadPods(place.path, pod, place.count, decision.pod or pod))
-        decisions.append(decision.located(place.located))
-        if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
-            break
-    kind = asked.request.kind
-    if (kind.group, kind.kind) not in asked.engine.configuration.workload_kinds:
-        decisions.append(Decision.on(policy, unread_gpus(kind.kind, data, mapping), Mode.WARN))
-    workload = Workload.of(kind.group, kind.kind, policy.namespace, data, readable)
-    subject = Subject(policy=policy, nodes=nodes, quota=asked.quota())
-    return [*decisions, asked.engine.check_workload(workload, subject, asked.now)]
+def review_autoscaler(asked: Review) -> Answered:
+    """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota."""
+    request, kind = asked.request, asked.request.kind
+    by = asked.of_workload(asked.policy())
+    if by.quota is None or by.quota.grant() is None:
+        return allow(asked)
+    try:
+        data = msgspec.json.decode(asked.document(request.object))
+        target = scale_target(kind.group, kind.kind, data)
+        stored = target and asked.cluster.scaled(request.namespace, target, asked.deadline)
+        if target is None or stored is None:
+            return allow(asked)
+        decision = by.autoscaler(data, target, stored)
+    except (msgspec.ValidationError, OutOfTime, RecursionError):
+        return allow(asked)
+    return Answered(review.advised(request.uid, [decision]), [decision])
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> Answered:
@@ -386,6 +384,7 @@ _HANDLERS: Mapping[tuple[str, str, str], Handler] = {
     (*CLAIM_TEMPLATE, "CREATE"): review_advised,
     (*RESOURCE_QUOTA, "CREATE"): review_advised,
     (*RESOURCE_QUOTA, "UPDATE"): review_advised,
+    **{(*kind, operation): review_autoscaler for kind in AUTOSCALERS for operation in ("CREATE", "UPDATE")},
 }
 
 

@@ -6,31 +6,17 @@ neither way stays unknown.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import monotonic
 
 import msgspec
 
-from policies.gpus.claims import (
-    CLAIM,
-    TEMPLATE,
-    ClaimName,
-    ClaimRecord,
-    DeviceClassNames,
-    claim_record,
-    template_record,
-)
+from policies.gpus.claims import RECORD_OF, ClaimName, ClaimRecord, DeviceClassNames
 from policies.pods.names import is_dns_subdomain
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
-from webhook.configuration.device_class_watch import DynamicResourceWatch
-
-PLURALS = {CLAIM: "resourceclaims", TEMPLATE: "resourceclaimtemplates"}
-RECORDS: Mapping[str, Callable[[bytes | msgspec.Raw], ClaimRecord]] = {
-    CLAIM: claim_record,
-    TEMPLATE: template_record,
-}
+from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResourceWatch
 
 NAMES_CLAIMS = b'"resourceClaims"'
 """In the JSON of every pod with claims as API servers write it: where it is missing, a review never waits for a claim."""
@@ -51,8 +37,8 @@ class ClaimWatch:
         self._records: dict[ClaimName, ClaimRecord] = {}
         self._stopping = threading.Event()
         self._watches = {
-            kind: DynamicResourceWatch(api, plural, _kept(RECORDS[kind]), self._changed, pace=pace)
-            for kind, plural in PLURALS.items()
+            kind: DynamicResourceWatch(api, plural, _kept(RECORD_OF[kind]), self._changed, pace=pace)
+            for kind, plural in CLAIM_PLURALS.items()
         }
 
     def start(self) -> None:
@@ -75,7 +61,7 @@ class ClaimWatch:
             return None
         try:
             found = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
-            return RECORDS[name.kind](found)
+            return RECORD_OF[name.kind](found)
         except (errors.ApiError, msgspec.MsgspecError):
             return None
 

@@ -36,6 +36,7 @@ MOST_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
 
 RESOURCE_QUOTA = ("", "ResourceQuota")
+CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
 ADVISED = frozenset({RESOURCE_QUOTA, CLAIM_TEMPLATE})
 """Kinds, with their API groups, that are always admitted, though their effect shows only later, out of sight."""
@@ -172,12 +173,13 @@ class Engine:
         return run.decision()
 
     def check_workload(self, workload: Workload, subject: Subject, now: datetime) -> Decision:
-        """Return what the rules advise on the object as a whole: warnings, whatever their modes."""
+        """Return what the rules advise on the object as a whole: warnings, whatever their modes; while paused only logged."""
         run = _Run(self, subject, Phase.TEMPLATE, now)
+        mode = Mode.WARN if run.paused_until is None else Mode.AUDIT
         for binding, _ in run.rules:
             if binding.rule.check_workload is not None:
                 for finding in binding.rule.check_workload(workload, binding.options, run.context):
-                    run.judge(finding, Mode.WARN)
+                    run.judge(finding, mode)
         return run.decision()
 
 

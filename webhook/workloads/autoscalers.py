@@ -4,11 +4,14 @@ Kinds that can be scaled are those of which a ClusterRole lets the webhook read 
 `spec.replicas`.
 """
 
+from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import msgspec
 
-from webhook.cluster.api import api_path
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient, api_path
 
 HPA = ("autoscaling", "HorizontalPodAutoscaler")
 SCALED_OBJECT = ("keda.sh", "ScaledObject")
@@ -47,6 +50,21 @@ class ScaleTarget(msgspec.Struct, frozen=True):
         if not isinstance(spec, dict):
             return b"{}"
         return msgspec.json.encode({**data, "spec": {**spec, "replicas": self.most}})
+
+
+def target_reader(api: ApiClient) -> Callable[[str, ScaleTarget, float], Any]:
+    """Return a function of namespace, target and deadline (`monotonic`) that reads the target; None where it cannot in time."""
+
+    def read(namespace: str, target: ScaleTarget, deadline: float) -> Any:
+        seconds = deadline - monotonic()
+        try:
+            return (
+                msgspec.json.decode(api.get(target.path(namespace), timeout=seconds)) if seconds > 0 else None
+            )
+        except (errors.ApiError, msgspec.MsgspecError):
+            return None
+
+    return read
 
 
 class _Reference(msgspec.Struct, frozen=True, rename="camel"):

@@ -15,6 +15,8 @@ _DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
 _PLACEHOLDERS = ("{{", "${")
 _CONTAINER_LISTS = ("containers", "initContainers")
 
+_FIRST = ("spec", "containers", 0)
+
 Origins = dict[Parts, Parts]
 """Path in the pod → path in the object."""
 
@@ -29,7 +31,7 @@ def pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> tuple[dict[str
         case PodForm.RESOURCES:
             found = _of_resources(form, whole, at, value)
         case PodForm.AMOUNTS:
-            found = _of_amounts(form, whole, at)
+            found = _of_amounts(form, whole, at, value)
         case _:
             found = _of_patch(at, value)
     if found is None:
@@ -46,8 +48,8 @@ def pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> tuple[dict[str
     return pod, origins
 
 
-def without_placeholders(template: Any) -> Any:
-    """Return a pod template without quantities that a parameter fills in (`${trialParameters.gpus}`); itself if it has none."""
+def decided_template(template: Any) -> Any:
+    """Return a pod template in which no parameter fills in a quantity (`${trialParameters.gpus}`); itself if none does."""
     spec = template.get("spec") if isinstance(template, dict) else None
     if not isinstance(spec, dict):
         return template
@@ -105,23 +107,47 @@ def _of_resources(
     return {"spec": spec}, origins
 
 
-def _of_amounts(form: PodPath, whole: Any, at: Parts) -> tuple[dict[str, Any], Origins] | None:
+def _of_amounts(
+    form: PodPath, whole: Any, at: Parts, data: dict[str, Any]
+) -> tuple[dict[str, Any], Origins] | None:
+    """Return the pod in whose first container the amounts are; None where there are none."""
     limits: dict[str, Any] = {}
     origins: Origins = {}
-    for gpu in form.gpus:
-        names = list(values(whole, bound(form, at, gpu.name))) if gpu.name else []
-        if gpu.quantity:
-            amounts = list(values(whole, bound(form, at, gpu.quantity)))
-            found = [(*amounts[0], names[0][1] if names else gpu.resource)] if amounts else []
-        else:
-            found = [(origin, 1, name) for origin, name in names]
-        for origin, quantity, name in found:
-            if isinstance(name, str) and name and not _is_placeholder(name) and not _is_placeholder(quantity):
-                limits[name] = limits[name] + 1 if name in limits and not gpu.quantity else quantity
-                origins.setdefault(("spec", "containers", 0, "resources", "limits", name), origin)
+    for name, quantity, origin in _amounts(form, whole, at):
+        limits[name] = limits[name] + 1 if name in limits and quantity == 1 else quantity
+        origins.setdefault((*_FIRST, "resources", "limits", name), origin)
     if not limits:
         return None
-    return {"spec": {"containers": [{"name": str(at[-1]), "resources": {"limits": limits}}]}}, origins
+    elsewhere = list(_members(form, data))
+    containers = [{"name": str(at_member[0]), **member} for at_member, member in elsewhere] or [
+        {"name": str(at[-1])}
+    ]
+    origins |= {("spec", "containers", index): (*at, *part) for index, (part, _) in enumerate(elsewhere)}
+    written = containers[0].get("resources")
+    resources = _decided(written) if isinstance(written, dict) else {}
+    others = resources.get("limits")
+    containers[0]["resources"] = {
+        **resources,
+        "limits": {**(others if isinstance(others, dict) else {}), **limits},
+    }
+    return {"spec": {"containers": [containers[0], *map(_with_decided, containers[1:])]}}, origins
+
+
+def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, Parts]]:
+    """Yield the name of each resource, its amount, and where that stands."""
+    for gpu in form.gpus:
+        names = list(values(whole, bound(form, at, gpu.name))) if gpu.name else []
+        if not gpu.quantity:
+            found = [(name, 1, origin) for origin, name in names]
+        else:
+            name = names[0][1] if names else gpu.resource
+            found = [
+                (name, _decided_quantity(value), origin)
+                for origin, value in values(whole, bound(form, at, gpu.quantity))
+            ]
+        yield from (
+            each for each in found if isinstance(each[0], str) and each[0] and not _is_placeholder(each[0])
+        )
 
 
 def _of_patch(at: Parts, text: str) -> tuple[dict[str, Any], Origins] | None:
@@ -144,13 +170,24 @@ def _with_decided(container: Any) -> Any:
 
 
 def _decided(resources: dict[str, Any]) -> dict[str, Any]:
-    """Return the resources without quantities that are parameters (`{{inputs.parameters.gpus}}`)."""
+    """Return the resources where quantities are parameters (`{{inputs.parameters.gpus}}`): of a device one, of others none.
+
+    So the pod asks for a GPU, as it will, and not for a number of them that nobody knows.
+    """
     return {
-        name: {key: value for key, value in member.items() if not _is_placeholder(value)}
+        name: {
+            key: _decided_quantity(value)
+            for key, value in member.items()
+            if "/" in key or not _is_placeholder(value)
+        }
         if isinstance(member, dict)
         else member
         for name, member in resources.items()
     }
+
+
+def _decided_quantity(value: Any) -> Any:
+    return "1" if _is_placeholder(value) else value
 
 
 def _is_placeholder(value: Any) -> bool:

@@ -20,7 +20,7 @@ from webhook.configuration.workload_kinds import (
     steps,
 )
 from webhook.workloads.counts import pod_count, together
-from webhook.workloads.forms import pod_data, without_placeholders
+from webhook.workloads.forms import decided_template, pod_data
 
 MOST_PLACES = 100
 """Maximum of pods that are checked of one object: one of 3 MiB could have a hundred thousand."""
@@ -127,6 +127,7 @@ def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
 
 
 def _places(kinds: WorkloadKinds, row: WorkloadKind, data: Any) -> Iterator[PodPlace | Problem]:
+    amounts: list[Parts] = []
     for form in row.pods:
         for found in _follow(data, steps(form.path), (), str if form.form is PodForm.PATCH else dict):
             if isinstance(found, Problem):
@@ -136,7 +137,11 @@ def _places(kinds: WorkloadKinds, row: WorkloadKind, data: Any) -> Iterator[PodP
             count = pod_count(row, form, data, at)
             if form.form is PodForm.OBJECT:
                 yield from _inner(kinds, at, value, count)
+            elif any(at[: len(above)] == above for above in amounts):
+                continue  # The same pods: their amounts stand further up.
             elif (made := pod_data(form, data, at, value)) is not None:
+                if form.form is PodForm.AMOUNTS:
+                    amounts.append(at)
                 yield PodPlace(at, *made, form.is_partial, count)
 
 
@@ -184,9 +189,12 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
 
 
 def _decided_place(place: PodPlace) -> PodPlace:
-    """Return the place without quantities that the outer object fills in later: then it is known in part only."""
-    decided = without_placeholders(place.data)
-    return place if decided is place.data else msgspec.structs.replace(place, data=decided, is_partial=True)
+    """Return the place as it is where the outer object fills in no quantity, else in part, and of an unknown number of GPUs."""
+    decided = decided_template(place.data)
+    if decided is place.data:
+        return place
+    count = place.count if place.count.running == 0 else PodCount(running=None)
+    return msgspec.structs.replace(place, data=decided, is_partial=True, count=count)
 
 
 def _times(outer: PodCount, inner: PodCount) -> PodCount:

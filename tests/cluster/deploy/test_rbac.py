@@ -61,6 +61,27 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     assert not [request for request in requests if request.forbidden]
 
 
+def test_the_webhook_reads_what_an_autoscaler_scales(
+    plane: ControlPlane, running: Installed, audit_log: Path
+) -> None:
+    named: Any = {"metadata": {"name": "chat", "namespace": TEAM}}
+    labels = {"app": "chat"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [gpu_container("1")]}}
+    deployment = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
+    scaler = {"maxReplicas": 5, "scaleTargetRef": target}
+    documents = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", **named, "spec": deployment},
+        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **named, "spec": scaler},
+    ]
+
+    said = [plane.kubectl("apply", "-f", "-", stdin=json.dumps(each)).stderr for each in documents]
+
+    assert "spec.maxReplicas: may grow to 5 pods and then needs 5 GPUs" in said[1], running
+    assert ("deployments", "get") in {(request.resource, request.verb) for request in asked(audit_log)}
+    assert not [request for request in asked(audit_log) if request.forbidden]
+
+
 POLICY = {
     "apiVersion": "gpu-admission.dev/v1alpha1",
     "kind": "GPUPolicy",

@@ -1,8 +1,11 @@
 """Which DeviceClasses are GPUs, and what of a GPUResourceMapping makes no sense."""
 
+from fractions import Fraction
+
 import msgspec
 import pytest
 
+from policies.gpus.cards import UNKNOWN_CARD, cards
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     DeviceClassPattern,
@@ -90,6 +93,54 @@ def test_a_resource_pattern_comes_before_the_extended_name_of_a_device_class() -
     found = ResourceMapping((ResourceMappingSpec(resources=(shares,), device_classes=(FAST,)),))
 
     assert found.resource("example.com/fast") == GPUResource("example.com/fast", Measure.SHARES)
+
+
+@pytest.mark.parametrize(
+    ("name", "measure", "whole_card"),
+    [
+        pytest.param(
+            "nvidia.com/GRID_T4-1Q", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-unknown-part-counts-as-one"
+        ),
+        pytest.param("nvidia.com/L40S-48Q", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-q"),
+        pytest.param("nvidia.com/GRID_A100-10C", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-c"),
+        pytest.param("nvidia.com/A40-2B", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-b"),
+        pytest.param("nvidia.com/A16-4A", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-a"),
+        pytest.param(
+            "nvidia.com/GH100_H100_SXM5_80GB", Measure.DEVICES, "nvidia.com/gpu", id="kubevirt-passthrough"
+        ),
+        pytest.param(
+            "amd.com/cpx_nps4", Measure.DEVICES, "amd.com/gpu", id="amd-partition-unknown-part-counts-as-one"
+        ),
+        pytest.param("intel.com/gpu", Measure.DEVICES, "intel.com/gpu", id="intel"),
+        pytest.param("intel.com/gaudi", Measure.DEVICES, "habana.ai/gaudi", id="intel-gaudi"),
+        pytest.param("npu.intel.com/accel", Measure.DEVICES, "npu.intel.com/accel", id="intel-npu"),
+        pytest.param("aliyun.com/gpu-mem", Measure.MEMORY_GIB, None, id="aliyun-memory"),
+        pytest.param("aliyun.com/gpu-count", Measure.DEVICES, "aliyun.com/gpu-count", id="aliyun-cards"),
+        pytest.param("iluvatar.com/gpu", Measure.DEVICES, "iluvatar.com/gpu", id="iluvatar"),
+        pytest.param(
+            "iluvatar.ai/BI-V100-vgpu", Measure.SHARES, "iluvatar.ai/BI-V100-vgpu", id="iluvatar-share"
+        ),
+        pytest.param("enflame.com/gcu", Measure.DEVICES, "enflame.com/gcu", id="enflame"),
+        pytest.param("mthreads.com/gpu", Measure.DEVICES, "mthreads.com/gpu", id="moore-threads"),
+        pytest.param("kunlunxin.com/xpu", Measure.DEVICES, "kunlunxin.com/xpu", id="kunlunxin"),
+        pytest.param(
+            "koordinator.sh/gpu", Measure.MEMORY_PERCENT, None, id="koordinator-percent-of-any-card"
+        ),
+        pytest.param("tencent.com/vcuda-core", Measure.CORE_PERCENT, None, id="tencent-percent-of-any-card"),
+        pytest.param("volcano.sh/gpu-number", Measure.DEVICES, "volcano.sh/gpu-number", id="volcano-cards"),
+        pytest.param("volcano.sh/gpu-memory", Measure.MEMORY_MIB, None, id="volcano-memory"),
+        pytest.param("nvshare.com/gpu", Measure.SHARES, "nvidia.com/gpu", id="nvshare-share-counts-as-one"),
+    ],
+)
+def test_names_of_the_field(name: str, measure: Measure, whole_card: str | None) -> None:
+    resource_mapping = load_directory(None).resource_mapping
+
+    assert resource_mapping.resource(name) == GPUResource(name, measure)
+    assert resource_mapping.whole_card(name) == whole_card
+    if measure.is_count:
+        assert cards({GPUResource(name, measure): Fraction(2)}, UNKNOWN_CARD) == {
+            GPUResource(name, measure): 2
+        }
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from policies.models.attention import EstimateError
+from policies.models.attention import Attention, EstimateError
 from policies.models.estimate import (
     GIB,
     CardCount,
@@ -114,6 +115,35 @@ def test_parts_add_up_and_exceed_the_exact_number_by_bytes(shape: ModelShape) ->
     assert got.weights + got.kv_cache + got.activations + got.overhead == got.total
     assert exact <= got.total < exact + 3
     assert min(got.weights, got.kv_cache, got.activations, got.overhead) >= 0
+
+
+ATTENTION = st.builds(
+    Attention, layers=st.integers(1, 200), kv_heads=st.integers(1, 128), head_size=st.integers(1, 512)
+)
+
+
+@given(SHAPES, ATTENTION)
+def test_a_known_cache_has_no_overhead_and_grows_with_each_of_its_numbers(
+    shape: ModelShape, attention: Attention
+) -> None:
+    got = estimate(replace(shape, attention=attention))
+    deeper = replace(attention, layers=attention.layers + 1)
+
+    assert got.overhead == 0
+    assert got.weights + got.kv_cache + got.activations + got.overhead == got.total
+    assert got.kv_cache < estimate(replace(shape, attention=deeper)).kv_cache
+    assert got.weights == estimate(shape).weights
+
+
+@given(SHAPES, ATTENTION, st.integers(1, 300), st.integers(1, 16))
+def test_what_fits_fits_on_more_and_has_room_for_its_weights(
+    shape: ModelShape, attention: Attention, memory_gib: int, gpus: int
+) -> None:
+    for each in (estimate(shape), estimate(replace(shape, attention=attention))):
+        if each.fits(memory_gib, gpus):
+            assert each.fits(memory_gib + 1, gpus)
+            assert each.fits(memory_gib, gpus + 1)
+            assert each.weights_fit(memory_gib, gpus)
 
 
 def needing(total_gib: Fraction | int) -> Estimate:

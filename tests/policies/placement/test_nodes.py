@@ -90,6 +90,18 @@ def test_a_pool_counts_as_nodes(labels: tuple[tuple[str, tuple[str, ...] | None]
     assert facts.could_take(view(pod(gpu_container())), "accelerator", ["nvidia-t4"]) is want
 
 
+def test_open_labels_of_a_pool_have_any_value_but_where_it_says_which() -> None:
+    pool = NodePool("gpu", (("accelerator", ("nvidia-t4",)), ("zone/a", ("x",))), open_prefixes=("zone/",))
+    facts = NodeFacts(keys=KEYS | {"zone/a", "zone/b"}, pools=(pool,))
+
+    def could_take(**selected: str) -> bool:
+        labels = {key.replace("_", "/"): value for key, value in selected.items()}
+        return facts.could_take(view(pod(gpu_container(), nodeSelector=labels)), "accelerator", ["nvidia-t4"])
+
+    assert [could_take(zone_a="x"), could_take(zone_a="y"), could_take(zone_b="y")] == [True, False, True]
+    assert not could_take(product="Tesla-T4"), "it names no such label"
+
+
 def test_the_values_of_a_label() -> None:
     facts = NodeFacts(keys=KEYS, label_sets=frozenset({T4, UNLABELLED}))
 

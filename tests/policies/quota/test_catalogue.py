@@ -103,6 +103,19 @@ def test_a_published_catalogue_charges_as_the_one_it_was_made_from(
     assert charged(published(OURS)) == charged(OURS)
 
 
+def test_an_older_release_can_read_what_no_charge_depends_on_left_out() -> None:
+    built_in = load_directory(None)
+    published = msgspec.json.decode(write_catalogue(built_in))
+
+    assert any(gpu_class.gpus_per_node for gpu_class in built_in.classes)
+    assert not any("gpusPerNode" in gpu_class for gpu_class in published["classes"])
+    specs = published["resourceMappings"]
+    entries = [
+        each for spec in specs for each in spec.get("resources", []) + spec.get("fractionAnnotations", [])
+    ]
+    assert {key for each in entries for key in each} == {"pattern", "key", "measure"}
+
+
 def test_the_digest_covers_classes_and_vocabulary() -> None:
     digest = catalogue_digest(OURS)
 

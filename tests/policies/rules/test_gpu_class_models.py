@@ -196,8 +196,8 @@ def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUCla
         pytest.param(
             {"family": "clip"},
             f'metadata.annotations[{MODEL}family] = "clip": must be a built-in family such as deepseek-r1, '
-            'llama-3-70b, llama-3.3-70b, qwen2.5-72b (others: model-params), not "clip"; set for '
-            'example "llama-3.1-8b" [gpu-class]',
+            'llama-3.1-405b, mixtral-8x22b, qwen3-235b-a22b (others: model-params), not "clip"; set for example '
+            '"llama-3.1-8b" [gpu-class]',
             id="unknown-family",
         ),
         pytest.param(

@@ -17,7 +17,7 @@ DEFAULT = GPUClassOptions(default="nvidia-a100-80gb")
 PRODUCT = "nvidia.com/gpu.product"
 T4 = (("accelerator", "nvidia-t4"),)
 A100 = (("accelerator", "nvidia-a100-80gb"),)
-L4_BY_PRODUCT = ((PRODUCT, "NVIDIA-L4"),)
+L4_BY_PRODUCT = (("kubernetes.io/arch", "amd64"), (PRODUCT, "NVIDIA-L4"))
 L4 = gpu_class(
     "nvidia-l4",
     "nvidia-l4",
@@ -167,8 +167,8 @@ def test_what_is_said(
 A100_IN_B = (("accelerator", "nvidia-a100-80gb"), (ZONE, "b"))
 T4_IN_A = (("accelerator", "nvidia-t4"), (ZONE, "a"))
 NOT_ADDED = (
-    "default class nvidia-a100-80gb is not added: no node matches both accelerator=nvidia-a100-80gb and the pod's own "
-    "nodeSelector and affinity; name a class with the annotation gpu-admission.dev/gpu-class [gpu-class]"
+    "class nvidia-a100-80gb (the default of the policy) is not added: no node matches both accelerator=nvidia-a100-80gb "
+    "and the pod's own nodeSelector and affinity; name a class with the annotation gpu-admission.dev/gpu-class [gpu-class]"
 )
 
 
@@ -251,14 +251,14 @@ NOT_ADDED = (
         pytest.param(
             pod(
                 gpu_container(),
-                annotations={"gpu-admission.dev/model-params": "7b"},
+                annotations={"gpu-admission.dev/model-params": "13b"},
                 nodeSelector={ZONE: "b"},
             ),
             GPUClassOptions(),
             [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
             None,
             [
-                "class nvidia-a100-40gb (7b bf16 serving needs 31.3 GiB) is not added: no node matches both "
+                "class nvidia-a100-40gb (13b bf16 serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
                 "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity; name a class with the "
                 "annotation gpu-admission.dev/gpu-class [gpu-class]"
             ],

@@ -45,6 +45,7 @@ metadata: {{name: own}}
 spec:
   resources: [{{pattern: example.com/card, measure: devices}}]
   fractionAnnotations: [{{key: example.com/part, measure: fraction}}]
+  workloadKinds: [{{group: example.com, kind: Job, pods: [{{path: spec.template}}]}}]
 """
 BEFORE, AFTER = ["--now", "2026-12-31T00:00:00Z"], ["--now", "2027-02-01T00:00:00Z"]
 
@@ -196,6 +197,7 @@ def test_json(directory: str) -> None:
             "fractionSchedulers": [],
             "deviceClasses": [],
             "unknownDeviceClasses": None,
+            "workloadKinds": [{"group": "example.com", "kind": "Job", "pods": [{"path": "spec.template"}]}],
         }
     ]
 

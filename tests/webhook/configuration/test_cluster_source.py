@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.informer import WatchTimings
-from webhook.configuration import cluster_source, device_class_watch
+from webhook.configuration import cluster_source, dynamic_resources
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.source import ConfigurationState, readiness_details
 
@@ -126,7 +126,7 @@ def test_documents_are_in_force_before_built_in_ones_would_be_where_device_class
     cluster.forbidden = {"deviceclasses"}
     cluster.items["gpupolicies"] = [POLICY]
     clock = [monotonic()]
-    for module in (cluster_source, device_class_watch):
+    for module in (cluster_source, dynamic_resources):
         monkeypatch.setattr(module, "monotonic", lambda: clock[0])
     source.start()
     assert eventually(lambda: bool(source.documents))

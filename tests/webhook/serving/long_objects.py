@@ -41,6 +41,14 @@ def requirements(count: int) -> JSON:
     return pod(gpu_container(), affinity=affinity(term(*[requirement("nvidia-t4")] * count)))
 
 
+def preferences(count: int) -> JSON:
+    preferred = {"weight": 1, "preference": term(*[requirement("x", key="zone")] * count)}
+    return pod(
+        gpu_container(),
+        affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}},
+    )
+
+
 def tolerations(count: int, *containers: JSON) -> JSON:
     return pod(
         *containers, tolerations=[{"key": f"k{number}", "operator": "Exists"} for number in range(count)]
@@ -131,6 +139,7 @@ def labels(count: int) -> JSON:
 
 
 AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+PREFERRED = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
 FAMILY = {annotations.GPU_CLASS: "nvidia-a100"}
 
 Long = tuple[str, Callable[[int], JSON], int, str]
@@ -142,6 +151,7 @@ LISTS: tuple[Long, ...] = (
     ("terms", lambda n: terms(n, term(requirement("nvidia-t4"))), limits.MOST_COMPARED, AFFINITY),
     ("terms-and-a-family", lambda n: terms(n, term(requirement("x", key="zone")), **FAMILY), limits.MOST_COMPARED, AFFINITY),
     ("requirements", requirements, limits.MOST_REQUIREMENTS, AFFINITY),
+    ("preferences", preferences, limits.MOST_REQUIREMENTS, PREFERRED),
     ("tolerations", lambda n: tolerations(n, gpu_container()), limits.MOST_COMPARED, "spec.tolerations"),
     ("tolerations-of-a-pod-without-gpus", lambda n: tolerations(n, container()), limits.MOST_COMPARED, "spec.tolerations"),
     ("node-labels", node_selector, limits.MOST_COMPARED, "spec.nodeSelector"),

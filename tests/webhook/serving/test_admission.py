@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policies.placement.nodes import NodeFacts
 from policies.pods import annotations
 from policies.pods.pod import decode_pod
 from policies.registry import RULES
 from tests.builders import JSON, gpu_container, pod, uid
 from webhook.configuration.loader import load_directory
 from webhook.serving import review
-from webhook.serving.admission import Admission, is_mirror_pod, made_by_daemonset
+from webhook.serving.admission import Admission, ClusterState, is_mirror_pod, made_by_daemonset
 from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
@@ -337,3 +338,28 @@ def test_a_name_that_the_api_server_refuses_is_left_to_it(admission: Admission) 
     document = pod(gpu_container())
     document["metadata"]["name"] = "Not_A_Name"
     assert admission.mutate(request(document), deadline_of(None)).allowed
+
+
+def test_mutation_knows_the_nodes(tmp_path: Path) -> None:
+    zone = "topology.kubernetes.io/zone"
+    (tmp_path / "policy.yaml").write_text(
+        "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: default}\n"
+        "spec: {rules: {gpu-class: {default: nvidia-t4}}}\n"
+    )
+    engine = Engine(load_directory(tmp_path))
+    nodes = NodeFacts(
+        keys=frozenset({"accelerator", zone}),
+        label_sets=frozenset({(("accelerator", "nvidia-t4"), (zone, "a"))}),
+    )
+    admission = Admission(
+        lambda: engine, Recorder(Metrics(CollectorRegistry())), ClusterState(nodes=lambda: nodes)
+    )
+
+    def patch(selected: str) -> str:
+        answer = admission.mutate(
+            request(pod(gpu_container(), nodeSelector={zone: selected})), deadline_of(None)
+        )
+        return str(answer.patch)
+
+    assert "nvidia-t4" in patch("a")
+    assert "nvidia-t4" not in patch("b")

@@ -250,12 +250,12 @@ def test_argo_takes_from_the_workflow_what_a_template_leaves_out() -> None:
     assert place.located("spec.nodeSelector[zone]") == "spec.templates[0].nodeSelector.zone"
 
 
-def test_a_quantity_that_a_parameter_fills_in_is_not_known_yet() -> None:
-    asked = {"limits": {"nvidia.com/gpu": "{{inputs.parameters.gpus}}", "cpu": "1"}}
+def test_a_quantity_that_a_parameter_fills_in_is_some_device() -> None:
+    asked = {"limits": {"nvidia.com/gpu": "{{inputs.parameters.gpus}}", "cpu": "1", "memory": "${MEMORY}"}}
 
     (place,) = found("argoproj.io", "Workflow", at("spec.templates[].container", {"resources": asked}))
 
-    assert place.data["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
+    assert place.data["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1", "cpu": "1"}}
 
 
 def test_errors_carry_the_path_in_the_object() -> None:

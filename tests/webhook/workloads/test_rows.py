@@ -4,6 +4,7 @@ import msgspec
 import pytest
 import yaml
 
+from policies.pods.workload import PodCount
 from webhook.configuration.loader import load_directory
 from webhook.workloads.forms import LONGEST_PATCH
 from webhook.workloads.places import PodPlace, pod_places, workload_pods
@@ -169,7 +170,7 @@ def gpus(kind: str, text: str) -> list[str]:
         pytest.param(
             "Workflow.argoproj.io",
             "spec: {templates: [{podSpecPatch: '" + PATCH % '"{{inputs.parameters.gpus}}"' + "'}]}",
-            [],
+            ["spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1"],
             id="argo-patch-with-a-parameter",
         ),
         pytest.param(
@@ -215,7 +216,7 @@ def gpus(kind: str, text: str) -> list[str]:
             """objects:
                - {apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {
                    containers: [{name: a, resources: {limits: {nvidia.com/gpu: "${GPUS}"}}}]}}}}""",
-            [],
+            ["objects[0].spec.template." + IN_TEMPLATE],
             id="openshift-parameter",
         ),
     ],
@@ -287,3 +288,37 @@ def test_a_patch_that_is_too_long_is_not_read() -> None:
     text = PATCH % 1 + "\n" + "#" * LONGEST_PATCH
 
     assert pod_places(KINDS, "argoproj.io", "Workflow", {"spec": {"podSpecPatch": text}}) == []
+
+
+def test_a_part_for_one_container_and_the_amounts_are_one_pod() -> None:
+    main = "{extraPodSpec: {mainContainer: {image: a, env: [{name: X}]}, tolerations: [{key: a}]}, resources: {limits: {gpu: 2}}}"
+    place = place_of("DynamoGraphDeployment.nvidia.com", f"spec: {{services: {{Worker: {main}}}}}")
+
+    (container,) = place.data["spec"]["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
+    assert place.located("spec.containers[0].env[0].name") == (
+        "spec.services.Worker.extraPodSpec.mainContainer.env[0].name"
+    )
+
+
+def test_without_amounts_the_other_paths_count() -> None:
+    kind = "SparkApplication.sparkoperator.k8s.io"
+
+    with_amounts = place_of(
+        kind, "spec: {driver: {gpu: {name: amd.com/gpu, quantity: 1}, template: " + TEMPLATE + "}}"
+    )
+    without = place_of(kind, "spec: {driver: {template: " + TEMPLATE + "}}")
+
+    assert (with_amounts.path, with_amounts.is_partial) == ("spec.driver", True)
+    assert (without.path, without.is_partial) == ("spec.driver.template", False)
+
+
+def test_of_a_number_of_gpus_that_a_parameter_fills_in_no_count_is_known() -> None:
+    job = (
+        "apiVersion: batch/v1, kind: Job, spec: {template: "
+        + TEMPLATE.replace("gpu: 1", "gpu: '${trialParameters.g}'")
+        + "}"
+    )
+    place = place_of("Experiment.kubeflow.org", f"spec: {{trialTemplate: {{trialSpec: {{{job}}}}}}}")
+
+    assert (place.count, place.is_partial) == (PodCount(None), True)

@@ -16,11 +16,11 @@ from policies.finding import truncate
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
-from webhook.configuration.documents import LocatedProblem
+from webhook.configuration.documents import GROUP, QUOTA, LocatedProblem
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.serving.engine import ADVISED
+from webhook.serving.engine import ADVISED, CLAIM
 from webhook.tools.check.rendering import (
     Renderer,
     ToRender,
@@ -222,7 +222,8 @@ class _Reader:
         if (whole := self._with_pods(manifest)) is not None:
             kind = (manifest.group, manifest.kind)
             has_pods = kind in self._kinds and bool(self._kinds[kind].pods)
-            is_known = manifest.is_pod or has_pods or kind in ADVISED or kind in AUTOSCALERS
+            advised = {*ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}
+            is_known = manifest.is_pod or has_pods or kind in advised
             self._found.manifests.append(msgspec.structs.replace(whole, is_known=is_known))
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:

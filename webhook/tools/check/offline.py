@@ -13,18 +13,21 @@ from typing import Any
 
 import jsonpatch
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.cards import too_many_resources
+from policies.gpus.claims import asked_by, decode_claim
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
-from policies.policy import EffectivePolicy, Exemption, Labels
+from policies.policy import EffectivePolicy, Exemption
 from policies.quota.charge import RULE_ID
-from policies.quota.charge_request import charge_request_for_pod
+from policies.quota.charge_request import charge_request_for_claim, charge_request_for_pod
 from policies.quota.outlook import demands, running
 from policies.rule import Mode
 from webhook.serving.engine import (
     ADVISED,
+    CLAIM,
     Decision,
     Engine,
     EvaluatedFinding,
@@ -35,13 +38,11 @@ from webhook.serving.engine import (
 )
 from webhook.tools.check.manifests import Manifest, ManifestPod, Placeholder
 from webhook.tools.check.rendering import has_parameters, is_placeholder
-from webhook.tools.check.run_quota import Key, ObjectQuota, run_quotas
+from webhook.tools.check.run_quota import Key, ObjectQuota, is_quota, quota_findings, run_quotas
+from webhook.tools.check.surroundings import surroundings
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
-
-NAME_LABEL = "kubernetes.io/metadata.name"
-"""The API server gives it to every namespace."""
 
 
 class ManifestVerdict(Enum):
@@ -108,23 +109,12 @@ class ManifestResult(msgspec.Struct, frozen=True):
         return reduce(lambda data, place: place.replaced(data, place.data), places, self.manifest.data)
 
 
-def labels_by_namespace(manifests: Iterable[Manifest]) -> dict[str, Labels]:
-    """Return the labels of the Namespace objects among the manifests, with the one that the API server adds."""
-    found = {}
-    for manifest in manifests:
-        if (manifest.group, manifest.kind) == ("", "Namespace"):
-            labels = (manifest.data.get("metadata") or {}).get("labels")
-            written = {str(k): str(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
-            found[manifest.name] = tuple(sorted({**written, NAME_LABEL: manifest.name}.items()))
-    return found
-
-
 class Run:
     """One run over documents that are applied together: what they say of each other, and what they ask of quotas so far."""
 
     def __init__(self, manifests: Sequence[Manifest], engine: Engine, now: datetime) -> None:
         self._manifests, self._engine, self._now = manifests, engine, now
-        self._labels = labels_by_namespace(manifests)
+        self._around = surroundings(manifests)
         self._quotas = run_quotas(manifests, engine.configuration)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
@@ -136,11 +126,10 @@ class Run:
         return [found[at] for at in places]
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
-        """Return the result; a namespace that is not among the documents has only the label that every namespace has."""
         namespace, policies = manifest.namespace, self._engine.configuration.policies
-        known = self._labels.get(namespace, ((NAME_LABEL, namespace),))
         # Only where something selects by labels: policies are cached by namespace and labels.
-        policy = policies.for_namespace(namespace, known if policies.asks_labels(namespace) else ())
+        labels = self._around.labels_of(namespace) if policies.asks_labels(namespace) else ()
+        policy = policies.for_namespace(namespace, labels)
         pods = tuple(
             _without_placeholders(manifest, self._evaluate_pod(manifest, pod, policy))
             for pod in manifest.pods
@@ -158,7 +147,10 @@ class Run:
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
         subject = Subject(policy=policy, quota=quota)
         decisions = [engine.check_workload(workload, subject, now)]
-        if quota is not None and target is None:
+        if is_quota(manifest):
+            problems = quota_findings(manifest, engine.configuration)
+            decisions.append(Decision.on(policy, problems, Mode.WARN))
+        if quota is not None and target is None and not workload.metadata.is_owned:
             quota.count(running(demands(workload, engine.configuration, quota.grant().unpinned)))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         is_unknown = kind not in engine.configuration.workload_kinds and not decisions[0].judged
@@ -167,8 +159,21 @@ class Run:
             decisions.append(Decision.on(policy, unread, Mode.WARN))
         if kind in ADVISED:
             decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
+        if kind == CLAIM:
+            decisions.append(self._charged_claim(manifest, subject))
         judged = chain.from_iterable(decision.judged for decision in decisions)
-        return tuple(each for each in judged if each.outcome is Outcome.WARNED)
+        return tuple(each for each in map(_uncertain, judged) if each.outcome is Outcome.WARNED)
+
+    def _charged_claim(self, manifest: Manifest, subject: Subject) -> Decision:
+        """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
+        try:
+            claim = decode_claim(msgspec.json.encode(manifest.data))
+        except msgspec.ValidationError:
+            return Decision(policy=subject.policy)
+        charged = charge_request_for_claim("check", claim, "", self._engine.configuration)
+        return self._engine.validate_claim(
+            msgspec.structs.replace(subject, charge_request=charged), self._now
+        )
 
     def _quota(self, manifest: Manifest, key: Key | None = None) -> ObjectQuota | None:
         quota = self._quotas.get(manifest.namespace)
@@ -197,7 +202,7 @@ class Run:
         written = {key: value for key, value in target.data.items() if key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
-        pods = (msgspec.structs.replace(each, count=counts[each.path]) for each in target.pods)
+        pods = (replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
         return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
 
     def _evaluate_pod(self, manifest: Manifest, source: ManifestPod, policy: EffectivePolicy) -> PodResult:
@@ -206,20 +211,25 @@ class Run:
             source.pod, engine.configuration.resource_mapping
         ):
             return _combined(source.place, [Decision.on(policy, too_long, Mode.ENFORCE)])
-        subject = Subject(policy=policy, pod=source.pod, made_by_daemonset=manifest.kind == "DaemonSet")
+        subject = Subject(
+            policy=policy,
+            pod=source.pod,
+            claims=asked_by(source.pod, manifest.namespace, self._around.claims.get),
+            made_by_daemonset=manifest.kind == "DaemonSet",
+        )
         if not manifest.is_pod:
             return _combined(source.place, [engine.check_template(subject, now)])
         decision = engine.mutate(subject, now)
         final = decode_pod(msgspec.json.encode(_patched(source.place, decision)))
-        charged = charge_request_for_pod("check", final, None, engine.configuration)
-        subject = msgspec.structs.replace(
-            subject, pod=final, charge_request=charged, quota=self._quota(manifest)
-        )
+        subject = replace(subject, pod=final, quota=self._quota(manifest))
+        if not (final.metadata and final.metadata.is_owned):  # else its owner asks for it
+            charged = charge_request_for_pod("check", final, None, engine.configuration)
+            subject = replace(subject, charge_request=charged)
         # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
         validated = engine.validate(subject, now)
         known = {_about(judged) for judged in decision.judged}
         rest = tuple(_uncertain(judged) for judged in validated.judged if _about(judged) not in known)
-        return _combined(source.place, [decision, msgspec.structs.replace(validated, judged=rest)])
+        return _combined(source.place, [decision, replace(validated, judged=rest)])
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
@@ -232,7 +242,7 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     if not placeholders:
         return pod
     paths = {placeholder.path for placeholder in placeholders}
-    return msgspec.structs.replace(
+    return replace(
         pod,
         findings=tuple(
             found

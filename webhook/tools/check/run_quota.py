@@ -3,17 +3,28 @@
 Nothing is known of what runs in a cluster, so what does not fit is never certain to be denied: it is a warning.
 """
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable, Iterator
+from functools import reduce
 
 import msgspec
 
+from policies.finding import Finding, Severity
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.charge import RULE_ID
 from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
 from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import QuotaSpec
-from webhook.configuration.documents import API_VERSION, QUOTA, DocumentLocation, DocumentSet, read_document
+from webhook.configuration.documents import (
+    GROUP,
+    QUOTA,
+    DocumentLocation,
+    DocumentSet,
+    quota_problems,
+    read_document,
+)
 from webhook.configuration.loader import Configuration
 from webhook.tools.check.manifests import Manifest
 
@@ -69,16 +80,34 @@ class ObjectQuota(msgspec.Struct, frozen=True):
         self.quota.asked[self.key] = demand
 
 
+def is_quota(manifest: Manifest) -> bool:
+    return (manifest.group, manifest.kind) == (GROUP, QUOTA)
+
+
 def run_quotas(manifests: Iterable[Manifest], configuration: Configuration) -> dict[str, RunQuota]:
     """Return the quotas by namespace: those among the documents, and of the configuration where there is none.
 
-    A document that is not valid grants nothing; `gpu-admission config` says what is wrong with it.
+    A document that is not valid grants nothing; `quota_findings` says so.
     """
-    found = DocumentSet()
-    for manifest in manifests:
-        if (manifest.api_version, manifest.kind) == (API_VERSION, QUOTA):
-            metadata = {"name": manifest.name, "namespace": manifest.namespace}
-            document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
-            read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), found)
-    specs: Mapping[str, QuotaSpec] = {**configuration.quotas, **found.quotas}
+    found = (_read(manifest).quotas for manifest in manifests if is_quota(manifest))
+    specs = reduce(operator.or_, found, dict(configuration.quotas))
     return {namespace: RunQuota.of(spec, configuration) for namespace, spec in specs.items()}
+
+
+def quota_findings(manifest: Manifest, configuration: Configuration) -> Iterator[Finding]:
+    """Yield a warning for each problem of a GPUQuota, which the webhook would refuse."""
+    read = _read(manifest)
+    problems = [(problem.path, problem.message) for problem in read.problems]
+    for spec in read.quotas.values():
+        checked = quota_problems(spec, configuration.classes, configuration.resource_mapping)
+        problems += [(problem.path, problem.message) for problem, _ in checked]
+    for path, message in problems:
+        yield Finding(rule=RULE_ID, severity=Severity.WARNING, path=path, message=message)
+
+
+def _read(manifest: Manifest) -> DocumentSet:
+    found = DocumentSet()
+    metadata = {"name": manifest.name, "namespace": manifest.namespace}
+    document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
+    read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), found)
+    return found

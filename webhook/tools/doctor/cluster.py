@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it, asked_by
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import Toleration
+from policies.pods.pod import Pod, Toleration
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
@@ -26,8 +27,8 @@ from webhook.cluster.objects import (
     PartialObject,
 )
 from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.device_class_watch import read_device_classes
 from webhook.configuration.documents import LocatedProblem
+from webhook.configuration.dynamic_resources import read_claims, read_device_classes
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 
@@ -190,6 +191,17 @@ class InstalledCluster:
     def resource_mapping(self) -> ResourceMapping:
         """Return which resources are GPUs: the built-in mapping where the configuration cannot be used."""
         return (self.documents.configuration or load_directory(None)).resource_mapping
+
+    @cached_property
+    def claims(self) -> dict[ClaimName, DeviceClassNames | None]:
+        """Return for what ResourceClaims and templates ask; empty where the caller may not read them."""
+        return read_claims(self.api)
+
+    def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:
+        """Whether the pod asks for a GPU, or for devices of which it is not known what they are."""
+        if pod.body.resource_claims:
+            pod, _ = as_rules_see_it(pod, asked_by(pod, namespace, self.claims.get), self.resource_mapping)
+        return self.resource_mapping.pod_asks(pod)
 
     @cached_property
     def workload_kinds(self) -> WorkloadKinds:

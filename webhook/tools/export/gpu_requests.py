@@ -180,8 +180,8 @@ def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str
 def _totals(most: str) -> str:
     """Return the sentences about more than `most` (an expression) of one resource at one time.
 
-    One text a pod whose amounts are in order. By the scheduler's arithmetic: app containers and sidecars add up; an init step runs beside the sidecars before it;
-    overhead comes on top.
+    One text a pod whose amounts are in order. By the scheduler's arithmetic: app containers and sidecars add up, an init step
+    runs beside the sidecars before it, overhead comes on top.
     """
     sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
     finding = sentence(

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from webhook.configuration.loader import load_directory
-from webhook.configuration.workload_kinds import plural
 from webhook.tools.export.cel import fits, glob_regex, names_gpu, text
 from webhook.tools.export.gpu_toleration import cards
 
@@ -120,17 +119,3 @@ def test_the_first_pattern_that_fits_decides(patterns: list[ResourcePattern], na
         chosen = frozenset(each for each in resource_mapping.patterns if each.measure in wanted)
         condition = names_gpu("name", resource_mapping, chosen.__contains__)
         assert evaluated(condition, name) is (resource is not None and resource.measure in wanted)
-
-
-@pytest.mark.parametrize(
-    ("kind", "want"),
-    [
-        ("Deployment", "deployments"),
-        ("PyTorchJob", "pytorchjobs"),
-        ("NetworkPolicy", "networkpolicies"),
-        ("Gateway", "gateways"),
-        ("Ingress", "ingresses"),
-    ],
-)
-def test_plurals(kind: str, want: str) -> None:
-    assert plural(kind) == want

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from policies.pods.label_selector import LabelSelector
-from policies.pods.pod import decode_pod
+from policies.pods.pod import Metadata, decode_pod
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.tools.doctor.check import Note, Observation, doctor_check, warning
@@ -58,15 +58,15 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     entry = next((e for e in cluster.entries(MUTATING) if e["name"] == PODS_ENTRY), None)
     if entry is None:
         return
-    resource_mapping = cluster.resource_mapping
     selector = msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector)
     expected = expected_objects(cluster.names.namespace).configurations[MUTATING][PODS_ENTRY]
     system = (excluded_by_name(expected.get("namespaceSelector") or {}) or frozenset()) | SYSTEM
 
     def name_of_gpu_pod(raw: msgspec.Raw) -> str | None:
         pod = decode_pod(raw)
-        asks = resource_mapping.pod_asks(pod) and not pod.is_terminal
-        return ((pod.metadata and pod.metadata.name) or "") if asks else None
+        metadata = pod.metadata or Metadata()
+        asks = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata.namespace or "")
+        return (metadata.name or "") if asks else None
 
     namespaces = {
         each["metadata"]["name"]: each["metadata"].get("labels") or {}

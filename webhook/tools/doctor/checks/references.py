@@ -6,14 +6,12 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_URI
 from policies.pods.pod import Pod
 from policies.rules import model_warming
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, api_path
 from webhook.cluster.objects import PartialObject
-from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.workloads.places import workload_pods
@@ -47,9 +45,7 @@ class _Stored(PartialObject, frozen=True):
 _STORED = msgspec.json.Decoder(_Stored)
 
 
-def _reader(
-    resource_mapping: ResourceMapping, kinds: WorkloadKinds, group: str, kind: str
-) -> Callable[[msgspec.Raw], Workload | None]:
+def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
     def read(raw: msgspec.Raw) -> Workload | None:
         stored = _STORED.decode(raw)
         done = {each.get("type") for each in stored.status.conditions or () if each.get("status") == "True"}
@@ -57,8 +53,8 @@ def _reader(
             return None
         metadata = stored.metadata
         where = f"{kind}/{metadata.name} in {metadata.namespace}"
-        _, pods = workload_pods(kinds, group, kind, raw)
-        asking = (pod for _, pod in pods if resource_mapping.pod_asks(pod))
+        _, pods = workload_pods(cluster.workload_kinds, group, kind, raw)
+        asking = (pod for _, pod in pods if cluster.is_gpu_pod(pod, metadata.namespace))
         return next((Workload(where, metadata.namespace, pod) for pod in asking), None)
 
     return read
@@ -68,7 +64,7 @@ def _reader(
 def _references(cluster: InstalledCluster) -> Iterator[Observation]:
     found: list[Workload] = []
     for kind, (group, plural) in KINDS.items():
-        reader = _reader(cluster.resource_mapping, cluster.workload_kinds, group, kind)
+        reader = _reader(cluster, group, kind)
         found += cluster.listed(f"/apis/{group}/v1/{plural}", reader)
     yield from _runtime_classes(cluster, found)
     yield from _claims(cluster, found)

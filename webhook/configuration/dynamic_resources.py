@@ -1,5 +1,6 @@
-"""The DeviceClasses (DRA) of a cluster, followed or read once: they say by which names pods ask for GPUs."""
+"""Objects of DRA, followed or read once: DeviceClasses, which say by which names pods ask for GPUs, and claims."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from policies.gpus.claims import CLAIM, RECORD_OF, TEMPLATE, ClaimName, DeviceClassNames
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -25,6 +27,9 @@ RETRY_SECONDS = 1.0
 K = TypeVar("K", bound=CachedObject)
 
 log = logging.getLogger("gpu_admission.configuration")
+
+
+CLAIM_PLURALS = {CLAIM: "resourceclaims", TEMPLATE: "resourceclaimtemplates"}
 
 
 class DeviceClassRecord(msgspec.Struct, frozen=True):
@@ -46,6 +51,20 @@ def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
         return tuple(api.list(resource.path(), decode_device_class).items) if resource else ()
     except (errors.NotFound, errors.Forbidden):
         return ()
+
+
+def read_claims(api: ApiClient) -> dict[ClaimName, DeviceClassNames | None]:
+    """List once for what claims and templates ask; none where they are not served, or the caller may not read them.
+
+    Raises `errors.ApiError`.
+    """
+    found: dict[ClaimName, DeviceClassNames | None] = {}
+    for kind, plural in CLAIM_PLURALS.items():
+        with contextlib.suppress(errors.NotFound, errors.Forbidden):
+            resource = served_resource(api, plural)
+            records = api.list(resource.path(), RECORD_OF[kind]).items if resource else []
+            found |= {record.key: record.device_classes for record in records}
+    return found
 
 
 class DynamicResourceWatch(Generic[K]):

@@ -1,0 +1,159 @@
+"""Workloads that the quota has no room for, as kubectl says it when they are applied; nothing is reserved for any of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders import JSON, gpu_container
+from tests.cluster.controllers import Running, eventually
+from tests.cluster.test_admission import apply
+from tests.cluster.test_workload_kinds import CRDS, install
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace
+from tests.controlplane.webhook import Webhook
+
+KINDS = (("kubeflow.org", "v1", "PyTorchJob"), ("keda.sh", "v1alpha1", "ScaledObject"))
+ON_A100 = {"nodeSelector": {"accelerator": "nvidia-a100-80gb"}}
+
+
+@pytest.fixture(scope="module")
+def served(quotas: ControlPlane) -> Iterator[ControlPlane]:
+    client = quotas.client()
+    for row in KINDS:
+        install(client, *row)
+    with Webhook(quotas, host=33, arguments=("--kubeconfig", quotas.kubeconfig())) as webhook:
+        webhook.register()
+        with Running(quotas):
+            team = team_of(quotas)
+            eventually(lambda: "Warning" in apply(quotas, deployment(team, 99))[1])
+            yield quotas
+        webhook.unregister()
+    for group, _, kind in KINDS:
+        client.delete(f"{CRDS}/{kind.lower()}s.{group}")
+
+
+@pytest.fixture
+def team(served: ControlPlane) -> Namespace:
+    return team_of(served)
+
+
+def team_of(plane: ControlPlane) -> Namespace:
+    team = Namespace(plane)
+    team.quota({"gpus": "16", "classes": {"nvidia-a100-80gb": "8"}})
+    assert eventually(lambda: team.used() is not None)
+    return team
+
+
+def template(gpus: int, **spec: Any) -> JSON:
+    return {
+        "metadata": {"labels": {"app": "chat"}},
+        "spec": {"containers": [gpu_container(str(gpus), "pytorch")], **spec},
+    }
+
+
+def applied(team: Namespace, api_version: str, kind: str, spec: JSON) -> JSON:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": "chat", "namespace": team.name},
+        "spec": spec,
+    }
+
+
+def deployment(team: Namespace, replicas: int, gpus: int = 1, **strategy: Any) -> JSON:
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "chat"}}, "strategy": strategy}
+    return applied(team, "apps/v1", "Deployment", {**spec, "template": template(gpus, **ON_A100)})
+
+
+def pytorch_job(team: Namespace, workers: int) -> JSON:
+    replicas = {
+        "Master": {"template": template(4, **ON_A100)},
+        "Worker": {"replicas": workers, "template": template(4, **ON_A100)},
+    }
+    return applied(team, "kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})
+
+
+def hpa(team: Namespace, most: int) -> JSON:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
+    spec = {"maxReplicas": most, "scaleTargetRef": target}
+    return applied(team, "autoscaling/v2", "HorizontalPodAutoscaler", spec)
+
+
+def scaled_object(team: Namespace, **spec: Any) -> JSON:
+    return applied(team, "keda.sh/v1alpha1", "ScaledObject", {"scaleTargetRef": {"name": "chat"}, **spec})
+
+
+def warned(team: Namespace, plane: ControlPlane, document: JSON) -> list[str]:
+    """Return what kubectl prints of the quota, by a dry run and then in earnest."""
+    said = []
+    for arguments in (("--dry-run=server",), ()):
+        accepted, output = apply(plane, document, *arguments)
+        assert accepted, output
+        said.append([line for line in output.splitlines() if "[gpu-quota]" in line])
+    assert said[0] == said[1]
+    assert not team.row().reservations
+    return [line.removeprefix("Warning: ").removesuffix(" [gpu-quota]") for line in said[0]]
+
+
+def test_a_deployment_that_does_not_fit(served: ControlPlane, team: Namespace) -> None:
+    assert warned(team, served, deployment(team, 4, 4)) == [
+        f"spec.template: needs 16 nvidia-a100-80gb; {team.name} has 8 of 8 free: 2 of 4 pods will start"
+    ]
+
+
+def test_a_deployment_that_cannot_surge(served: ControlPlane, team: Namespace) -> None:
+    (line,) = warned(team, served, deployment(team, 2, 4))
+    assert line.replace(team.name, "TEAM") == (
+        "spec.strategy: an update starts a pod before it stops one, which needs 4 nvidia-a100-80gb; TEAM will have 0 of 8 free: "
+        "it will not finish; set type: Recreate, or rollingUpdate.maxUnavailable: 1"
+    )
+    assert warned(team, served, deployment(team, 2, 4, rollingUpdate={"maxUnavailable": 1})) == []
+
+
+def test_a_deployment_that_is_scaled_by_its_author(served: ControlPlane, team: Namespace) -> None:
+    assert warned(team, served, deployment(team, 4)) == []
+    assert warned(team, served, deployment(team, 9)) == [
+        f"spec.template: needs 9 nvidia-a100-80gb; {team.name} has 8 of 8 free: 8 of 9 pods will start"
+    ]
+
+
+def test_a_pytorch_job_larger_than_the_quota(served: ControlPlane, team: Namespace) -> None:
+    assert warned(team, served, pytorch_job(team, 1)) == []
+    (line,) = warned(team, served, pytorch_job(team, 3))
+    assert line == (
+        f"4 pods that must run together need 16 nvidia-a100-80gb; the GPUQuota of {team.name} allows 8: "
+        "they can never start; ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
+    )
+
+
+def test_what_runs_already_is_not_free(served: ControlPlane, team: Namespace) -> None:
+    running = {**template(6, **ON_A100), "metadata": {"name": "runs"}}
+    status, answer = team.client.post(team.path("pods"), running)
+    assert status == 201, answer
+    assert eventually(lambda: (team.used() or {}).get("gpus") == 6 and not team.row().reservations)
+
+    assert warned(team, served, deployment(team, 4)) == [
+        f"spec.template: needs 4 nvidia-a100-80gb; {team.name} has 2 of 8 free: 2 of 4 pods will start"
+    ]
+
+
+@pytest.mark.parametrize("scaler", ["hpa", "keda"])
+def test_an_autoscaler(served: ControlPlane, team: Namespace, scaler: str) -> None:
+    apply(served, deployment(team, 1, 2))
+    path = f"/apis/apps/v1/namespaces/{team.name}/deployments/chat/status"
+    assert team.client.patch(path, {"status": {"replicas": 1}})[0] == 200
+    most, field = (5, "spec.maxReplicas") if scaler == "hpa" else (100, "spec.maxReplicaCount")
+
+    document = hpa(team, most) if scaler == "hpa" else scaled_object(team)
+    fitting = hpa(team, 4) if scaler == "hpa" else scaled_object(team, maxReplicaCount=4)
+
+    assert warned(team, served, document) == [
+        f"{field}: may grow to {most} pods and then needs {2 * most} nvidia-a100-80gb; {team.name} has 8 of 8 free: "
+        f"4 of {most} pods will start"
+    ]
+    assert warned(team, served, fitting) == []
+
+
+def test_an_autoscaler_of_nothing_that_is_there(served: ControlPlane, team: Namespace) -> None:
+    assert warned(team, served, hpa(team, 5)) == []

@@ -1,0 +1,108 @@
+"""Pods that name a CUDA version or the spot pool, on a real API server and by a real scheduler."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from policies.rules.cuda_version import FULL, MAJOR
+from tests.builders import JSON, gpu_container, pod
+from tests.cluster.controllers import eventually
+from tests.cluster.test_admission import apply, named, stored
+from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane.webhook import Webhook
+
+NAMESPACE = "versions"
+CUDA = "gpu-admission.dev/cuda"
+SPOT = "gpu-admission.dev/spot"
+POOL = {"key": "example.com/spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+POLICY: JSON = {
+    "apiVersion": "gpu-admission.dev/v1alpha1",
+    "kind": "GPUPolicy",
+    "metadata": {"name": "default"},
+    "spec": {
+        "rules": {
+            "spot": {
+                "mode": "enforce",
+                "nodeSelector": {"example.com/spot": "true"},
+                "tolerations": [POOL],
+                "minTerminationSeconds": 120,
+            }
+        }
+    },
+}
+TOO_NEW = (
+    f'Warning: metadata.annotations[{CUDA}] = "13.0": should be at most 12.6, the newest CUDA of the nodes that can take the '
+    "pod; use an image with an older CUDA, or ask the platform team for newer drivers [cuda-version]"
+)
+SERVER = (
+    f'Warning: metadata.annotations[{SPOT}] = "true": has no effect: the pod restarts always, so it may serve; declare '
+    'gpu-admission.dev/model-phase: "training" where it does not, or ask the platform team for serving: true [spot]'
+)
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    # Of its own: every node of a shared one would count.
+    with ControlPlane(scheduler=True) as running:
+        client = running.client()
+        create_gpu_node(client, "older", labels={FULL: "12.2", MAJOR: "12"})
+        create_gpu_node(client, "newer", labels={FULL: "12.6", MAJOR: "12"})
+        taint = {"key": "example.com/spot", "value": "true", "effect": "NoSchedule"}
+        create_gpu_node(client, "spot", labels={"example.com/spot": "true"}, taints=[taint])
+        running.kubectl("create", "namespace", NAMESPACE)
+        yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    config = tmp_path_factory.mktemp("config")
+    (config / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+    with Webhook(plane, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as running:
+        running.register()
+        # The watch begins with the process; until it has listed once nothing is known of nodes.
+        too_new = asking("waiting", {CUDA: "13.0"})
+        assert eventually(lambda: TOO_NEW in apply(plane, too_new, "--dry-run=server")[1], seconds=20)
+        yield running
+
+
+def asking(name: str, annotations: dict[str, str], **spec: Any) -> JSON:
+    return named(name, pod(gpu_container(), annotations=annotations, **spec), NAMESPACE)
+
+
+def node_of(plane: ControlPlane, name: str) -> str:
+    return str(stored(plane, name, NAMESPACE)["spec"].get("nodeName", ""))
+
+
+def test_a_pod_runs_where_the_driver_has_its_cuda(plane: ControlPlane) -> None:
+    accepted, said = apply(plane, asking("trainer", {CUDA: "12.4"}))
+
+    assert accepted, said
+    assert "Warning" not in said
+    assert eventually(lambda: node_of(plane, "trainer") == "newer", seconds=20)
+
+
+def test_a_version_that_no_node_has_is_a_warning(plane: ControlPlane) -> None:
+    accepted, said = apply(plane, asking("ahead", {CUDA: "13.0"}))
+
+    assert accepted, said
+    assert TOO_NEW in said.splitlines()
+    assert "affinity" not in stored(plane, "ahead", NAMESPACE)["spec"]
+
+
+def test_a_pod_that_can_be_interrupted_runs_on_the_spot_pool(plane: ControlPlane) -> None:
+    accepted, said = apply(plane, asking("batch", {SPOT: "true"}, restartPolicy="Never"))
+
+    assert accepted, said
+    assert "Warning" not in said
+    assert stored(plane, "batch", NAMESPACE)["spec"]["terminationGracePeriodSeconds"] == 120
+    assert eventually(lambda: node_of(plane, "batch") == "spot", seconds=20)
+
+
+def test_a_server_stays_off_the_spot_pool_with_a_warning(plane: ControlPlane) -> None:
+    accepted, said = apply(plane, asking("server", {SPOT: "true"}))
+
+    assert accepted, said
+    assert SERVER in said.splitlines()
+    assert "nodeSelector" not in stored(plane, "server", NAMESPACE)["spec"]

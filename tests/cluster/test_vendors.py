@@ -1,0 +1,160 @@
+"""Pods of four vendors under a policy whose default class is of one of them: what each gets, and the node that it is bound to."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders import JSON, gpu_container, pod
+from tests.cluster.controllers import eventually
+from tests.cluster.test_admission import apply, named
+from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane.webhook import Webhook
+
+NAMESPACE = "vendors"
+PRODUCT = "nvidia.com/gpu.product"
+ZONE = "topology.kubernetes.io/zone"
+RTX = "NVIDIA-RTX-6000-Ada-Generation"
+POLICY = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec:
+  rules:
+    gpu-class: {default: nvidia-a100}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUClass
+metadata: {name: nvidia-a100-80gb}
+spec:
+  family: nvidia-a100
+  memoryGiB: 80
+  nodeLabels:
+  - {key: accelerator, values: [nvidia-a100-80gb, nvidia-a100]}
+"""
+NODES: dict[str, tuple[JSON, JSON, str]] = {
+    "a100": ({"accelerator": "nvidia-a100", ZONE: "a"}, {"nvidia.com/gpu": "8"}, "nvidia.com/gpu"),
+    "rtx": (
+        {PRODUCT: RTX, "nvidia.com/gpu.family": "ada-lovelace", ZONE: "b"},
+        {"nvidia.com/gpu": "8"},
+        "nvidia.com/gpu",
+    ),
+    "mi300x": (
+        {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM", ZONE: "a"},
+        {"amd.com/gpu": "8"},
+        "amd.com/gpu",
+    ),
+    "trn1": (
+        {"node.kubernetes.io/instance-type": "trn1.32xlarge", ZONE: "a"},
+        {"aws.amazon.com/neuron": "16", "aws.amazon.com/neuroncore": "32"},
+        "aws.amazon.com/neuron",
+    ),
+    "tpu": (
+        {
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+            "cloud.google.com/gke-tpu-topology": "2x2",
+            ZONE: "a",
+        },
+        {"google.com/tpu": "4"},
+        "google.com/tpu",
+    ),
+}
+"""Labels, resources, and the key of the taint."""
+TAINTS = {taint for _, _, taint in NODES.values()}
+
+NOT_ADDED = (
+    "Warning: class nvidia-a100 (the default of the policy) is not added: no node matches both accelerator=nvidia-a100 "
+    "and the pod's own nodeSelector and affinity; name a class with the annotation gpu-admission.dev/gpu-class [gpu-class]"
+)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    config = tmp_path_factory.mktemp("config")
+    (config / "policy.yaml").write_text(POLICY)
+    # Of its own: every node of a shared one would count.
+    with ControlPlane(scheduler=True) as running:
+        for name, (labels, resources, taint) in NODES.items():
+            taints = [{"key": taint, "value": "present", "effect": "NoSchedule"}]
+            create_gpu_node(running.client(), name, labels=labels, resources=resources, taints=taints)
+        running.kubectl("create", "namespace", NAMESPACE)
+        with Webhook(running, config=config, arguments=("--kubeconfig", running.kubeconfig())) as webhook:
+            webhook.register()
+            probe = asking("nvidia.com/gpu", nodeSelector={ZONE: "b"})
+            assert eventually(lambda: NOT_ADDED in apply(running, probe, "--dry-run=server")[1], seconds=20)
+            yield running
+
+
+def asking(resource: str, **spec: Any) -> JSON:
+    return named("trainer", pod(gpu_container(resource=resource), **spec), NAMESPACE)
+
+
+def preferring(key: str, value: str) -> JSON:
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    preferred = [{"weight": 100, "preference": term}]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+DEFAULT = {"accelerator": "nvidia-a100"}
+TPU = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "2x2"}
+
+
+@pytest.mark.parametrize(
+    ("document", "selected", "node", "warnings"),
+    [
+        pytest.param(asking("nvidia.com/gpu"), DEFAULT, "a100", [], id="nvidia-gets-the-default"),
+        pytest.param(asking("amd.com/gpu"), {}, "mi300x", [], id="amd"),
+        pytest.param(asking("aws.amazon.com/neuron"), {}, "trn1", [], id="neuron"),
+        pytest.param(asking("aws.amazon.com/neuroncore"), {}, "trn1", [], id="neuroncore"),
+        pytest.param(asking("google.com/tpu", nodeSelector=TPU), TPU, "tpu", [], id="tpu"),
+        pytest.param(
+            asking("nvidia.com/gpu", nodeSelector={PRODUCT: RTX}),
+            {PRODUCT: RTX},
+            "rtx",
+            [],
+            id="a-card-that-no-class-has",
+        ),
+        pytest.param(
+            asking("nvidia.com/gpu", **preferring("nvidia.com/gpu.family", "ada-lovelace")),
+            {},
+            "rtx",
+            [],
+            id="a-family-that-is-preferred",
+        ),
+        pytest.param(
+            asking("nvidia.com/gpu", nodeSelector={ZONE: "b"}),
+            {ZONE: "b"},
+            "rtx",
+            [NOT_ADDED],
+            id="a-zone-without-the-default",
+        ),
+        pytest.param(
+            asking("nvidia.com/gpu", nodeSelector={ZONE: "a"}),
+            {ZONE: "a", **DEFAULT},
+            "a100",
+            [],
+            id="a-zone-with-the-default",
+        ),
+    ],
+)
+def test_where_a_pod_runs(
+    plane: ControlPlane, document: JSON, selected: JSON, node: str, warnings: list[str]
+) -> None:
+    accepted, said = apply(plane, document)
+    assert accepted, said
+
+    def stored() -> JSON:
+        done = plane.kubectl("get", "pod", "trainer", "-n", NAMESPACE, "-o", "json")
+        found: JSON = json.loads(done.stdout)["spec"]
+        return found
+
+    try:
+        spec = eventually(lambda: (spec := stored()).get("nodeName") and spec, seconds=20)
+        assert spec
+        assert spec["nodeName"] == node
+        assert {toleration["key"] for toleration in spec["tolerations"]} & TAINTS == {NODES[node][2]}
+        assert spec.get("nodeSelector", {}) == selected
+        assert [line for line in said.splitlines() if line.startswith("Warning:")] == warnings
+    finally:
+        plane.kubectl("delete", "pod", "trainer", "-n", NAMESPACE, "--force", "--grace-period=0")

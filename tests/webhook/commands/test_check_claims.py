@@ -1,0 +1,189 @@
+"""`gpu-admission check` on ResourceClaims, templates of them and DeviceClasses, and on the pods beside them."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from webhook.commands.check import check
+
+QUOTA = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUQuota
+metadata: {name: default, namespace: team}
+spec: {hard: {gpus: "2"}}
+"""
+POLICY = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec: {rules: {readiness-delay: {modelLoadSeconds: 60}, gpu-quota: QUOTA_RULE}}
+"""
+TEMPLATE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: cards, namespace: NAMESPACE}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: gpu, exactly: {deviceClassName: CLASS, count: COUNT}}
+"""
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: cards, namespace: NAMESPACE}
+spec:
+  devices:
+    requests:
+    - {name: gpu, exactly: {deviceClassName: CLASS, count: COUNT}}
+"""
+DEVICE_CLASS = """
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: CLASS}
+spec: {selectors: [{cel: {expression: "device.driver == 'DRIVER'"}}]}
+"""
+POD = """
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: server, namespace: team}
+spec:
+  resourceClaims: [{name: mine, REFERENCE: cards}]
+  containers:
+  - name: server
+    image: registry.example/server:1
+    readinessProbe: {httpGet: {path: /, port: 80}}
+    resources: {claims: [{name: mine}]}
+"""
+DELAYED = "readiness-delay: server: readinessProbe.initialDelaySeconds=72"
+
+
+def filled(text: str, device_class: str, *, count: int = 1, namespace: str = "team", driver: str = "") -> str:
+    values = {"CLASS": device_class, "COUNT": str(count), "NAMESPACE": namespace, "DRIVER": driver}
+    for word, value in values.items():
+        text = text.replace(word, value)
+    return text
+
+
+def checked(tmp_path: Path, manifests: str, *, quota_rule: str = "{}") -> Result:
+    file, config = tmp_path / "manifests.yaml", tmp_path / "config"
+    config.mkdir()
+    (config / "quota.yaml").write_text(QUOTA)
+    (config / "policy.yaml").write_text(POLICY.replace("QUOTA_RULE", quota_rule))
+    file.write_text(manifests)
+    return CliRunner().invoke(check, ["-f", str(file), "--config", str(config)])
+
+
+def words(result: Result) -> str:
+    return " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("namespace", "warns"),
+    [pytest.param("team", True, id="never-fits"), pytest.param("other", False, id="no-quota")],
+)
+def test_a_template_that_never_fits_is_reported_with_its_line(
+    tmp_path: Path, namespace: str, warns: bool
+) -> None:
+    done = checked(tmp_path, filled(TEMPLATE, "gpu.nvidia.com", count=3, namespace=namespace))
+
+    assert done.exit_code == 0
+    assert ("requested: gpus=3, limited: gpus=2" in words(done)) is warns
+    line = f"{tmp_path}/manifests.yaml:8: warning: spec.spec.devices.requests: exceeds the quota, so no claim can be made"
+    assert (line in words(done)) is warns
+    assert "1 object: 0 refused, 0 would change, 1 ok" in words(done)
+
+
+EXCEEDED = "exceeded quota: team/default, requested: gpus={}, used: gpus={}, limited: gpus=2"
+
+
+@pytest.mark.parametrize(
+    ("claims", "rule", "said"),
+    [
+        pytest.param(
+            [filled(CLAIM, "gpu.nvidia.com", count=3)],
+            "{}",
+            f"warning: {EXCEEDED.format(3, 0)}",
+            id="more-than-the-quota",
+        ),
+        pytest.param(
+            [
+                filled(CLAIM, "gpu.nvidia.com", count=2),
+                filled(CLAIM, "gpu.nvidia.com").replace("cards", "more"),
+            ],
+            "{}",
+            f"warning: {EXCEEDED.format(1, 2)}",
+            id="two-that-together-are-more",
+        ),
+        pytest.param(
+            [filled(CLAIM, "gpu.nvidia.com").replace("count: 1", "allocationMode: Some")],
+            "{}",
+            'allocationMode = "Some": must be ExactCount or All',
+            id="what-a-quota-cannot-count",
+        ),
+        pytest.param([filled(CLAIM, "gpu.nvidia.com", count=3)], "{mode: audit}", "1 ok", id="only-audited"),
+        pytest.param([filled(CLAIM, "gpu.nvidia.com", count=2)], "{}", "1 ok", id="fits"),
+        pytest.param([filled(CLAIM, "gpu.nvidia.com", namespace="other")], "{}", "1 ok", id="no-quota"),
+        pytest.param([filled(CLAIM, "dra.net", count=3)], "{}", "1 ok", id="links"),
+        pytest.param([CLAIM.replace("requests", "list")], "{}", "1 ok", id="nothing-is-asked-for"),
+        pytest.param(
+            [filled(CLAIM, "gpu.nvidia.com").replace("name: gpu", "name: [1]")],
+            "{}",
+            "1 ok",
+            id="the-api-servers-to-reject",
+        ),
+    ],
+)
+def test_claims_are_charged_to_the_quota(tmp_path: Path, claims: list[str], rule: str, said: str) -> None:
+    done = checked(tmp_path, "---".join(claims), quota_rule=rule)
+
+    assert said in words(done)
+    assert ("exceeded quota" in words(done)) is ("exceeded quota" in said)
+    assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("claimed", "reference"),
+    [
+        pytest.param(CLAIM, "resourceClaimName", id="claim"),
+        pytest.param(TEMPLATE, "resourceClaimTemplateName", id="template"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("device_class", "driver", "is_gpu_pod"),
+    [
+        pytest.param("gpu.nvidia.com", "", True, id="a-class-that-is-known"),
+        pytest.param("dra.net", "", False, id="a-known-class-of-links"),
+        pytest.param("mine.example.com", "gpu.nvidia.com", True, id="a-class-in-the-same-file"),
+        pytest.param("mine.example.com", "nic.example.com", False, id="a-class-of-links-in-the-same-file"),
+    ],
+)
+def test_a_pod_and_its_claim(
+    tmp_path: Path, claimed: str, reference: str, device_class: str, driver: str, is_gpu_pod: bool
+) -> None:
+    manifests = claimed + POD.replace("REFERENCE", reference) + (DEVICE_CLASS if driver else "")
+    done = checked(tmp_path, filled(manifests, device_class, driver=driver))
+
+    assert done.exit_code == 0
+    assert (DELAYED in words(done)) is is_gpu_pod
+    assert ("toleration nvidia.com/gpu:NoSchedule" in words(done)) is is_gpu_pod
+    assert ("0 would change, 2 ok" in words(done)) is not is_gpu_pod
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param("", id="no-claim"),
+        pytest.param(filled(TEMPLATE, "gpu.nvidia.com", namespace="other"), id="in-another-namespace"),
+        pytest.param(filled(CLAIM, "gpu.nvidia.com"), id="a-claim-of-the-templates-name"),
+    ],
+)
+def test_a_claim_that_is_not_among_the_documents_is_perhaps_for_a_gpu(tmp_path: Path, others: str) -> None:
+    done = checked(tmp_path, others + POD.replace("REFERENCE", "resourceClaimTemplateName"))
+
+    assert done.exit_code == 0
+    assert DELAYED in words(done)
+    assert "toleration" not in words(done)

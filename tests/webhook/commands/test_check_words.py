@@ -1,0 +1,63 @@
+"""check reports what an API server would refuse or drop, and never hands to a webhook, once and with what to write."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.webhook.commands.test_check import check, words
+
+TEMPLATE = """\
+    spec:
+      containers:
+      - {name: main, image: "registry.example/train:1", resources: {limits: {nvidia.com/gpu: 4}}}
+"""
+JOB = "kind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(
+            "apiVersion: apps/v1\n" + JOB,
+            'stdin:1: warning: apiVersion = "apps/v1": has no kind Job; write apiVersion: batch/v1 [unread-fields]',
+            id="job-in-apps",
+        ),
+        pytest.param(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\nspec:\n"
+            + TEMPLATE.replace("    spec:\n    ", "").replace("\n    ", "\n"),
+            "stdin:5: warning: spec.containers: is not a field of a Deployment: the API server refuses or drops it; write it "
+            "into spec.template.spec [unread-fields]",
+            id="containers-below-spec",
+        ),
+        pytest.param(
+            "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: monitor}\nspec:\n  template:\n"
+            + TEMPLATE,
+            'stdin:8: warning: spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "4": is '
+            "held on every node of this DaemonSet, and no other pod gets it there; if it only monitors GPUs, remove the request, "
+            "and exempt its namespace in the GPUPolicy [gpu-requests]",
+            id="daemonset-with-gpus",
+        ),
+        pytest.param(
+            "apiVersion: batch/v1\n"
+            + JOB.replace("{name: main,", "{name: main, args: [--nproc_per_node=8],"),
+            'stdin:8: warning: spec.template.spec.containers[0].args[0] (container "main") = "--nproc_per_node 8": should be '
+            "at most 4, the GPUs of the container; set 4 or request 8 GPUs [parallelism]",
+            id="more-processes-than-gpus",
+        ),
+    ],
+)
+def test_a_slip_in_a_workload(text: str, said: str) -> None:
+    result = check("-f", "-", stdin=text)
+
+    assert said in words(result)
+    assert "gpu-admission does not read GPU resources" not in result.stdout
+    assert result.exit_code == 0
+
+
+def test_misspelt_example() -> None:
+    example = Path(__file__).parents[3] / "examples" / "workloads" / "pod-misspelt.yaml"
+
+    said = words(check("-f", str(example)))
+
+    assert "did you mean nvidia.com/gpu? [unread-fields]" in said
+    assert "write it as annotation gpu-admission.dev/gpu-class [unread-fields]" in said

@@ -1,0 +1,162 @@
+"""Kinds of workloads in documents: read strictly, before the built-in ones, and without weight."""
+
+from pathlib import Path
+
+import pytest
+
+from webhook.configuration.loader import ConfigurationError, load_directory, load_objects
+from webhook.configuration.workload_kinds import Factor, plural, steps
+
+HEAD = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUResourceMapping\nmetadata: {name: %s}\nspec:\n  workloadKinds:\n"
+ROW = "  - {group: example.com, kind: TrainingJob, pods: [{path: spec.template, replicas: [.workers]}]}\n"
+KEY = ("example.com", "TrainingJob")
+
+
+def problems_of(folder: Path, rows: str) -> list[str]:
+    (folder / "kinds.yaml").write_text(HEAD % "ours" + rows)
+    with pytest.raises(ConfigurationError) as error:
+        load_directory(folder)
+    return [f"{problem.path}: {problem.message}" for problem in error.value.problems]
+
+
+def test_rows_of_documents_come_before_the_built_in_ones(tmp_path: Path) -> None:
+    mine = "  - {group: apps, kind: Deployment, pods: [{path: spec.other}]}\n"
+    (tmp_path / "kinds.yaml").write_text(HEAD % "ours" + ROW + mine)
+
+    kinds = load_directory(tmp_path).workload_kinds
+
+    assert kinds[KEY].pods[0].replicas == (".workers",)
+    assert [form.path for form in kinds["apps", "Deployment"].pods] == ["spec.other"]
+    assert [form.path for form in kinds["apps", "StatefulSet"].pods] == ["spec.template"]
+
+
+def test_of_two_documents_the_first_by_name_holds(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        row = ROW.replace("spec.template", f"spec.{name}")
+        (tmp_path / f"{name}.yaml").write_text(HEAD % name + row)
+
+    configuration = load_directory(tmp_path)
+
+    assert configuration.workload_kinds[KEY].pods[0].path == "spec.a"
+    assert load_objects(configuration.documents).workload_kinds[KEY].pods[0].path == "spec.a"
+
+
+def test_kinds_weigh_nothing_but_are_a_version(tmp_path: Path) -> None:
+    (tmp_path / "kinds.yaml").write_text(HEAD % "ours" + ROW)
+
+    built_in, own = load_directory(None), load_directory(tmp_path)
+
+    assert own.resource_mapping.digest == built_in.resource_mapping.digest
+    assert own.version != built_in.version
+
+
+def test_kinds_stand_beside_resources(tmp_path: Path) -> None:
+    resources = "  resources: [{pattern: example.com/npu, measure: devices}]\n"
+    (tmp_path / "kinds.yaml").write_text(HEAD % "ours" + ROW + resources)
+
+    configuration = load_directory(tmp_path)
+
+    assert KEY in configuration.workload_kinds
+    assert configuration.resource_mapping.resource("example.com/npu") is not None
+
+
+@pytest.mark.parametrize(
+    ("rows", "want"),
+    [
+        pytest.param(
+            "  - {group: Example, kind: trainingJob, pods: [{path: spec.template}]}\n",
+            [
+                "spec.workloadKinds[0].group: must be an API group such as example.com",
+                "spec.workloadKinds[0].kind: must be a kind such as TrainingJob",
+            ],
+            id="names",
+        ),
+        pytest.param(
+            "  - {group: example.com, kind: T, resource: T, pods: [{path: '.a', form: podspec}]}\n",
+            [
+                'spec.workloadKinds[0].pods[0].form: Unsupported value: "podspec": must be one of template, podSpec, '
+                "resources, amounts, patch, object; did you mean podSpec?",
+            ],
+            id="form",
+        ),
+        pytest.param(
+            "  - {group: example.com, kind: T, resource: T, pods: [{path: .a, form: amounts, replicas: [a or b, '']}]}\n",
+            [
+                "spec.workloadKinds[0].pods[0].gpus: must say where the amounts are",
+                "spec.workloadKinds[0].pods[0].path: must be a path such as spec.workers[].template, with * for every key",
+                "spec.workloadKinds[0].pods[0].replicas[0]: must be a path such as .replicas, or .replicas else 0",
+                "spec.workloadKinds[0].pods[0].replicas[1]: must be a path such as .replicas, or .replicas else 0",
+                "spec.workloadKinds[0].resource: must be the plural in the API's paths, such as trainingjobs",
+            ],
+            id="paths",
+        ),
+        pytest.param(
+            "  - {group: example.com, kind: T, stopped: {'a b': 'true'}, together: .x,"
+            " pods: [{path: a, form: amounts, gpus: [{quantity: 'a..b', resource: gpu}]}]}\n",
+            [
+                "spec.workloadKinds[0].pods[0].gpus[0].quantity: must be a path such as .gpus or spec.gpus",
+                "spec.workloadKinds[0].pods[0].gpus[0].resource: must be a resource name such as example.com/gpu",
+                "spec.workloadKinds[0].stopped.a b: must be a path such as spec.suspend",
+                "spec.workloadKinds[0].together: must be a path such as spec.suspend",
+            ],
+            id="amounts-and-conditions",
+        ),
+        pytest.param(
+            ROW + ROW, ["spec.workloadKinds[1].kind: Duplicate value: TrainingJob of example.com"], id="twice"
+        ),
+        pytest.param(
+            "  - {group: example.com, kind: T, pod: []}\n",
+            ["spec.workloadKinds[0].pod: unknown field; did you mean pods?"],
+            id="unknown-field",
+        ),
+    ],
+)
+def test_what_is_wrong_is_reported_with_its_path(tmp_path: Path, rows: str, want: list[str]) -> None:
+    assert sorted(problems_of(tmp_path, rows)) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(".replicas", Factor((".replicas",)), id="a-path"),
+        pytest.param("4", Factor((), 4), id="a-number"),
+        pytest.param("unknown", Factor((), None), id="unknown"),
+        pytest.param("spec.a else .b else 0", Factor(("spec.a", ".b"), 0), id="the-first-that-has-one"),
+        pytest.param(".a else unknown", Factor((".a",), None), id="or-unknown"),
+        pytest.param(".a less .b at least .c at most .d", Factor((".a",), 1, ".b", ".c", ".d"), id="bounds"),
+        pytest.param(".a else", None, id="nothing-after-else"),
+        pytest.param(".a at most", None, id="no-bound"),
+        pytest.param(".a, .b", None, id="a-list"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_factors(text: str, want: Factor | None) -> None:
+    assert Factor.of(text) == want
+
+
+@pytest.mark.parametrize(
+    ("path", "beside", "want"),
+    [
+        pytest.param("spec.template", "", ("spec", "template"), id="keys"),
+        pytest.param("spec.a[].b.*.c", "", ("spec", "a", "[]", "b", "*", "c"), id="branches"),
+        pytest.param("metadata.annotations[a.b/c-d]", "", ("metadata", "annotations", "a.b/c-d"), id="a-key-in-brackets"),
+        pytest.param(".replicas", "spec.tasks[].template", ("spec", "tasks", "[]", "replicas"), id="beside-a-template"),
+        pytest.param(".replicas", "objects[]", ("objects", "replicas"), id="beside-an-item"),
+    ],
+)  # fmt: skip
+def test_steps(path: str, beside: str, want: tuple[str, ...]) -> None:
+    assert steps(path, beside) == want
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        ("Deployment", "deployments"),
+        ("PyTorchJob", "pytorchjobs"),
+        ("NetworkPolicy", "networkpolicies"),
+        ("Gateway", "gateways"),
+        ("Ingress", "ingresses"),
+    ],
+)
+def test_plurals(kind: str, want: str) -> None:
+    assert plural(kind) == want

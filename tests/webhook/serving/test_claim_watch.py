@@ -1,0 +1,205 @@
+"""For what claims ask, from API servers that answer as the tests say: known by a watch, read once, or unknown."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName
+from tests.builders import JSON
+from tests.cluster.controllers import eventually
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster.informer import WatchTimings
+from webhook.serving.claim_watch import MOST_READS, ClaimLookup, ClaimWatch
+
+QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
+ROOT = "/apis/resource.k8s.io/v1"
+GPU = frozenset({"gpu.example.com"})
+
+
+def _spec(*device_classes: str) -> JSON:
+    return {
+        "devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": c}} for c in device_classes]}
+    }
+
+
+def claim(name: str, *device_classes: str, **metadata: Any) -> JSON:
+    identity = {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "5"}
+    return {"metadata": {**identity, **metadata}, "spec": _spec(*device_classes)}
+
+
+def template(name: str, *device_classes: str) -> JSON:
+    found = claim(name, *device_classes)
+    return {**found, "spec": {"spec": found["spec"]}}
+
+
+def by_name(name: str, kind: str = CLAIM) -> ClaimName:
+    return ClaimName(kind, "team", name)
+
+
+class Cluster:
+    """Answers as an API server with these claims and templates; `one` answers for reads of any."""
+
+    def __init__(self, *claims: JSON, templates: tuple[JSON, ...] = (), is_served: bool = True) -> None:
+        self.lists = {"resourceclaims": claims, "resourceclaimtemplates": templates}
+        self.is_served = is_served
+        self.one: Callable[[Request], Answer] = lambda _request: status(404, "not found", "NotFound")
+        self.events: list[JSON] = []
+        self.done = threading.Event()
+        self.reads: list[str] = []
+
+    def __call__(self, request: Request) -> Answer:
+        if request.path == "/apis/resource.k8s.io":
+            served = json.dumps({"versions": [{"version": "v1"}]}).encode()
+            return Answer(served) if self.is_served else status(404, "not found", "NotFound")
+        plural = request.path.removeprefix(f"{ROOT}/")
+        if plural not in self.lists:
+            self.reads.append(request.path)
+            return self.one(request)
+        if "watch" in request.query:
+            events = self.events if plural == "resourceclaims" else []
+            return Answer(stream=[json.dumps(each).encode() + b"\n" for each in events], wait=self.done)
+        items = self.lists[plural]
+        return Answer(json.dumps({"metadata": {"resourceVersion": "5"}, "items": items}).encode())
+
+
+@contextmanager
+def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
+    with ApiServer(folder, cluster) as server:
+        watch = ClaimWatch(server.client(), pace=QUICK)
+        watch.start()
+        try:
+            yield watch
+        finally:
+            watch.stop()
+            cluster.done.set()
+            for thread in threading.enumerate():
+                if thread.name.startswith("watch resourceclaim"):
+                    thread.join(10)
+
+
+def asked(watch: ClaimWatch, name: ClaimName, seconds: float = 2.0) -> Any:
+    return ClaimLookup(watch, monotonic() + seconds)(name)
+
+
+def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
+    cluster = Cluster(claim("card", "gpu.example.com"), templates=(template("link", "nic.example.com"),))
+    with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: watch.known(by_name("card")) and watch.known(by_name("link", TEMPLATE)))
+        assert asked(watch, by_name("card")) == GPU
+        assert asked(watch, by_name("link", TEMPLATE)) == frozenset({"nic.example.com"})
+        assert cluster.reads == []
+
+
+def test_thousands_of_claims_for_the_same_share_what_is_kept(tmp_path: Path) -> None:
+    cluster = Cluster(claim("one", "gpu.example.com"), claim("two", "gpu.example.com"))
+    with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: watch.known(by_name("two")))
+        assert asked(watch, by_name("one")) is asked(watch, by_name("two"))
+
+
+def test_a_claim_that_is_made_anew_is_known_by_what_it_asks_for_now(tmp_path: Path) -> None:
+    cluster = Cluster(claim("mine", "nic.example.com"))
+    anew = claim("mine", "gpu.example.com", uid="another", resourceVersion="7")
+    gone = claim("mine", "nic.example.com", resourceVersion="6")
+    cluster.events = [{"type": "DELETED", "object": gone}, {"type": "ADDED", "object": anew}]
+    with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: asked(watch, by_name("mine")) == GPU)
+
+
+def test_one_that_is_new_is_read_once_a_review(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.one = lambda _request: Answer(json.dumps(template("young", "gpu.example.com")).encode())
+    with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: asked(watch, by_name("young", TEMPLATE)) == GPU)
+        lookup = ClaimLookup(watch, monotonic() + 2)
+        cluster.reads.clear()
+        assert [lookup(by_name("young", TEMPLATE)) for _ in range(2)] == [GPU, GPU]
+        assert cluster.reads == [f"{ROOT}/namespaces/team/resourceclaimtemplates/young"]
+
+
+def test_claims_made_for_pods_are_not_kept(tmp_path: Path) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "server", "uid": "u", "controller": True}
+    made = claim("made", "gpu.example.com", ownerReferences=[owner])
+    cluster = Cluster(made, claim("own", "gpu.example.com"))
+    cluster.one = lambda _request: Answer(json.dumps(made).encode())
+    with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: watch.known(by_name("own")))
+        assert watch.known(by_name("made")) is None
+        assert asked(watch, by_name("made")) == GPU, "who names it all the same waits for a read"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "seconds", "reads"),
+    [
+        pytest.param(by_name("no"), status(404, "not found", "NotFound"), 2.0, 1, id="there-is-none"),
+        pytest.param(by_name("no"), status(403, "forbidden", "Forbidden"), 2.0, 1, id="may-not-be-read"),
+        pytest.param(by_name("no"), Answer(b'{"spec": 3}'), 2.0, 1, id="nonsense"),
+        pytest.param(by_name("no"), Answer(b"{}"), -1.0, 0, id="too-late"),
+        pytest.param(by_name("../../secrets"), Answer(b"{}"), 2.0, 0, id="no-name-of-an-object"),
+        pytest.param(
+            ClaimName(CLAIM, "", "no"), Answer(b"{}"), 2.0, 0, id="of-an-object-without-a-namespace"
+        ),
+    ],
+)
+def test_what_stays_unknown(
+    tmp_path: Path, name: ClaimName, answer: Answer, seconds: float, reads: int
+) -> None:
+    cluster = Cluster(claim("known", "gpu.example.com"))
+    cluster.one = lambda _request: answer
+    with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: watch.known(by_name("known")))
+        assert asked(watch, name, seconds) is None
+        assert len(cluster.reads) == reads
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"devices": {"requests": [{"name": "a", "byMagic": {}}]}}, id="a-request-of-a-new-kind"),
+        pytest.param(_spec(*(f"class-{n}.example.com" for n in range(9))), id="too-many-device-classes"),
+    ],
+)
+def test_a_claim_that_may_be_for_anything_is_unknown_and_not_read_again(tmp_path: Path, spec: JSON) -> None:
+    cluster = Cluster({**claim("odd"), "spec": spec})
+    with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: watch.known(by_name("odd")))
+        assert asked(watch, by_name("odd")) is None
+        assert cluster.reads == []
+
+
+def test_a_review_reads_few_claims(tmp_path: Path) -> None:
+    cluster = Cluster(claim("known", "gpu.example.com"))
+    cluster.one = lambda _request: Answer(json.dumps(claim("any", "gpu.example.com")).encode())
+    with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: watch.known(by_name("known")))
+        lookup = ClaimLookup(watch, monotonic() + 2)
+        found = [lookup(by_name(f"new-{number}")) for number in range(MOST_READS + 3)]
+
+        assert found == [GPU] * MOST_READS + [None] * 3
+        assert lookup(by_name("known")) == GPU
+        assert len(cluster.reads) == MOST_READS
+
+
+def test_a_read_that_is_not_answered_is_given_up_in_time(tmp_path: Path) -> None:
+    never = threading.Event()
+    cluster = Cluster(claim("known", "gpu.example.com"))
+    cluster.one = lambda _request: Answer(stream=[], wait=never)
+    with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: watch.known(by_name("known")))
+        began = monotonic()
+        assert asked(watch, by_name("slow"), 0.3) is None
+        assert monotonic() - began < 2
+        never.set()
+
+
+def test_nothing_is_known_or_read_where_no_claims_are_served(tmp_path: Path) -> None:
+    cluster = Cluster(is_served=False)
+    with watching(tmp_path, cluster) as watch:
+        assert asked(watch, by_name("any")) is None
+        assert cluster.reads == []

@@ -1,0 +1,195 @@
+"""Reviews of pods with ResourceClaims: what becomes of them by what the claims ask for, as far as that is known."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from prometheus_client import CollectorRegistry
+
+from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
+from tests.builders import JSON, NOW, container, gpu_container, pod, view
+from tests.strategies import PODS
+from tests.webhook.serving.test_admission import request
+from webhook.configuration.loader import load_directory
+from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.audit import Recorder
+from webhook.serving.engine import Engine, Subject
+from webhook.serving.metrics import Metrics
+
+POLICY = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec:
+  rules:
+    gpu-isolation: {mode: enforce}
+    shared-memory: {mode: enforce, sizeLimit: 1Gi}
+    readiness-delay: {modelLoadSeconds: 60}
+    gpu-quota: {mode: disabled}
+"""
+DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
+KNOWN = {
+    ClaimName(TEMPLATE, "ml-training", "link"): frozenset({"dra.net"}),
+    ClaimName(TEMPLATE, "ml-training", "card"): frozenset({"gpu.nvidia.com"}),
+    ClaimName(CLAIM, "ml-training", "link"): frozenset({"dra.net"}),
+    ClaimName(TEMPLATE, "elsewhere", "far"): frozenset({"dra.net"}),
+}
+
+
+class Lookups:
+    """Answers from KNOWN, and remembers what was asked, review by review."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[ClaimName]] = []
+
+    def __call__(self, _deadline: float) -> Any:
+        asked: list[ClaimName] = []
+        self.asked.append(asked)
+
+        def lookup(name: ClaimName) -> DeviceClassNames | None:
+            asked.append(name)
+            return KNOWN.get(name)
+
+        return lookup
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    config: Path = tmp_path_factory.mktemp("config")
+    (config / "policy.yaml").write_text(POLICY)
+    return Engine(load_directory(config))
+
+
+@pytest.fixture
+def lookups() -> Lookups:
+    return Lookups()
+
+
+@pytest.fixture
+def admission(engine: Engine, lookups: Lookups) -> Admission:
+    cluster = ClusterState(claims=lookups)
+    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), cluster)
+
+
+PROBE: JSON = {"readinessProbe": {"httpGet": {"path": "/", "port": 80}}}
+
+
+def server(*claims: str, **tweaks: Any) -> JSON:
+    return container(resources={"claims": [{"name": name} for name in claims]}, **PROBE, **tweaks)
+
+
+def claiming(*templates: str, containers: tuple[JSON, ...] = ()) -> JSON:
+    claims = [{"name": name, "resourceClaimTemplateName": name} for name in templates]
+    return pod(*(containers or (server(*templates),)), resourceClaims=claims)
+
+
+def added(admission: Admission, document: JSON) -> Mapping[str, Any]:
+    """Return what /mutate adds, by the path in the pod."""
+    response = admission.mutate(request(document), monotonic() + 2)
+    assert response.allowed
+    operations = msgspec.json.decode(response.patch or b"[]")
+    return {each["path"]: each["value"] for each in operations if "annotations" not in each["path"]}
+
+
+VOID = "/spec/containers/0/env"
+DELAY = "/spec/containers/0/readinessProbe/initialDelaySeconds"
+
+
+@pytest.mark.parametrize(
+    ("document", "paths"),
+    [
+        pytest.param(claiming("link"), {VOID}, id="a-nic-is-as-a-pod-without-claims"),
+        pytest.param(pod(server()), {VOID}, id="a-pod-without-claims"),
+        pytest.param(claiming("card"), {DELAY, "/spec/tolerations"}, id="a-gpu"),
+        pytest.param(claiming("card", "link"), {DELAY, "/spec/tolerations"}, id="a-gpu-and-a-nic"),
+        pytest.param(claiming("perhaps"), {DELAY}, id="nobody-knows"),
+        pytest.param(claiming("far"), {DELAY}, id="a-nic-of-another-namespace"),
+        pytest.param(
+            claiming("link", containers=(gpu_container("2", **PROBE), server("link", name="side"))),
+            {
+                DELAY,
+                "/spec/tolerations",
+                "/spec/volumes",
+                "/spec/containers/0/volumeMounts",
+                "/spec/containers/1/env",
+            },
+            id="a-nic-beside-whole-gpus",
+        ),
+    ],
+)
+def test_what_a_pod_gets(admission: Admission, document: JSON, paths: set[str]) -> None:
+    assert set(added(admission, document)) == paths
+
+
+def test_a_claim_and_a_template_of_one_name_are_two(admission: Admission) -> None:
+    claims = [{"name": "mine", "resourceClaimName": "card"}]
+
+    assert set(added(admission, pod(server("mine"), resourceClaims=claims))) == {DELAY}
+
+
+def test_the_final_pod_is_judged_by_what_is_known_then(admission: Admission) -> None:
+    response = admission.validate(request(claiming("card")), monotonic() + 2)
+
+    assert any("toleration" in each and "is missing" in each for each in response.warnings or ())
+    assert admission.validate(request(pod(server())), monotonic() + 2).warnings == (
+        admission.validate(request(claiming("link")), monotonic() + 2).warnings
+    )
+
+
+def test_the_templates_of_a_workload_are_looked_up_together(admission: Admission, lookups: Lookups) -> None:
+    template = {"spec": claiming("link")["spec"]}
+    document = {"metadata": {"name": "server"}, "spec": {"template": template}}
+    response = admission.validate(request(document, kind=DEPLOYMENT), monotonic() + 2)
+
+    assert response.allowed
+    assert not any("toleration" in each for each in response.warnings or ())
+    assert lookups.asked == [[ClaimName(TEMPLATE, "ml-training", "link")]]
+
+
+def without_claims(document: JSON) -> JSON:
+    plain = copy.deepcopy(document)
+    del plain["spec"]["resourceClaims"]
+    for each in (*plain["spec"]["containers"], *(plain["spec"].get("initContainers") or ())):
+        (each.get("resources") or {}).pop("claims", None)
+    return plain
+
+
+@given(document=PODS)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engine, document: JSON) -> None:
+    document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "link"}]
+    policy = engine.configuration.policies.for_namespace("ml-training")
+
+    def decided(of: JSON) -> tuple[Any, ...]:
+        subject = Subject(policy=policy, pod=view(of), claims={"gpu": frozenset({"dra.net"})})
+        decisions = [
+            decide(subject, NOW) for decide in (engine.mutate, engine.validate, engine.check_template)
+        ]
+        return tuple((each.operations, each.judged) for each in decisions)
+
+    assert decided(document) == decided(without_claims(document))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(pod(gpu_container()), id="no-claims"), pytest.param(claiming(), id="an-empty-list")],
+)
+def test_a_pod_without_claims_costs_no_lookup(admission: Admission, lookups: Lookups, document: JSON) -> None:
+    added(admission, document)
+
+    assert lookups.asked == []
+
+
+def test_a_body_that_no_api_server_writes_is_not_waited_for(admission: Admission, lookups: Lookups) -> None:
+    """Such a request is answered at once, by the thread that all others wait for."""
+    body = msgspec.json.encode(claiming("link")).replace(b"resourceClaims", rb"resourceCl\u0061ims")
+    response = admission.mutate(request(msgspec.Raw(body)), monotonic() + 2)  # type: ignore[arg-type] # JSON as it is
+
+    assert response.patch is not None
+    assert b"initialDelaySeconds" in response.patch
+    assert lookups.asked == []

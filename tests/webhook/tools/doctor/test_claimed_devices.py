@@ -1,0 +1,63 @@
+"""Workloads and pods with ResourceClaims: those of a NIC are no GPU workloads, those that nobody can read may be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import JSON
+from tests.webhook.cluster.apiserver import status
+from tests.webhook.tools.doctor.clusters import cluster_of
+from tests.webhook.tools.doctor.test_checks import BY_ID, NAMESPACES, OURS, excluding, namespace
+from webhook.tools.doctor.check import run_check
+
+DRA = "/apis/resource.k8s.io"
+TEMPLATES, CLAIMS = f"{DRA}/v1/resourceclaimtemplates", f"{DRA}/v1/resourceclaims"
+SERVED = {DRA: {"versions": [{"version": "v1"}]}, TEMPLATES: [], CLAIMS: []}
+
+
+def template(device_class: str) -> JSON:
+    request = {"name": "some", "exactly": {"deviceClassName": device_class}}
+    identity = {"name": "mine", "namespace": "team", "uid": "u"}
+    return {"metadata": identity, "spec": {"spec": {"devices": {"requests": [request]}}}}
+
+
+SPEC = {
+    "runtimeClassName": "missing",
+    "containers": [{"name": "a", "image": "x", "resources": {"claims": [{"name": "it"}]}}],
+    "resourceClaims": [{"name": "it", "resourceClaimTemplateName": "mine"}],
+}
+IDENTITY = {"name": "web", "namespace": "team", "uid": "u"}
+WORKLOAD = {"/apis/apps/v1/deployments": [{"metadata": IDENTITY, "spec": {"template": {"spec": SPEC}}}]}
+UNSEEN = {
+    OURS: excluding("team"),
+    NAMESPACES: [namespace("team")],
+    f"{NAMESPACES}/team/pods": [{"metadata": IDENTITY, "spec": SPEC}],
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "objects", "finding"),
+    [
+        pytest.param("references", WORKLOAD, "runtime-class-missing", id="a-workload"),
+        pytest.param("excluded-namespaces", UNSEEN, "unseen-gpu-pods", id="a-pod-that-nobody-reviews"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("devices", "is_found"),
+    [
+        pytest.param({**SERVED, TEMPLATES: [template("dra.net")]}, False, id="of-a-nic"),
+        pytest.param({**SERVED, TEMPLATES: [template("gpu.nvidia.com")]}, True, id="of-a-gpu"),
+        pytest.param(SERVED, True, id="of-a-template-that-is-not-there"),
+        pytest.param({**SERVED, TEMPLATES: status(403, "no", "Forbidden")}, True, id="that-may-not-be-read"),
+        pytest.param({}, True, id="where-none-are-served"),
+    ],
+)
+def test_a_claim(
+    tmp_path: Path, check: str, objects: dict[str, Any], finding: str, devices: JSON, is_found: bool
+) -> None:
+    with cluster_of(tmp_path, {**objects, **devices}) as cluster:
+        result = run_check(BY_ID[check], cluster)
+
+    assert [each.id for each in result.findings] == ([finding] if is_found else [])
+    assert result.not_checked == ()

@@ -1,0 +1,58 @@
+"""What the objects of one run of `check` say of the cluster for which they are: labels of namespaces, and devices of DRA."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from policies.gpus.claims import RECORD_OF, ClaimName, DeviceClassNames
+from policies.gpus.device_classes import DeviceClass, decode_device_class
+from policies.policy import Labels
+from webhook.configuration.dynamic_resources import DRA_GROUP
+from webhook.tools.check.manifests import Manifest
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""The API server gives it to every namespace."""
+
+DEVICE_CLASS = (DRA_GROUP, "DeviceClass")
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """Labels by namespace, with the one that the API server adds, and for which DeviceClasses claims and templates ask."""
+
+    labels: Mapping[str, Labels] = {}
+    claims: Mapping[ClaimName, DeviceClassNames | None] = {}
+
+    def labels_of(self, namespace: str) -> Labels:
+        """Return the labels; those of a namespace that is not among the objects are the one that every namespace has."""
+        return self.labels.get(namespace, ((NAME_LABEL, namespace),))
+
+
+def surroundings(manifests: Iterable[Manifest]) -> Surroundings:
+    """Return what the manifests say; what cannot be read in them is the API server's to reject."""
+    labels: dict[str, Labels] = {}
+    claims: dict[ClaimName, DeviceClassNames | None] = {}
+    for manifest in manifests:
+        if (manifest.group, manifest.kind) == ("", "Namespace"):
+            labels[manifest.name] = _labels(manifest)
+        elif manifest.group == DRA_GROUP and manifest.kind in RECORD_OF:
+            with suppress(msgspec.ValidationError):
+                record = RECORD_OF[manifest.kind](msgspec.json.encode(manifest.data))
+                claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
+    return Surroundings(labels=labels, claims=claims)
+
+
+def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
+    """Return the DeviceClasses among the manifests, by which the configuration knows what are GPUs."""
+    found = []
+    for manifest in manifests:
+        if (manifest.group, manifest.kind) == DEVICE_CLASS:
+            with suppress(msgspec.ValidationError):
+                found.append(decode_device_class(msgspec.json.encode(manifest.data)))
+    return tuple(found)
+
+
+def _labels(manifest: Manifest) -> Labels:
+    labels = (manifest.data.get("metadata") or {}).get("labels")
+    written = {str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {}
+    return tuple(sorted({**written, NAME_LABEL: manifest.name}.items()))
