@@ -76,7 +76,8 @@ def test_objects_of_any_content(data: st.DataObject) -> None:
             continue
         for number in (place.count.running, place.count.most, place.count.gang):
             assert number is None or number >= 0
-        assert place.replaced(body, place.data) == body or not place.is_partial
+        if place.is_partial:
+            assert place.replaced(body, place.data) is body
     with suppress(msgspec.ValidationError):
         workload_pods(KINDS, *kind.key, msgspec.json.encode(body))
 
