@@ -6,7 +6,7 @@ whose DeviceClasses are all known to have no accelerators (NICs, CPUs) is nothin
 Reads resource.k8s.io v1 and v1beta2 (what is wanted stands under `exactly`) and v1beta1 (it stands in the request itself).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -195,19 +195,17 @@ def _without(pod: Pod, unseen: frozenset[str]) -> Pod:
     spec = replace(
         body,
         resource_claims=tuple(each for each in body.resource_claims or () if each.name not in unseen),
-        containers=tuple(_containers_without(body.containers, unseen)),
-        init_containers=tuple(_containers_without(body.init_containers, unseen)),
+        # A list that is missing stays missing: what a rule adds to it makes the list.
+        containers=body.containers and tuple(_container_without(each, unseen) for each in body.containers),
+        init_containers=body.init_containers
+        and tuple(_container_without(each, unseen) for each in body.init_containers),
     )
     return replace(pod, spec=spec)
 
 
-def _containers_without(
-    containers: tuple[Container, ...] | None, unseen: frozenset[str]
-) -> Iterator[Container]:
-    for container in containers or ():
-        resources = container.resources
-        if resources is None or not resources.claims:
-            yield container
-        else:
-            claims = tuple(each for each in resources.claims if each.name not in unseen)
-            yield replace(container, resources=replace(resources, claims=claims))
+def _container_without(container: Container, unseen: frozenset[str]) -> Container:
+    resources = container.resources
+    if resources is None or not resources.claims:
+        return container
+    claims = tuple(each for each in resources.claims if each.name not in unseen)
+    return replace(container, resources=replace(resources, claims=claims))

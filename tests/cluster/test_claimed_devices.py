@@ -14,6 +14,7 @@ from tests.controlplane.webhook import Webhook
 DEVICE_CLASSES = {
     "fast-links": "device.driver == 'dra.net'",
     "team-cards": "device.driver == 'gpu.nvidia.com'",
+    "amd-cards": "device.driver == 'gpu.amd.com'",
     "anything": "device.attributes['example.com'].size > 3",
 }
 POLICY = """
@@ -28,7 +29,6 @@ spec:
 """
 OPEN, STRICT = "devices-open", "devices-strict"
 INJECTED = "gpu-admission.dev/injected"
-GPU_TAINT = "nvidia.com/gpu"
 UNPINNED = "must pin the pod to a GPU class: namespace devices-strict may not use every class; name one with the annotation"
 
 
@@ -143,14 +143,17 @@ def test_a_pod_with_the_claim_of_a_nic_stays_as_it_is(
 
 
 @pytest.mark.parametrize("reference", [by_name, by_template], ids=["claim", "template"])
+@pytest.mark.parametrize(
+    ("claimed", "taint"), [("team-cards", "nvidia.com/gpu"), ("amd-cards", "amd.com/gpu")]
+)
 @pytest.mark.usefixtures("webhook")
 def test_a_pod_with_the_claim_of_a_gpu_gets_what_gpu_pods_get_but_no_default_class(
-    plane: ControlPlane, reference: Any
+    plane: ControlPlane, reference: Any, claimed: str, taint: str
 ) -> None:
-    status, stored = sent(plane, pod("carded", OPEN, reference("team-cards")))
+    status, stored = sent(plane, pod("carded", OPEN, reference(claimed)))
 
     assert status == 201, stored["message"]
-    assert tolerated(stored) == {GPU_TAINT}
+    assert tolerated(stored) == {taint}
     assert stored["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] == 72
     assert "nodeSelector" not in stored["spec"]
 

@@ -177,7 +177,6 @@ class PodReader(_Reader):
                 node_selector=body.node_selector,
                 affinity=body.affinity,
                 overhead=body.overhead,
-                resource_claims=body.resource_claims,
             ),
         )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from policies.finding import truncate
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import DeviceClassNames, ResourceClaim, asked_by, decode_claim
+from policies.gpus.claims import ClaimName, DeviceClassNames, ResourceClaim, asked_by, decode_claim
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
@@ -26,7 +26,6 @@ from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving import review
 from webhook.serving.audit import Recorder
 from webhook.serving.canary_trace import canary_trace
-from webhook.serving.claim_watch import NAMES_CLAIMS, ClaimLookup
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import (
     CLAIM,
@@ -53,6 +52,10 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
 
 
+Lookup = Callable[[ClaimName], DeviceClassNames | None]
+"""Returns for which DeviceClasses a claim asks, None where that is not known."""
+
+
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """What a review may look up beyond its object and the configuration; what is None nobody knows."""
 
@@ -60,8 +63,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
-    claims: Callable[[float], ClaimLookup] | None = None
-    """Looks up for what claims ask, by a deadline."""
+    claims: Callable[[float, bool], Lookup] | None = None
+    """Makes the lookup of a review, of its deadline and of whether it may wait."""
     quota: QuotaEnforcer | None = None
     scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
     """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
@@ -78,6 +81,8 @@ class Review(msgspec.Struct, frozen=True, dict=True):
     now: datetime
     deadline: float
     """A moment of `monotonic`."""
+    may_wait: bool = True
+    """Whether it may wait for the API server. Raises WouldWaitError where it would."""
 
     def document(self, raw: msgspec.Raw) -> msgspec.Raw:
         """Return the JSON of an object to be decoded. Raises OutOfTime, msgspec.ValidationError where it is too long."""
@@ -99,10 +104,9 @@ class Review(msgspec.Struct, frozen=True, dict=True):
         return asked_by(pod, self.request.namespace, self._claim_lookup)
 
     @cached_property
-    def _claim_lookup(self) -> ClaimLookup | None:
-        # Whoever dispatched the request went by the same bytes.
-        may_wait = NAMES_CLAIMS in bytes(self.request.object)
-        return self.cluster.claims(self.deadline) if self.cluster.claims and may_wait else None
+    def _claim_lookup(self) -> Lookup | None:
+        claims = self.cluster.claims
+        return claims(self.deadline, self.may_wait) if claims else None
 
     def quota(self) -> NamespaceQuota | None:
         request, quota = self.request, self.cluster.quota
@@ -145,16 +149,25 @@ class Admission:
         self._recorder = recorder
         self._cluster = cluster or ClusterState()
 
-    def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
-        """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others."""
-        return self._answer(Phase.MUTATE, request, deadline)
+    def mutate(
+        self, request: AdmissionRequest, deadline: float, *, may_wait: bool = True
+    ) -> AdmissionResponse:
+        """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others.
 
-    def validate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
-        return self._answer(Phase.VALIDATE, request, deadline)
+        Unless it `may_wait`, it raises WouldWaitError where the answer needs the API server.
+        """
+        return self._answer(Phase.MUTATE, request, deadline, may_wait)
 
-    def _answer(self, phase: Phase, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
+    def validate(
+        self, request: AdmissionRequest, deadline: float, *, may_wait: bool = True
+    ) -> AdmissionResponse:
+        return self._answer(Phase.VALIDATE, request, deadline, may_wait)
+
+    def _answer(
+        self, phase: Phase, request: AdmissionRequest, deadline: float, may_wait: bool
+    ) -> AdmissionResponse:
         started, clock = datetime.now(UTC), perf_counter()
-        asked = Review(request, phase, self._engine(), self._cluster, started, deadline)
+        asked = Review(request, phase, self._engine(), self._cluster, started, deadline, may_wait)
         try:
             answered = handler_of(phase, request)(asked)
         except NamespaceUnknown as unknown:

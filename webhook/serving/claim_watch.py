@@ -17,9 +17,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResourceWatch
-
-NAMES_CLAIMS = b'"resourceClaims"'
-"""In the JSON of every pod with claims as API servers write it: where it is missing, a review never waits for a claim."""
+from webhook.server.http import WouldWaitError
 
 STALE_SECONDS = 150.0
 """Silence of a watch after which claims are read: two and a half intervals of bookmarks."""
@@ -81,10 +79,13 @@ def _kept(record_of: Callable[[msgspec.Raw], ClaimRecord]) -> Callable[[msgspec.
 
 
 class ClaimLookup:
-    """Looks claims up for one review, by its deadline; what the watch lacks is read once."""
+    """Looks claims up for one review, by its deadline; what the watch lacks is read once.
 
-    def __init__(self, watch: ClaimWatch, deadline: float) -> None:
-        self._watch = watch
+    Unless it `may_wait`, it raises WouldWaitError instead of reading.
+    """
+
+    def __init__(self, watch: ClaimWatch, deadline: float, may_wait: bool) -> None:
+        self._watch, self._may_wait = watch, may_wait
         self._until = min(deadline, monotonic() + LONGEST_SECONDS)
         self._read: dict[ClaimName, ClaimRecord | None] = {}
 
@@ -92,5 +93,7 @@ class ClaimLookup:
         record = self._watch.known(name) or self._read.get(name)
         left = self._until - monotonic()
         if record is None and name not in self._read and len(self._read) < MOST_READS and left > 0:
+            if not self._may_wait:
+                raise WouldWaitError
             record = self._read[name] = self._watch.read(name, left)
         return record.device_classes if record else None

@@ -140,6 +140,15 @@ def test_device_classes_that_are_ignored_are_not_seen() -> None:
     assert seen == claiming("b")
 
 
+def test_lists_of_containers_that_are_missing_stay_missing() -> None:
+    """What a rule adds to an empty list is added behind its last item, and a list that is not there has none."""
+    document = pod(resourceClaims=[{"name": "a", "resourceClaimName": "mine"}])
+
+    seen, _ = as_rules_see_it(view(document), {"a": classes("nic.example.com")}, MAPPING)
+
+    assert seen.body.init_containers is None
+
+
 def test_a_pod_without_claims_is_itself() -> None:
     plain = view(pod())
 

@@ -10,7 +10,7 @@ from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from webhook.server.dispatcher import Site
-from webhook.server.http import Request, Response, call_wsgi
+from webhook.server.http import Request, Response, WouldWaitError, call_wsgi
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
@@ -21,9 +21,11 @@ def make_site(serving: ServingCertificate, draining: Callable[[], bool]) -> Site
         return respond(environ, start_response, serving, draining=draining())
 
     def answer(request: Request) -> Response:
+        if request.path == "/waits" and not request.may_wait:
+            raise WouldWaitError
         return call_wsgi(application, request)
 
-    return Site(answer, at_once=lambda request: request.path == "/at-once", probes=frozenset({"/healthz"}))
+    return Site(answer, at_once=lambda path: path in {"/at-once", "/waits"}, probes=frozenset({"/healthz"}))
 
 
 def respond(
@@ -34,7 +36,7 @@ def respond(
         case "/body":
             body = environ["wsgi.input"].read()
             answer: dict[str, Any] = {"length": len(body), "sha256": hashlib.sha256(body).hexdigest()}
-        case "/sleep" | "/at-once":
+        case "/sleep" | "/at-once" | "/waits":
             time.sleep(float(argument))
             answer = {"slept": argument}
         case "/healthz":

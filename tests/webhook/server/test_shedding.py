@@ -105,3 +105,21 @@ def test_large_requests_leave_the_other_threads_alone(directory: Path) -> None:
         # Two large ones are worked on, so the last of them comes after four turns of a second.
         assert server.metric("gpu_admission_requests_held") > 0
         assert time.monotonic() - began < 1
+
+
+def test_what_turns_out_to_wait_leaves_those_that_are_answered_at_once_alone(directory: Path) -> None:
+    with (
+        serving(directory, threads=2) as server,
+        contextlib.ExitStack() as stack,
+        server.client() as at_once,
+    ):
+        waiting = [stack.enter_context(server.client()) for _ in range(2)]
+        for held, client in enumerate(waiting, 1):
+            client.send(request("/waits?1", b"x"))
+            server.wait_for_metric("gpu_admission_requests_held", held)
+        began = time.monotonic()
+        assert at_once.post("/at-once?0").status == 200
+        assert time.monotonic() - began < 0.5
+
+        assert [client.answer().json() for client in waiting] == [{"slept": "1"}] * 2
+        assert server.metric("gpu_admission_requests_held") == 0

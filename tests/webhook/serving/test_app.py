@@ -15,7 +15,7 @@ from webhook.serving.audit import Recorder
 from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionRequest, AdmissionResponse
+from webhook.serving.review import AdmissionResponse
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
@@ -185,7 +185,7 @@ def test_a_defect_of_ours_still_answers_and_quotes_nothing(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Admission):
-        def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:  # noqa: ARG002 - fails before it looks
+        def mutate(self, *_: Any, **__: Any) -> AdmissionResponse:
             raise KeyError("secret-of-the-pod")
 
     engine = Engine(load_directory(None))

@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from prometheus_client import CollectorRegistry
 
 from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
-from tests.builders import JSON, NOW, container, gpu_container, pod, view
+from tests.builders import JSON, NOW, container, gpu_container, pod, uid, view
 from tests.strategies import PODS
-from tests.webhook.serving.test_admission import request
+from tests.webhook.serving.test_admission import POD, request
 from webhook.configuration.loader import load_directory
+from webhook.server.http import Request, WouldWaitError
 from webhook.serving.admission import Admission, ClusterState
 from webhook.serving.audit import Recorder
+from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine, Subject
 from webhook.serving.metrics import Metrics
 
@@ -47,7 +49,7 @@ class Lookups:
     def __init__(self) -> None:
         self.asked: list[list[ClaimName]] = []
 
-    def __call__(self, _deadline: float) -> Any:
+    def __call__(self, _deadline: float, _may_wait: bool) -> Any:
         asked: list[ClaimName] = []
         self.asked.append(asked)
 
@@ -185,11 +187,36 @@ def test_a_pod_without_claims_costs_no_lookup(admission: Admission, lookups: Loo
     assert lookups.asked == []
 
 
-def test_a_body_that_no_api_server_writes_is_not_waited_for(admission: Admission, lookups: Lookups) -> None:
-    """Such a request is answered at once, by the thread that all others wait for."""
-    body = msgspec.json.encode(claiming("link")).replace(b"resourceClaims", rb"resourceCl\u0061ims")
-    response = admission.mutate(request(msgspec.Raw(body)), monotonic() + 2)  # type: ignore[arg-type] # JSON as it is
+def test_a_review_that_would_wait_is_given_up_without_a_trace_until_it_may(engine: Engine) -> None:
+    def lookup(_deadline: float, may_wait: bool) -> Any:
+        def found(name: ClaimName) -> DeviceClassNames | None:
+            if not may_wait:
+                raise WouldWaitError
+            return KNOWN.get(name)
 
-    assert response.patch is not None
-    assert b"initialDelaySeconds" in response.patch
-    assert lookups.asked == []
+        return found
+
+    metrics = Metrics(CollectorRegistry())
+    admission = Admission(lambda: engine, Recorder(metrics), ClusterState(claims=lookup))
+    app = create_app(admission, metrics, lambda: (True, {}))
+    fields = {
+        "uid": uid("review"),
+        "kind": POD,
+        "operation": "CREATE",
+        "namespace": "ml-training",
+        "userInfo": {"username": "ada"},
+        "object": claiming("card"),
+    }
+    envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    body = msgspec.json.encode(envelope)
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    asked = Request("POST", "/mutate", "", headers, True, False, 0, len(body), body, may_wait=False)
+
+    with pytest.raises(WouldWaitError):
+        app(asked)
+    asked.may_wait = True
+
+    assert msgspec.json.decode(app(asked).body)["response"]["patch"]
+    counted = metrics.registry.get_sample_value
+    assert counted("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched"}) == 1
+    assert counted("gpu_admission_internal_errors_total") == 0
