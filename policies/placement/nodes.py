@@ -84,7 +84,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _near(self, demands: Sequence[Demand]) -> Iterable[NodeOffer]:
         """Return the offers that meet the first demand for values, and the pools; all of them where there is none."""
         if not demands:
-            return (*self._there, *self._to_come)
+            return chain(self._there, self._to_come)
         key, _, values = demands[0]
         return chain(*(self._having.get((key, value), ()) for value in values), self._to_come)
 

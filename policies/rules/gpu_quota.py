@@ -176,7 +176,7 @@ def _bad_outlook(found: Outlook, workload: Workload, namespace: str, mode: Mode)
             outcome = "they can never start"
         case Trouble.NO_SURGE:
             path, remedy = "spec.strategy", "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
-            facts = f"an update starts a pod before it stops one, which needs {needs}; {namespace} will have {free}"
+            facts = f"an update needs {needs} for a pod beside the others; {namespace} will have {free}"
             outcome = "it will not finish"
         case _:
             grows = found.trouble is Trouble.TOO_LITTLE_TO_GROW

@@ -55,6 +55,8 @@ GROUPS = {
 API_VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
 
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
+_ANOTHER = re.compile(r"hugepages-|.*[{$]")
+"""Huge pages, and names that a parameter fills in."""
 _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
 _LISTS = ("containers", "initContainers")
 
@@ -105,11 +107,8 @@ def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, 
     """Yield each name that is not one of Kubernetes' own once, with the map in which it stands."""
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for name in amounts:
-            if (
-                name not in _STANDARD
-                and not name.startswith("hugepages-")
-                and (kind == "limits" or name not in limits)
-            ):
+            is_repeated = kind == "requests" and name in limits
+            if name not in _STANDARD and not is_repeated and not _ANOTHER.match(name):
                 yield kind, name
 
 

@@ -108,18 +108,24 @@ SOURCES = some(
     credentialsKey=st.sampled_from(["key.json"]),
     env=st.dictionaries(st.sampled_from(["AWS_REGION", "HTTPS_PROXY"]), WORDS, max_size=2),
 )
+LIMITS = OPTIONAL_NUMBERS | st.dictionaries(st.sampled_from(["nvidia.com/mig-*", "nvidia-t4", "*"]), WHOLE, max_size=2)
 RULES = some(
     **{
         "gpu-requests": some(
             mode=MODES,
-            maxPerContainer=OPTIONAL_NUMBERS,
-            maxPerPod=OPTIONAL_NUMBERS,
+            maxPerContainer=LIMITS,
+            maxPerPod=LIMITS,
             completeLimits=st.booleans(),
             gpusPerNode=WHOLE,
+            knownProfilesOnly=st.booleans(),
         ),
         "unread-fields": some(mode=MODES),
         "gpu-class": some(mode=MODES, labelKey=st.just("accelerator"), default=OPTIONAL_WORDS, allowed=few(WORDS)),
-        "gpu-toleration": some(mode=MODES, tolerations=TOLERATIONS),
+        "gpu-toleration": some(
+            mode=MODES,
+            tolerations=TOLERATIONS,
+            byVendor=st.dictionaries(st.sampled_from(["nvidia.com", "amd.com"]), TOLERATIONS, max_size=2),
+        ),
         "readiness-delay": some(
             mode=MODES,
             strategy=st.sampled_from(["initialDelay", "startupProbe"]),
@@ -169,6 +175,7 @@ CLASSES = st.fixed_dictionaries(
     optional={
         "family": st.sampled_from(["", "nvidia-a100"]),
         "resource": st.just("nvidia.com/gpu"),
+        "gpusPerNode": OPTIONAL_NUMBERS,
         "nodeLabels": few(
             st.fixed_dictionaries({"key": WORDS, "values": few(st.sampled_from(["a", "b"]), 1)})
         ),
@@ -182,8 +189,17 @@ CLASSES = st.fixed_dictionaries(
 )
 MEASURES = st.sampled_from([measure.value for measure in Measure])
 RESOURCE_MAPPINGS = some(
-    resources=few(st.fixed_dictionaries({"pattern": st.just("example.com/*"), "measure": MEASURES})),
-    fractionAnnotations=few(st.fixed_dictionaries({"key": WORDS, "measure": MEASURES})),
+    resources=few(
+        st.fixed_dictionaries(
+            {"pattern": st.just("example.com/*"), "measure": MEASURES},
+            optional={"resource": st.sampled_from(["example.com/npu", None])},
+        )
+    ),
+    fractionAnnotations=few(
+        st.fixed_dictionaries(
+            {"key": WORDS, "measure": MEASURES}, optional={"resource": st.just("example.com/npu")}
+        )
+    ),
     fractionSchedulers=few(st.sampled_from(["kai-scheduler", "volcano"])),
     deviceClasses=few(
         st.fixed_dictionaries(

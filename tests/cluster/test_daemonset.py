@@ -114,6 +114,10 @@ def is_injected(document: JSON) -> bool:
 def test_pods_of_a_daemonset_are_tolerated_but_not_pinned(full_plane: ControlPlane, webhook: Webhook) -> None:
     accepted, said = apply(full_plane, DAEMONSET)
     assert accepted, said
+    assert (
+        "spec.template.spec.tolerations: should have nvidia.com/gpu:NoSchedule: the DaemonSet controller makes no pod"
+        in said
+    )
 
     pods = bound_pods(full_plane)
 

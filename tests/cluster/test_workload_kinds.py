@@ -9,12 +9,14 @@ import pytest
 import yaml
 
 from tests.builders import JSON, gpu_container
+from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.test_admission import apply
 from tests.controlplane import Client, ControlPlane
 from tests.controlplane.webhook import ROOT, Webhook
 from tests.controlplane.webhook import install as install_webhooks
 from tests.deploy.manifests import workload_rules
 
+BUILT_IN = ROOT / "webhook" / "configuration" / "builtin" / "workload-kinds.yaml"
 PAGE = (ROOT / "docs" / "workloads.md").read_text()
 FIELDS = ("spec", "status", "resource", "inference")
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -65,6 +67,22 @@ def test_what_is_installed_is_what_the_page_says(webhook: Webhook) -> None:
         "rules": yaml.safe_load(workload_rules()),
         **conditions,
     }
+
+
+def test_the_table_is_a_document_that_the_api_server_keeps_whole(plane: ControlPlane) -> None:
+    install_configuration_kinds(plane)
+    document = yaml.safe_load(BUILT_IN.read_text())
+    plane.kubectl("apply", "--server-side", "-f", str(BUILT_IN))
+
+    path = f"/apis/gpu-admission.dev/v1alpha1/gpuresourcemappings/{document['metadata']['name']}"
+    _, stored = plane.client().get(path)
+    plane.client().delete(path)
+
+    for row in stored["spec"]["workloadKinds"]:
+        for pods in row.get("pods", ()):
+            if pods["form"] == "template":
+                del pods["form"]  # The default that the schema writes.
+    assert stored["spec"] == document["spec"]
 
 
 def crd(group: str, version: str, kind: str) -> JSON:

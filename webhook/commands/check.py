@@ -107,6 +107,7 @@ def check(
             namespace=namespace,
             kinds=configuration.workload_kinds,
             ignore=ignore,
+            is_whole=output == "yaml",
             track=track,
         )
         if classes := device_classes(found.manifests):

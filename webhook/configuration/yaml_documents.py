@@ -8,7 +8,7 @@ a small file up to gigabytes.
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -146,9 +146,12 @@ def dump_document(data: Any) -> str:
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096))
 
 
-def load_documents(text: str) -> Iterator[YamlDocument | YamlError]:
-    """Yield the documents of `text` that are not empty; for one that is not valid, its errors."""
-    for lines_above, segment in _segments(text):
+def load_documents(text: str, shortened: Callable[[str], str] = str) -> Iterator[YamlDocument | YamlError]:
+    """Yield the documents of `text` that are not empty; for one that is not valid, its errors.
+
+    `shortened` gets the text of each document, and can leave out what nobody reads, but not the ends of lines.
+    """
+    for lines_above, segment in ((above, shortened(each)) for above, each in _segments(text)):
         try:
             _check_depth(segment)
             yield from _load(segment, lines_above)

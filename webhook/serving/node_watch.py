@@ -28,18 +28,18 @@ KARPENTER = "karpenter.sh"
 VERSIONS = ("v1", "v1beta1")
 
 OPEN = (
-    "karpenter.k8s.aws/",
-    "karpenter.azure.com/",
+    "karpenter.",
     "eks.amazonaws.com/",
+    "kubernetes.azure.com/",
     "topology.kubernetes.io/",
     "node.kubernetes.io/instance-type",
     "kubernetes.io/arch",
     "kubernetes.io/os",
     "beta.kubernetes.io/",
 )
-"""Labels that Karpenter and its providers set by the kind of machine: they may have any value in a pool that does not mention
-them. Any other label is only on nodes of a pool that names it (Karpenter, concepts/scheduling: well-known and user-defined
-labels).
+"""Prefixes of the labels that Karpenter and its providers set by the kind of machine: they may have any value in a pool that does
+not mention them. Any other label is only on nodes of a pool that names it (Karpenter, concepts/scheduling: well-known and
+user-defined labels; `WellKnownLabels` of its providers).
 """
 POOL_LABEL = "karpenter.sh/nodepool"
 """The name of its pool, on every node that Karpenter makes."""

@@ -67,7 +67,7 @@ def test_the_webhook_reads_what_an_autoscaler_scales(
     named: Any = {"metadata": {"name": "chat", "namespace": TEAM}}
     labels = {"app": "chat"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [gpu_container("1")]}}
-    deployment = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    deployment = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
     scaler = {"maxReplicas": 5, "scaleTargetRef": target}
     documents = [

@@ -105,7 +105,7 @@ def test_a_deployment_that_does_not_fit(served: ControlPlane, team: Namespace) -
 def test_a_deployment_that_cannot_surge(served: ControlPlane, team: Namespace) -> None:
     (line,) = warned(team, served, deployment(team, 2, 4))
     assert line.replace(team.name, "TEAM") == (
-        "spec.strategy: an update starts a pod before it stops one, which needs 4 nvidia-a100-80gb; TEAM will have 0 of 8 free: "
+        "spec.strategy: an update needs 4 nvidia-a100-80gb for a pod beside the others; TEAM will have 0 of 8 free: "
         "it will not finish; set type: Recreate, or rollingUpdate.maxUnavailable: 1"
     )
     assert warned(team, served, deployment(team, 2, 4, rollingUpdate={"maxUnavailable": 1})) == []

@@ -122,6 +122,15 @@ ROLLING: JSON = {"replicas": 3}
         pytest.param(workload(pods(1, running=None), kind="apps/DaemonSet"), {"gpus": 16}, None, id="unknown-number-of-pods"),
         pytest.param(workload(), {"gpus": 16}, None, id="no-pods"),
         pytest.param(
+            workload(*(pods(1, f"spec.tasks[{n}].template", running=1) for n in range(16)), kind="batch.volcano.sh/Job"),
+            {"gpus": 1},
+            "needs 16 GPUs; ml-training has 15 of 16 free: 15 of 16 pods will start", id="sixteen-templates",
+        ),
+        pytest.param(
+            workload(*(pods(17, f"spec.tasks[{n}].template", running=1) for n in range(17)), kind="batch.volcano.sh/Job"), {},
+            None, id="more-templates-than-are-charged",
+        ),
+        pytest.param(
             workload(
                 pods(1, running=20),
                 metadata={"ownerReferences": [{"kind": "Owner", "name": "o", "controller": True}]},
@@ -157,7 +166,7 @@ def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int
     found = said(subject, Granted({"classes/nvidia-a100-80gb": held}))
 
     want = (
-        "spec.strategy: an update starts a pod before it stops one, which needs 1 nvidia-a100-80gb; ml-training will have "
+        "spec.strategy: an update needs 1 nvidia-a100-80gb for a pod beside the others; ml-training will have "
         "0 of 8 free: it will not finish; set type: Recreate, or rollingUpdate.maxUnavailable: 1 [gpu-quota]"
     )
     assert found == ([want] if stuck else [])

@@ -415,6 +415,8 @@ DEDICATED = gpu_toleration.GPUTolerationOptions(
         pytest.param(
             {"key": "nvidia.com/gpu", "value": "present"}, True, id="the-usual-taint-as-gke-writes-it"
         ),
+        pytest.param({"key": "amd.com/gpu", "operator": "Exists"}, True, id="taint-of-another-vendor"),
+        pytest.param({"key": "amd.com/nic", "operator": "Exists"}, False, id="taint-of-no-gpu"),
         pytest.param({"key": "accelerator", "value": "t4"}, True, id="taint-of-a-class"),
         pytest.param({"key": "accelerator", "value": "t5"}, False, id="another-value"),
         pytest.param({"key": "dedicated", "value": "ml-workloads"}, True, id="taint-of-the-policy"),

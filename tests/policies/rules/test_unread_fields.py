@@ -117,6 +117,8 @@ def test_name_in_limits_and_requests_is_reported_once() -> None:
         "deviceclass.resource.kubernetes.io/gpu.example.com",
         "hugepages-2Mi",
         "ephemeral-storage",
+        "{{inputs.parameters.gpu-resource}}",
+        "$GPU_RESOURCE",
         "dongle",
     ],
 )

@@ -249,6 +249,15 @@ def test_yaml_holds_what_would_be_admitted() -> None:
     assert result.stderr.startswith("refused: stdin:1 Pod default/train\n")
 
 
+def test_yaml_holds_definitions_whole() -> None:
+    text = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n  group: b.c\n"
+
+    (shown,) = load_documents(check("-f", "-", "-o", "yaml", stdin=text).stdout)
+
+    assert isinstance(shown, YamlDocument)
+    assert shown.data["spec"] == {"group": "b.c"}
+
+
 def test_what_was_admitted_once_needs_nothing_more() -> None:
     once = check("-f", "-", "-o", "yaml", stdin=stream(GOOD, DEPLOYMENT.replace("COUNT", "1"))).stdout
 

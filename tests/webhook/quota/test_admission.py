@@ -63,9 +63,11 @@ class Served:
         self.store = MemoryStore(lambda: self.engine.configuration)
         metrics = QuotaMetrics(self.registry)
         batches = ReservationBatcher(BrokenStore() if broken else self.store, metrics)
-        quota = QuotaEnforcer(batches, metrics, release=self.store.release)
+        self.quota = QuotaEnforcer(batches, metrics, release=self.store.release)
         self.metrics = Metrics(self.registry)
-        self.admission = Admission(lambda: self.engine, Recorder(self.metrics), ClusterState(quota=quota))
+        self.admission = Admission(
+            lambda: self.engine, Recorder(self.metrics), ClusterState(quota=self.quota)
+        )
 
     def validate(self, document: JSON | None, **tweaks: Any) -> AdmissionResponse:
         return self.admission.validate(request(document, **tweaks), monotonic() + 2)

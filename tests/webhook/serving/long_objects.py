@@ -210,6 +210,14 @@ def other_reviews(namespace: str) -> Iterator[tuple[str, bytes]]:
     groups = [{"groupName": f"g{number}", "template": pod(gpu_container())} for number in range(1000)]
     cluster = {"metadata": {"name": "r"}, "spec": {"workerGroupSpecs": groups}}
     yield "a-cluster-of-many-groups", review("ray.io", "RayCluster", cluster, namespace=namespace)
+    names = {f"nvidia.com/x{number}": "1" for number in range(30)}
+    template = pod(container(resources={"limits": names}))
+    jobs = [{"name": f"j{number}", "template": {"spec": {"template": template}}} for number in range(100)]
+    job_set = {"metadata": {"name": "s"}, "spec": {"replicatedJobs": jobs}}
+    yield (
+        "a-set-of-jobs-with-many-resources",
+        review("jobset.x-k8s.io", "JobSet", job_set, namespace=namespace),
+    )
     shared = {
         "metadata": {"name": "w"},
         "spec": {"templates": [{"name": "n", "container": gpu_container()}] * 200, "volumes": named(1000)},

@@ -5,6 +5,7 @@ where it has none. Anything that cannot be read becomes a problem with file, lin
 there must be a number is not a problem: the file is a template.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any
@@ -39,6 +40,11 @@ _NULLS = {
     ),
 }
 """What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
+
+
+_CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)
+_SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE)
+"""The key of the document and all lines up to its next key."""
 
 
 class ManifestPod(msgspec.Struct, frozen=True):
@@ -124,16 +130,18 @@ def read_manifests(
     namespace: str | None = None,
     kinds: WorkloadKinds | None = None,
     ignore: Sequence[str] = (),
+    is_whole: bool = False,
     track: Track = lambda items, _doing: items,
 ) -> Manifests:
     """Return the objects in `sources` (files, directories, "-") but for what `ignore` (globs) matches.
 
     The default namespace is `namespace`. `kinds` says where their pods are; the built-in table if it is None.
+    Specs of CustomResourceDefinitions are left out unless `is_whole`: no rule reads them.
     """
     found = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds
     for text in texts(sources, recursive, ignore, found, track):
-        for document in load_documents(text.content):
+        for document in load_documents(text.content, str if is_whole else _without_schema):
             if isinstance(document, YamlDocument):
                 _Reader(text, document, namespace or "default", found, kinds).read()
             elif is_template(text.content):
@@ -143,6 +151,13 @@ def read_manifests(
     if not (found.manifests or found.problems or found.to_render or found.others or found.ignored):
         found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found
+
+
+def _without_schema(document: str) -> str:
+    """Return a CustomResourceDefinition without its spec: most of the text in many repositories, a second a megabyte."""
+    if not _CUSTOM_RESOURCE.search(document):
+        return document
+    return _SPEC.sub(lambda spec: "spec:" + "\n" * spec[0].count("\n"), document)
 
 
 def _note_template(template: ToRender, found: Manifests) -> None:

@@ -287,6 +287,40 @@ def test_duplicate_keys_warn_and_the_last_one_counts(tmp_path: Path) -> None:
     assert warning.column == 3
 
 
+DEFINITION = """\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: a.b.c}
+spec:
+  group: b.c
+
+  names:
+  # comment
+  - {kind: A}
+status: {stored: [v1]}
+"""
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_the_schema_of_a_definition_is_read_only_on_demand(tmp_path: Path, is_whole: bool) -> None:
+    deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicas: 2}\n"
+
+    found = read(tmp_path, f"{DEFINITION}---\n{POD}---\n{deployment}---\n{DEFINITION}", is_whole=is_whole)
+
+    assert [(each.kind, each.line_of()) for each in found.manifests] == [
+        ("CustomResourceDefinition", 1),
+        ("Pod", 12),
+        ("Deployment", 18),
+        ("CustomResourceDefinition", 23),
+    ]
+    definition, pod, deployed, last = found.manifests
+    assert ("spec" in definition.data, "spec" in last.data) == (is_whole, is_whole)
+    assert definition.data["status"] == {"stored": ["v1"]}
+    assert pod.data["spec"] == {"containers": [{"name": "main"}]}
+    assert deployed.data["spec"] == {"replicas": 2}
+    assert definition.line_of(("status",)) == 10
+
+
 def test_a_placeholder_where_a_number_must_be_is_not_a_problem(tmp_path: Path) -> None:
     text = POD.replace("{name: main}", '{name: main, readinessProbe: {periodSeconds: "${PERIOD}"}}')
 

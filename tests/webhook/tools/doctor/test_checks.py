@@ -342,6 +342,12 @@ def service(*ports: int) -> dict[str, Any]:
             id="the-usual-taint-is-tolerated",
         ),
         pytest.param(
+            "taints",
+            {"/api/v1/nodes": [node("a", {}, [{"key": "amd.com/gpu", "effect": "NoSchedule"}])]},
+            [],
+            id="another-vendor-s-likewise",
+        ),
+        pytest.param(
             "unknown-classes",
             {"/api/v1/nodes": [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)]},
             [("unknown-class", "Node n0, n1, n2 and 2 more has GPUs of an unknown class")],

@@ -1,0 +1,153 @@
+"""Workloads and autoscalers at /validate, in a namespace that has a quota: admitted, with a warning where pods will not start."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import JSON, gpu_container
+from tests.webhook.quota.test_admission import POLICY, QUOTA, Served, gpu_pod
+from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.audit import Recorder
+from webhook.workloads.autoscalers import ScaleTarget
+
+DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
+HPA = {"group": "autoscaling", "version": "v2", "kind": "HorizontalPodAutoscaler"}
+SCALED_OBJECT = {"group": "keda.sh", "version": "v1alpha1", "kind": "ScaledObject"}
+
+
+def deployment(replicas: int, gpus: int = 1, **tweaks: Any) -> JSON:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [gpu_container(str(gpus))]}}
+    spec = {"replicas": replicas, "strategy": {"type": "Recreate"}, "template": template}
+    return {"metadata": {"name": "chat", **tweaks.pop("metadata", {})}, "spec": spec, **tweaks}
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[..., Served]:
+    def make(rule: str = "{}", *, broken: bool = False, policy: str = "") -> Served:
+        written = POLICY.replace("RULE", rule).replace("spec: {", f"spec: {{{policy}")
+        (tmp_path / "policy.yaml").write_text(written + "---" + QUOTA)
+        return Served(tmp_path, broken=broken)
+
+    return make
+
+
+SHORT = "spec.template: needs 3 GPUs; team has 2 of 2 free: 2 of 3 pods will start [gpu-quota]"
+NEVER = (
+    "spec.template: a pod needs 3 GPUs; the GPUQuota of team allows 2: it can never start; "
+    "ask the platform team to raise spec.hard.gpus [gpu-quota]"
+)
+OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("document", "rule", "tweaks", "want"),
+    [
+        pytest.param(deployment(3), "{}", {}, (SHORT,), id="too-little"),
+        pytest.param(deployment(3), "{}", {"dryRun": True}, (SHORT,), id="a-dry-run-says-the-same"),
+        pytest.param(deployment(1, 3), "{}", {}, (NEVER,), id="never"),
+        pytest.param(deployment(2), "{}", {}, None, id="fits"),
+        pytest.param(deployment(3), "{mode: disabled}", {}, None, id="no-quota-holds"),
+        pytest.param(deployment(3), "{}", {"namespace": "elsewhere"}, None, id="no-quota"),
+        pytest.param(deployment(3), "{}", {"operation": "UPDATE", "oldObject": deployment(1)}, (SHORT,), id="scaled-up"),
+        pytest.param(deployment(3, metadata={"ownerReferences": [OWNER]}), "{}", {}, None, id="made-by-a-controller"),
+    ],
+)  # fmt: skip
+def test_warnings(
+    serve: Callable[..., Served], document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None
+) -> None:
+    served = serve(rule)
+
+    response = served.validate(document, kind=DEPLOYMENT, **tweaks)
+
+    assert (response.allowed, response.warnings) == (True, want)
+    assert served.held() == []
+
+
+def test_what_is_reserved_is_not_free(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert served.validate(gpu_pod("one")).allowed
+
+    response = served.validate(deployment(2), kind=DEPLOYMENT)
+
+    assert response.warnings == (
+        "spec.template: needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods will start [gpu-quota]",
+    )
+
+
+def test_a_quota_that_cannot_be_asked_says_nothing(serve: Callable[..., Served]) -> None:
+    assert serve(broken=True).validate(deployment(3), kind=DEPLOYMENT).warnings is None
+
+
+def test_while_the_policy_is_paused_advice_is_only_logged(serve: Callable[..., Served]) -> None:
+    response = serve(policy='pausedUntil: "2999-01-01T00:00:00Z", ').validate(deployment(3), kind=DEPLOYMENT)
+
+    assert response.warnings == (
+        "policy default is paused until 2999-01-01T00:00:00Z: what it would deny or change is only logged",
+    )
+    assert response.audit_annotations is not None
+    assert response.audit_annotations["findings"] == "gpu-quota=audited"
+
+
+def scaler(most: int | None = 5, **target: str) -> JSON:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat", **target}
+    most_replicas = {} if most is None else {"maxReplicas": most, "maxReplicaCount": most}
+    return {"metadata": {"name": "chat"}, "spec": {"scaleTargetRef": reference, **most_replicas}}
+
+
+def of_keda(**spec: Any) -> JSON:
+    return {"metadata": {"name": "chat"}, "spec": {"scaleTargetRef": {"name": "chat"}, **spec}}
+
+
+GROWS = (
+    "may grow to {0} pods and then needs {0} GPUs; team has 2 of 2 free: 2 of {0} pods will start [gpu-quota]"
+)
+READS = [("team", ScaleTarget("apps", "Deployment", "chat", 5))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "document", "stored", "want"),
+    [
+        pytest.param(HPA, scaler(), deployment(1), "spec.maxReplicas: " + GROWS.format(5), id="hpa"),
+        pytest.param(HPA, scaler(2), deployment(1), None, id="fits"),
+        pytest.param(HPA, scaler(), None, None, id="the-target-cannot-be-read"),
+        pytest.param(HPA, scaler(), [], None, id="the-target-is-no-object"),
+        pytest.param(HPA, scaler(kind="InferenceService", apiVersion="serving.kserve.io/v1beta1"), deployment(1), None,
+                     id="a-kind-that-is-not-read"),
+        pytest.param(HPA, {"spec": {"scaleTargetRef": 3}}, deployment(1), None, id="unreadable"),
+        pytest.param(SCALED_OBJECT, scaler(), deployment(1), "spec.maxReplicaCount: " + GROWS.format(5), id="keda"),
+        pytest.param(SCALED_OBJECT, of_keda(), deployment(1), "spec.maxReplicaCount: " + GROWS.format(100), id="keda-defaults"),
+        pytest.param(SCALED_OBJECT, of_keda(maxReplicaCount=2), deployment(1), None, id="keda-fits"),
+    ],
+)  # fmt: skip
+def test_autoscalers(
+    serve: Callable[..., Served], kind: JSON, document: JSON, stored: Any, want: str | None
+) -> None:
+    served, _ = scaling(serve(), stored)
+
+    response = served.validate(document, kind=kind)
+
+    assert (response.allowed, response.warnings) == (True, None if want is None else (want,))
+
+
+def test_the_target_is_read_only_where_there_is_a_quota(serve: Callable[..., Served]) -> None:
+    served, reads = scaling(serve(), deployment(1))
+
+    assert served.validate(scaler(), kind=HPA, namespace="elsewhere").warnings is None
+    assert reads == []
+    assert served.validate(scaler(), kind=HPA).warnings is not None
+    assert reads == READS
+
+
+def scaling(served: Served, stored: Any) -> tuple[Served, list[tuple[str, ScaleTarget]]]:
+    """Have the API server store what autoscalers scale; return also what is read of it."""
+    reads: list[tuple[str, ScaleTarget]] = []
+
+    def scaled(namespace: str, target: ScaleTarget, _deadline: float) -> Any:
+        reads.append((namespace, target))
+        return stored
+
+    state = ClusterState(quota=served.quota, scaled=scaled)
+    served.admission = Admission(lambda: served.engine, Recorder(served.metrics), state)
+    return served, reads

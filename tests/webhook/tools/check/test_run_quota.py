@@ -1,0 +1,160 @@
+"""`gpu-admission check` with a GPUQuota: all documents of one run count together, in their order."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.builders import JSON, gpu_container
+from tests.webhook.commands.test_check import document
+
+
+def made(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "ml", **metadata},
+        "spec": spec,
+    }
+
+
+def quota(**hard: Any) -> JSON:
+    return made("gpu-admission.dev/v1alpha1", "GPUQuota", "default", {"hard": hard})
+
+
+def template(gpus: int, **spec: Any) -> JSON:
+    return {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [gpu_container(str(gpus))], **spec}}
+
+
+def deployment(name: str, replicas: int | None, gpus: int = 1, **tweaks: Any) -> JSON:
+    written = {} if replicas is None else {"replicas": replicas}
+    spec = {**written, "selector": {"matchLabels": {"app": "a"}}, "strategy": {"type": "Recreate"}}
+    return made("apps/v1", "Deployment", name, {**spec, "template": template(gpus)}, **tweaks)
+
+
+def pod(name: str, gpus: int, **metadata: Any) -> JSON:
+    return made("v1", "Pod", name, template(gpus)["spec"], **metadata)
+
+
+def hpa(target: str, most: int) -> JSON:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
+    spec = {"maxReplicas": most, "scaleTargetRef": reference}
+    return made("autoscaling/v2", "HorizontalPodAutoscaler", target, spec)
+
+
+def scaled_object(target: str, **spec: Any) -> JSON:
+    return made("keda.sh/v1alpha1", "ScaledObject", target, {"scaleTargetRef": {"name": target}, **spec})
+
+
+OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}]}
+SURGE = (
+    "spec.strategy: an update needs 2 GPUs for a pod beside the others; ml will have 1 of 8 free: "
+    "it will not finish"
+)
+
+
+@pytest.mark.parametrize(
+    ("documents", "want"),
+    [
+        pytest.param(
+            [quota(gpus="8"), deployment("a", 6), deployment("b", 4)],
+            {"b": "spec.template: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"},
+            id="what-stands-before-counts-as-used",
+        ),
+        pytest.param(
+            [deployment("a", 6), deployment("b", 4), quota(gpus="8")],
+            {"b": "spec.template: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"},
+            id="wherever-the-quota-stands",
+        ),
+        pytest.param(
+            [quota(gpus="8"), deployment("a", 6), deployment("a", 8)], {}, id="of-one-object-twice-the-later-one-counts",
+        ),
+        pytest.param(
+            [quota(gpus="8"), deployment("a", 8), deployment("elsewhere", 8, namespace="other")], {},
+            id="each-namespace-by-itself",
+        ),
+        pytest.param(
+            [quota(gpus="8"), pod("p", 6), pod("q", 3), deployment("a", 1)],
+            {
+                "q": "exceeded quota: ml/default, requested: gpus=3, used: gpus=6, limited: gpus=8",
+                "a": "spec.template: needs 1 GPU; ml has 0 of 8 free: 0 of 1 pods will start",
+            },
+            id="pods-count-in-the-words-of-their-denial",
+        ),
+        pytest.param(
+            [quota(gpus="8"), deployment("a", 8), pod("a-1", 1, **OWNED), pod("a-2", 1, **OWNED)], {},
+            id="a-dump-of-a-workload-with-its-pods",
+        ),
+        pytest.param(
+            [quota(gpus="8"), hpa("a", 9), deployment("a", 2)],
+            {"HPA": "spec.maxReplicas: may grow to 9 pods and then needs 9 GPUs; ml has 8 of 8 free: 8 of 9 pods will start"},
+            id="an-autoscaler-before-its-target",
+        ),
+        pytest.param(
+            [quota(gpus="8"), deployment("a", 2, 2), deployment("b", 2), scaled_object("a", maxReplicaCount=4)],
+            {
+                "ScaledObject": "spec.maxReplicaCount: may grow to 4 pods and then needs 8 GPUs; ml has 6 of 8 free: "
+                "3 of 4 pods will start"
+            },
+            id="what-others-in-the-run-ask-is-not-free-for-an-autoscaler",
+        ),
+        pytest.param([quota(gpus="8"), hpa("unknown", 100)], {}, id="an-autoscaler-of-what-is-not-among-the-documents"),
+        pytest.param(
+            [quota(gpus="8"), made("apps/v1", "Deployment", "a", {
+                "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)}), pod("p", 1)],
+            {}, id="an-update-that-had-room-when-it-was-written",
+        ),
+        pytest.param(
+            [quota(gpus="8"), pod("p", 1), made("apps/v1", "Deployment", "a", {
+                "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)})],
+            {"a": SURGE}, id="an-update-that-has-none",
+        ),
+        pytest.param(
+            [quota(gpus="8"), made("batch/v1", "Job", "a", {"parallelism": 9, "suspend": True, "template": template(1)})],
+            {}, id="suspended",
+        ),
+        pytest.param(
+            [quota(gpus=8), deployment("a", 9)],
+            {"default": "spec.hard.gpus: must be text; YAML reads 8 as a number: quote it"},
+            id="a-quota-that-is-not-valid-grants-nothing",
+        ),
+        pytest.param(
+            [quota(classes={"nvidia-a1000": "8"}), deployment("a", 9)],
+            {"default": "spec.hard.classes.nvidia-a1000: must be a GPU class or family; did you mean nvidia-a100?"},
+            id="a-quota-of-no-class",
+        ),
+    ],
+)  # fmt: skip
+def test_documents_count_together(documents: list[JSON], want: dict[str, str]) -> None:
+    assert found(documents) == want
+
+
+def found(documents: list[JSON], *arguments: str) -> dict[str, str]:
+    """Return what the quota says of each object, by its name, of an autoscaler by its kind; each is a warning."""
+    said: dict[str, str] = {}
+    for each in document(*arguments, stdin=yaml.safe_dump_all(documents))["objects"]:
+        judged = [finding for found_in in (each, *each["pods"]) for finding in found_in["findings"]]
+        for finding in judged:
+            if finding["rule"] == "gpu-quota":
+                key = {"HorizontalPodAutoscaler": "HPA", "ScaledObject": "ScaledObject"}.get(
+                    each["kind"], each["name"]
+                )
+                assert finding["outcome"] == "warned"
+                said[key] = ": ".join(filter(None, (finding["path"], finding["message"])))
+    return said
+
+
+def test_a_quota_of_the_configuration_counts_as_well(tmp_path: Any) -> None:
+    (tmp_path / "quota.yaml").write_text(json.dumps(quota(gpus="4")))
+
+    assert found([deployment("a", 5)], "--config", str(tmp_path)) == {
+        "a": "spec.template: needs 5 GPUs; ml has 4 of 4 free: 4 of 5 pods will start"
+    }
+    assert found([quota(gpus="5"), deployment("a", 5)], "--config", str(tmp_path)) == {}
+
+
+def test_what_does_not_fit_is_no_refusal() -> None:
+    shown = document(stdin=yaml.safe_dump_all([quota(gpus="1"), pod("p", 2), deployment("a", 2)]))
+
+    assert shown["summary"]["refused"] == 0
