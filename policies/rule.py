@@ -93,6 +93,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
     """The options of another rule if it is not disabled, for the few that depend on one another."""
 
+    def surely_asks(self, pod: Pod) -> bool:
+        """Whether the pod asks for a GPU, and not only for devices of which it is not known what they are."""
+        return bool(self.claimed.device_classes) or self.resource_mapping.names_gpus(pod)
+
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the registry."""

@@ -391,6 +391,11 @@ class ResourceMapping:
             or self.pod_fraction(pod) is not None
         )
 
+    def names_gpus(self, pod: Pod) -> bool:
+        """Whether the pod asks for a GPU by resources or fraction annotations, whatever its claims ask for."""
+        asked = any(self.container_requests(place.container) for place in pod.places)
+        return asked or self.pod_fraction(pod) is not None
+
 
 def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:
     patterns = (ResourcePattern(pattern=each.pattern, measure=each.measure) for each in spec.resources)

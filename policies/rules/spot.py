@@ -95,12 +95,14 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
 def _asks(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotation:
     """Return whether the pod is one of those that the policy means, or what is wrong with its annotation."""
     text = pod.annotations.get(SPOT)
-    if (text is None and options.pods is SpotPods.ANNOTATED) or not context.resource_mapping.pod_asks(pod):
+    if text is None:
+        return options.pods is SpotPods.ALL and context.surely_asks(pod)
+    if not context.resource_mapping.pod_asks(pod):
         return False
     try:
-        is_annotated = text is not None and parse_flag(text)
+        is_annotated = parse_flag(text)
     except EstimateError:
-        return BadAnnotation(SPOT, text or "", "must be true or false", 'set "true"')
+        return BadAnnotation(SPOT, text, "must be true or false", 'set "true"')
     return is_annotated or options.pods is SpotPods.ALL
 
 

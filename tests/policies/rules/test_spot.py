@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from policies.finding import Severity
+from policies.gpus.claims import ClaimedDevices
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
@@ -91,6 +92,13 @@ def test_moved(document: JSON, options: SpotOptions, want: JSON) -> None:
     assert moved(document, options) == want
 
 
+CLAIMING = pod(restartPolicy="Never", resourceClaims=[{"name": "it", "resourceClaimName": "it"}])
+
+
+def test_a_claim_of_gpus_is_moved() -> None:
+    assert moved(CLAIMING, ALL, claimed=ClaimedDevices(("gpu.nvidia.com",))) == MOVED
+
+
 NO_ROOM = NodeFacts(
     keys=frozenset({KEY, "zone"}), label_sets=frozenset({((KEY, "true"), ("zone", "b")), (("zone", "a"),)})
 )
@@ -102,6 +110,9 @@ NO_ROOM = NodeFacts(
         pytest.param(job(None), ANNOTATED, {}, id="not-annotated"),
         pytest.param(job("false"), ANNOTATED, {}, id="annotated-false"),
         pytest.param(pod(container(), annotations={SPOT: "true"}), ALL, {}, id="no-gpu"),
+        pytest.param(
+            CLAIMING, ALL, {"claimed": ClaimedDevices(may_be_more=True)}, id="a-claim-that-nobody-knows"
+        ),
         pytest.param(pod(gpu_container(), restartPolicy="Always"), ALL, {}, id="server"),
         pytest.param(pod(gpu_container()), ALL, {}, id="restart-policy-left-out-is-always"),
         pytest.param(
