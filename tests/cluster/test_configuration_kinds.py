@@ -108,7 +108,9 @@ SOURCES = some(
     credentialsKey=st.sampled_from(["key.json"]),
     env=st.dictionaries(st.sampled_from(["AWS_REGION", "HTTPS_PROXY"]), WORDS, max_size=2),
 )
-LIMITS = OPTIONAL_NUMBERS | st.dictionaries(st.sampled_from(["nvidia.com/mig-*", "nvidia-t4", "*"]), WHOLE, max_size=2)
+LIMITS = OPTIONAL_NUMBERS | st.dictionaries(
+    st.sampled_from(["nvidia.com/mig-*", "nvidia-t4", "*"]), WHOLE, max_size=2
+)
 RULES = some(
     **{
         "gpu-requests": some(
