@@ -4,7 +4,6 @@ A `GPUResourceMapping` document configures it; the built-in one ships with the w
 DeviceClasses of a cluster. A pattern is a name with at most one `*`; the first pattern that fits a name decides.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Enum
@@ -14,6 +13,7 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
+from policies.gpus.near_names import KnownNames
 from policies.pods.names import is_dns_subdomain, is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity, readable
@@ -22,12 +22,6 @@ from policies.pods.requests import NOTHING, pod_requests
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource names that the API server turns into DRA claims; native to it, so it checks nothing about them."""
 
-
-FORMER_NAMES = {"alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu"}
-"""Names that no kubelet offers any more: Kubernetes 1.11 removed this one, with the feature gate Accelerators (its CHANGELOG)."""
-
-_QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
-_WORD = re.compile(r"[a-z0-9]+")
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """What the API server writes into a pod without a schedulerName."""
@@ -284,32 +278,17 @@ class ResourceMapping:
     def _misspelt(self, name: str) -> str | None:
         """Return the name of GPUs that `name` seems to mean, None where it does not; called through the cache `misspelt`."""
         fitting = self._first(name)
-        measure = fitting[0].measure if fitting else None
-        if name in self._full_names or measure is Measure.NOTHING or name.startswith(IMPLICIT_DEVICE_CLASS):
+        is_other = fitting is not None and fitting[0].measure is Measure.NOTHING
+        if is_other or name.startswith(IMPLICIT_DEVICE_CLASS):
             return None
-        plain = FORMER_NAMES.get(name) or _QUOTA_PREFIX.sub("", name, count=1)
-        if plain != name and self.resource(plain) is not None:
-            return plain
-        if not is_resource_name(name):
-            words = _words(name)
-            return self._by_words.get(words) or self._by_words.get(words.removesuffix("s"))
-        return next((each for each in self._full_names if _is_nearly(name.lower(), each.lower())), None)
+        return self._known_names.meant(name, is_gpu=lambda plain: self.resource(plain) is not None)
 
     @cached_property
-    def _full_names(self) -> dict[str, Measure]:
-        """Return the GPU resources that patterns name in full, in the order of the patterns."""
+    def _known_names(self) -> KnownNames:
+        """The GPU resources that patterns name in full, in the order of the patterns."""
         gpus = (each for each in self.patterns if each.measure is not Measure.NOTHING)
-        return {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
-
-    @cached_property
-    def _by_words(self) -> dict[str, str]:
-        """Return those of whole accelerators by the words that people write without a valid domain; the first name wins."""
-        found: dict[str, str] = {}
-        for name in (name for name, measure in self._full_names.items() if measure is Measure.DEVICES):
-            domain, _, rest = name.partition("/")
-            for words in (name, f"{domain.partition('.')[0]} {rest}", rest):
-                found.setdefault(_words(words), name)
-        return found
+        full = {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
+        return KnownNames(full, (name for name, measure in full.items() if measure is Measure.DEVICES))
 
     def _first(self, name: str) -> tuple[ResourcePattern, str] | None:
         # A * is never in the domain.
@@ -453,36 +432,3 @@ def _filling(pattern: str, name: str) -> str | None:
     if len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):
         return name[len(prefix) : len(name) - len(suffix)]
     return None
-
-
-def _words(name: str) -> str:
-    """Return the name in small letters, with spaces between its words: `nvidia com gpu`."""
-    return " ".join(_WORD.findall(name.lower()))
-
-
-def _is_nearly(written: str, meant: str) -> bool:
-    """Whether a resource's name has one slip, or only the first part of the domain."""
-    domain, _, name = written.partition("/")
-    other_domain, _, other = meant.partition("/")
-    if name == other:
-        return other_domain.startswith(f"{domain}.") or _is_one_slip(domain, other_domain)
-    return domain == other_domain and _is_one_slip(name, other)
-
-
-def _is_one_slip(written: str, meant: str) -> bool:
-    """Whether one letter is missing, too many, or another, or two are swapped, or nothing is wrong.
-
-    But neither the first letter nor a digit: nvidia.com/pgpu and nvidia.com/gpu2 are names of others.
-    """
-    start = _alike(written, meant)
-    one, other = written[start:], meant[start:]
-    end = _alike(one[::-1], other[::-1])
-    one, other = one[: len(one) - end], other[: len(other) - end]
-    is_letter = all(not part or (len(part) == 1 and part.isalpha()) for part in (one, other))
-    return start > 0 and (is_letter or (len(one) == len("ab") and one == other[::-1]))
-
-
-def _alike(one: str, other: str) -> int:
-    """Return with how many of the same characters both begin."""
-    differing = (index for index, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
-    return next(differing, min(len(one), len(other)))

@@ -154,7 +154,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
     for pod in result.pods:
         if pod.exemption is not None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
-        if pod.changes and not (pod.refused or pod.placeholders):
+        if pod.changes and not pod.refused and verdict is not ManifestVerdict.UNKNOWN:
             if not manifest.is_pod:
                 screen.line(" " * COLUMN + f"pods of {pod.place.path} would get:")
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):

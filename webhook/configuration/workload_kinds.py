@@ -25,7 +25,7 @@ BRANCHES = frozenset({EVERY_KEY, EVERY_ITEM})
 
 MOST_WORKLOAD_KINDS = 500
 MOST_PATHS = 32
-"""Of one kind; the built-in ones have at most 12."""
+"""Of one kind; the built-in ones have at most 9."""
 
 _KEY = r"(?:[^.\[\]\s]+|\[[^\[\]\s]+\])(?:\[[^\[\]\s]*\])*"
 _PATH = re.compile(rf"\.?{_KEY}(?:\.{_KEY})*")

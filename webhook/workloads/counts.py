@@ -91,7 +91,7 @@ def _is_stopped(data: Any, form: PodPath, at: Parts, path: str, stopped: str) ->
         return False  # of other pods
     value = next((value for _, value in values(data, way)), None)
     written = str(value).lower() if isinstance(value, bool) else value
-    return written is not None and stopped in {"*", written}
+    return written == stopped or (stopped == "*" and written is not None)
 
 
 def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int | None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from policies.pods.field_paths import Parts
 from webhook.configuration.workload_kinds import PodForm, PodPath, steps
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
@@ -114,7 +116,8 @@ def _of_amounts(
     limits: dict[str, Any] = {}
     origins: Origins = {}
     for name, quantity, origin in _amounts(form, whole, at):
-        limits[name] = limits[name] + 1 if name in limits and quantity == 1 else quantity
+        counted = limits.get(name)
+        limits[name] = quantity + counted if type(quantity) is type(counted) is int else quantity
         origins.setdefault((*_FIRST, "resources", "limits", name), origin)
     if not limits:
         return None
@@ -151,16 +154,23 @@ def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, P
 
 
 def _of_patch(at: Parts, text: str) -> tuple[dict[str, Any], Origins] | None:
-    documents = list(load_documents(text)) if len(text) <= LONGEST_PATCH else []
-    # What a parameter fills in need not be YAML until then; Argo itself reports what never is.
-    if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
-        return None
-    spec = documents[0].data
+    spec = _patch(text)
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         return None
     return {"spec": {**spec, "containers": [_with_decided(each) for each in spec["containers"]]}}, {
         ("spec",): at
     }
+
+
+def _patch(text: str) -> Any:
+    """Return what the text says as JSON; None where it says nothing yet, or never: Argo itself reports that."""
+    documents = list(load_documents(text)) if len(text) <= LONGEST_PATCH else []
+    if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
+        return None
+    try:
+        return msgspec.json.decode(msgspec.json.encode(documents[0].data))
+    except (TypeError, OverflowError, msgspec.DecodeError):
+        return None
 
 
 def _with_decided(container: Any) -> Any:

@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -386,9 +383,6 @@ def test_usage_errors(arguments: list[str], want: str) -> None:
     assert want in result.stderr
 
 
-# ---- as a process
-
-
 @pytest.mark.parametrize(
     ("text", "path"),
     [
@@ -413,58 +407,6 @@ def test_what_exceeds_a_limit_is_refused_whatever_the_mode(
     assert result.exit_code == 1
     assert path in result.stdout
     assert "must name at most 32 GPU resources in all containers" in words(result)
-
-
-def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    command = [sys.executable, "-m", "webhook", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=environment, **options
-    )
-
-
-def test_process_reads_stdin() -> None:
-    finished = run("check", "-f", "-", input=HALF)
-
-    assert finished.returncode == 1
-    assert finished.stdout.startswith("refused  stdin:1  Pod default/train\n")
-    assert finished.stderr == ""
-
-
-def test_process_ends_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
-    path = tmp_path / "many.yaml"
-    path.write_text(stream(*[HALF] * 1000))  # several times what a pipe holds
-    program = f"{sys.executable} -m webhook check -f {path} | head -n 1"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-
-    finished = subprocess.run(
-        ["sh", "-c", program], capture_output=True, text=True, timeout=120, check=False, env=environment
-    )
-
-    assert finished.stdout == f"refused  {path}:1  Pod default/train\n"
-    assert finished.stderr == ""
-
-
-def test_check_does_not_load_the_server() -> None:
-    program = (
-        "import sys; from webhook.commands import main\n"
-        "try: main(['check', '-f', '-'])\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'flask', 'gunicorn', 'kubernetes', 'cryptography'} & set(sys.modules)), file=sys.stderr)"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-
-    finished = subprocess.run(
-        [sys.executable, "-c", program],
-        input=GOOD,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        env=environment,
-    )
-
-    assert finished.stderr.strip() == "[]"
 
 
 def test_version_and_help() -> None:

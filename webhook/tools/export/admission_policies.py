@@ -165,7 +165,7 @@ _TEMPLATES = (
 _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
     gpu_requests.RULE.id: (
         (
-            "slices that no class has, too many of them for a node, the resource of another vendor than the class's",
+            "slices that no class has, more slices or cards than a node has, another vendor's resource than the class's",
             "what a class has depends on where the pod can land, which is computed over the whole catalogue",
         ),
         (
@@ -189,6 +189,9 @@ _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         _TEMPLATES,
     ),
+    gpu_toleration.RULE.id: (
+        ("tolerations for devices by DRA", "CEL cannot look up for which DeviceClasses a claim asks"),
+    ),
     gpu_isolation.RULE.id: (_TEMPLATES,),
     readiness_delay.RULE.id: (
         (_ALL, "the load time is estimated over the pod as a whole; without it probes stay as written"),
@@ -209,6 +212,10 @@ def _never_exported(binding: Binding) -> Iterator[Unsupported]:
     if isinstance(options, gpu_requests.GPURequestsOptions):
         why = "they are assembled from several parts, or are in lists of lists, of which CEL can make no list"
         found.append((f"some or all pods of {', '.join(INEXPRESSIBLE)}", why))
+        if any(isinstance(each, dict) for each in (options.max_per_container, options.max_per_pod)):
+            found.append(
+                ("limits by class", "the largest of a resource holds for every pod, whatever its class")
+            )
         if options.complete_limits:
             found.append(("completeLimits", "without the webhook the API server itself rejects such pods"))
     if isinstance(options, gpu_class.GPUClassOptions) and ANY in options.allowed:

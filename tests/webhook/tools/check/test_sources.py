@@ -1,3 +1,5 @@
+import io
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,76 @@ def notes(found: Manifests, top: Path) -> list[str]:
 
 def pod(name: str) -> str:
     return POD.replace("NAME", name)
+
+
+def folder(tmp_path: Path) -> str:
+    files = {"b.yml": "b", "a.yaml": "a", "sub/c.yaml": "c", "notes.txt": "d"}
+    (tmp_path / "sub").mkdir()
+    for path, name in files.items():
+        (tmp_path / path).write_text(pod(name))
+    (tmp_path / "e.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "e"}})
+    )
+    return str(tmp_path)
+
+
+def test_a_directory_is_read_like_kubectl_does(tmp_path: Path) -> None:
+    assert names(read_manifests([folder(tmp_path)])) == ["a", "b", "e"]
+
+
+def test_a_directory_with_those_below(tmp_path: Path) -> None:
+    assert names(read_manifests([folder(tmp_path)], recursive=True)) == ["a", "b", "e", "c"]
+
+
+def test_a_named_file_may_be_called_anything(tmp_path: Path) -> None:
+    directory = folder(tmp_path)
+
+    assert names(read_manifests([f"{directory}/notes.txt", f"{directory}/a.yaml"])) == ["d", "a"]
+
+
+@pytest.mark.parametrize(
+    ("recursive", "want"),
+    [
+        pytest.param(False, "must contain a .yaml, .yml or .json file (-R reads the directories below, too)", id="flat"),
+        pytest.param(True, "must contain a .yaml, .yml or .json file", id="recursive"),
+    ],
+)  # fmt: skip
+def test_a_directory_without_manifests(tmp_path: Path, recursive: bool, want: str) -> None:
+    found = read_manifests([str(tmp_path)], recursive=recursive)
+
+    assert [problem.message for problem in found.problems] == [want]
+
+
+def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes("kind: ü\n".encode("latin-1"))
+    (tmp_path / "good.yaml").write_text(pod("train"))
+    (tmp_path / "gone.yaml").symlink_to("nowhere")
+    sources = [f"{tmp_path}/missing.yaml", str(tmp_path), "https://example.com/pod.yaml"]
+
+    found = read_manifests(sources)
+
+    assert [manifest.name for manifest in found.manifests] == ["train"]
+    assert [str(problem).replace(f"{tmp_path}/", "") for problem in found.problems] == [
+        "https://example.com/pod.yaml: URLs are not supported: curl -sSL URL | gpu-admission check -f -",
+        "missing.yaml: No such file or directory",
+        "gone.yaml: No such file or directory",
+        "latin.yaml: must be UTF-8 text",
+    ]
+
+
+def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(pod("train").encode())))
+
+    found = read_manifests(["-"])
+
+    assert names(found) == ["train"]
+    assert found.manifests[0].file == "stdin"
+
+
+def test_nothing_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+
+    assert [str(problem) for problem in read_manifests(["-"]).problems] == ["-: must contain an object"]
 
 
 @pytest.mark.parametrize(

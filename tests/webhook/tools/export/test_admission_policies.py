@@ -186,6 +186,20 @@ def test_an_older_api_server_gets_no_mutations(exported: Any) -> None:
     )
 
 
+def test_limits_and_tolerations_that_cel_cannot_tell_apart(exported: Any) -> None:
+    made = exported(
+        policy("default", "priority: 0", "gpu-requests: {maxPerPod: {nvidia-t4: 2, nvidia.com/gpu: 1}}")
+    )
+
+    assert {(each.rule, each.what) for each in made.unsupported} >= {
+        ("gpu-requests", "limits by class"),
+        ("gpu-toleration", "tolerations for devices by DRA"),
+    }
+    [pods] = [each for each in made.objects if each["metadata"]["name"].endswith("default.gpu-requests")][:1]
+    totals = next(each["expression"] for each in pods["spec"]["variables"] if each["name"] == "totals")
+    assert "name in ['nvidia.com/gpu'] ? 2 : name in ['nvidia.com/gpu'] ? 1 : -1" in totals
+
+
 def test_what_every_object_has(exported: Any) -> None:
     made = exported(policy("default", "priority: 0"), excluded=("kube-system", "gpu-admission"))
 
