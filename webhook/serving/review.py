@@ -290,7 +290,10 @@ def warning_texts(texts: list[str]) -> tuple[str, ...]:
 
 
 def _header_text(text: str) -> str:
-    printable = "".join(character if character.isprintable() else " " for character in text)
+    if text.isprintable():
+        printable = text
+    else:
+        printable = "".join(character if character.isprintable() else " " for character in text)
     return printable if len(printable) <= WARNING_LIMIT else printable[: WARNING_LIMIT - 1] + "…"
 
 
