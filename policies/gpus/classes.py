@@ -248,11 +248,6 @@ def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
         if number is not None and number < 1:
             yield path, f"must be at least 1, not {number}"
     yield from _resource_problems("spec.resource", spec.resource)
-    if spec.gpus_per_node is not None and spec.gpus_per_node < 1:
-        yield (
-            "spec.gpusPerNode",
-            f"must be at least 1, or null where it is not known, not {spec.gpus_per_node}",
-        )
     for index, toleration in enumerate(spec.tolerations):
         yield from toleration_problems(toleration, f"spec.tolerations[{index}]")
     yield from _label_problems(spec)

@@ -31,6 +31,14 @@ _SCALED = {
 }
 
 
+def _plural(kind: str) -> str:
+    return f"{kind.lower()}s"
+
+
+SCALED_RESOURCES = tuple((group, _plural(kind)) for group, kind in _SCALED)
+"""What can be scaled, by API group and resource."""
+
+
 class ScaleTarget(msgspec.Struct, frozen=True):
     """The workload that an autoscaler scales, in its own namespace, up to `most` replicas."""
 
@@ -42,7 +50,7 @@ class ScaleTarget(msgspec.Struct, frozen=True):
     def path(self, namespace: str) -> str:
         """Return where the API server has it."""
         prefix = _SCALED[self.group, self.kind]
-        return api_path(prefix, "namespaces", namespace, f"{self.kind.lower()}s", self.name)
+        return api_path(prefix, "namespaces", namespace, _plural(self.kind), self.name)
 
     def scaled(self, data: Any) -> bytes:
         """Return the workload as it is with the most replicas, as JSON."""

@@ -84,6 +84,7 @@ def test_unknown_fields_and_wrong_types_are_refused(fields: dict[str, Any], want
     ("fields", "path", "want"),
     [
         pytest.param({"memoryGiB": 0}, "spec.memoryGiB", "must be at least 1, not 0", id="no-memory"),
+        pytest.param({"gpusPerNode": 0}, "spec.gpusPerNode", "must be at least 1, not 0", id="no-cards"),
         pytest.param(
             {"family": "NVIDIA A100"}, "spec.family", 'such as nvidia-t4, not "NVIDIA A100"', id="family"
         ),

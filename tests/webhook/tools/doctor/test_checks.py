@@ -25,6 +25,7 @@ POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/gpu-admission/endpointslices"
 SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
 OURS, NAMESPACES = f"{MUTATING}/zz-gpu-admission", "/api/v1/namespaces"
+VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/zz-gpu-admission"
 POLICY, BINDING = (f"{ADMISSION}/validatingadmissionpolic{end}" for end in ("ies", "ybindings"))
 CONTROLLER = "gpu-admission-controller"
 GPU = {"nvidia.com/gpu": "8"}
@@ -446,6 +447,27 @@ def test_the_secret_is_needed_only_where_the_certificate_is_ours(
 
     assert [finding.object for finding in findings] == want
     assert all("watch secrets" in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("entries", "want"),
+    [
+        pytest.param(
+            [{"name": "autoscalers.validate.gpu-admission.dev"}],
+            ["must be allowed to get deployments.apps; get rollouts.argoproj.io"],
+            id="autoscalers-are-reviewed",
+        ),
+        pytest.param([], [], id="autoscalers-are-not-reviewed"),
+    ],
+)
+def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
+    entries: list[dict[str, Any]], want: list[str], tmp_path: Path
+) -> None:
+    objects = {VALIDATING: {"metadata": {}, "webhooks": entries}}
+    with cluster_of(tmp_path, objects, denied=["get deployments", "get rollouts"]) as cluster:
+        findings = run_check(BY_ID["service-accounts"], cluster).findings
+
+    assert [finding.message for finding in findings] == want
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,27 @@ from webhook.tools.doctor.check import Observation, doctor_check, failure, warni
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Right
 from webhook.tools.doctor.expected import expected_objects
+from webhook.workloads.autoscalers import SCALED_RESOURCES
 
 OURS = "gpu-admission.dev"
 POLICY_KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
 READING = "get list watch"
+AUTOSCALERS = "autoscalers.validate.gpu-admission.dev"
+"""The webhook that reads what an autoscaler scales; the chart leaves it out with webhooks.workloads=false."""
 
 
 def _rights(verbs: str, resource: str, group: str = "", namespace: str = "", name: str = "") -> list[Right]:
     return [Right(verb, resource, group, namespace, name) for verb in verbs.split()]
 
 
-def needed(names: Names, *, karpenter: bool, cert_manager: bool) -> dict[str, list[Right]]:
+def needed(
+    names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bool
+) -> dict[str, list[Right]]:
     """Return what each ServiceAccount needs for the kinds of ours that this version installs."""
     installed = {name.partition(".")[0] for name in expected_objects().custom_resources}
     ours = [plural for plural in PLURALS.values() if plural in installed]
     own, secret = names.namespace, names.secret
+    scaled = SCALED_RESOURCES if autoscalers else ()
     both = [
         *_rights("update", "gpuquotas/status", OURS),
         *(right for plural in ours for right in _rights(READING, plural, OURS)),
@@ -49,6 +55,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool) -> dict[str, li
             *_rights(READING, "resourceclaims", "resource.k8s.io"),
             *_rights(READING, "resourceclaimtemplates", "resource.k8s.io"),
             *(_rights("list", "nodepools", "karpenter.sh") if karpenter else ()),
+            *(right for group, plural in scaled for right in _rights("get", plural, group)),
             *_rights("get", "configmaps", namespace=own, name=CATALOGUES),
             *configurations,
         ],
@@ -74,7 +81,13 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool) -> dict[str, li
 )
 def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
     karpenter = cluster.get("/apis/karpenter.sh") is not None
-    rights_of = needed(cluster.names, karpenter=karpenter, cert_manager=has_cert_manager(cluster))
+    entries = cluster.entries("validatingwebhookconfigurations")
+    rights_of = needed(
+        cluster.names,
+        karpenter=karpenter,
+        cert_manager=has_cert_manager(cluster),
+        autoscalers=any(entry["name"] == AUTOSCALERS for entry in entries),
+    )
     for account, rights in rights_of.items():
         missing = [right.words for right in rights if not cluster.is_allowed(right, account)]
         if missing:
