@@ -25,6 +25,8 @@ from webhook.workloads.forms import decided_template, pod_data
 MOST_PLACES = 100
 """Maximum of pods that are checked of one object: one of 3 MiB could have a hundred thousand."""
 
+MOST_FOUND = 1_000
+"""Maximum of what one path leads to that is searched for pods: many a template of a Workflow makes none."""
 LONGEST_PATCHES = 8_192
 """Characters of all texts of one object that are laid over pods; what comes after them is not read: YAML takes 2 µs for each."""
 _SHORTEST_PATCH = 64
@@ -135,7 +137,8 @@ def _places(kinds: WorkloadKinds, row: WorkloadKind, data: Any) -> Iterator[PodP
     amounts: list[Parts] = []
     unread = LONGEST_PATCHES
     for form in row.pods:
-        for found in _follow(data, steps(form.path), (), str if form.form is PodForm.PATCH else dict):
+        leaf = str if form.form is PodForm.PATCH else dict
+        for found in islice(_follow(data, steps(form.path), (), leaf), MOST_FOUND):
             if isinstance(found, Problem):
                 yield found
                 continue

@@ -66,11 +66,19 @@ def _is_listed(name: str, resource_mapping: ResourceMapping) -> bool:
 
 def _values(data: Any) -> Iterator[tuple[Parts, Any]]:
     """Yield every value with its path, without recursion: depth is the author's choice."""
-    rest: list[tuple[Parts, Any]] = [((), data)]
+    yield (), data
+    rest = [_items((), data)]
     while rest:
-        at, value = rest.pop()
-        yield at, value
-        if isinstance(value, dict):
-            rest += [((*at, key), each) for key, each in reversed(value.items()) if key not in _LABELS]
-        elif isinstance(value, list):
-            rest += [((*at, index), each) for index, each in reversed(list(enumerate(value)))]
+        item = next(rest[-1], None)
+        if item is None:
+            rest.pop()
+            continue
+        yield item
+        rest.append(_items(*item))
+
+
+def _items(at: Parts, value: Any) -> Iterator[tuple[Parts, Any]]:
+    if isinstance(value, dict):
+        yield from (((*at, key), each) for key, each in value.items() if key not in _LABELS)
+    elif isinstance(value, list):
+        yield from (((*at, index), each) for index, each in enumerate(value))
