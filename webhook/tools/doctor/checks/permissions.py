@@ -21,9 +21,7 @@ def _rights(verbs: str, resource: str, group: str = "", namespace: str = "", nam
     return [Right(verb, resource, group, namespace, name) for verb in verbs.split()]
 
 
-def needed(
-    names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bool
-) -> dict[str, list[Right]]:
+def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bool) -> dict[str, list[Right]]:
     """Return what each ServiceAccount needs for the kinds of ours that this version installs."""
     installed = {name.partition(".")[0] for name in expected_objects().custom_resources}
     ours = [plural for plural in PLURALS.values() if plural in installed]
