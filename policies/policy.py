@@ -57,9 +57,9 @@ class Exemption(Match, frozen=True, kw_only=True):
     rules: tuple[str, ...] | None = None
     until: date | None = None
 
-    def holds(self, namespace: str, rule_id: str, now: datetime, labels: Labels = ()) -> bool:
-        is_about = self.rules is None or rule_id in self.rules
-        return is_about and self.covers(namespace, labels) and self.is_in_force(now)
+    def holds(self, rule_id: str, now: datetime) -> bool:
+        """Whether the rule does not hold at `now` in the namespaces that are covered."""
+        return (self.rules is None or rule_id in self.rules) and self.is_in_force(now)
 
     def is_in_force(self, now: datetime) -> bool:
         return self.until is None or now.astimezone(UTC) < end_of(self.until)
@@ -117,10 +117,10 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     why: str
     namespace: str
-    labels: Labels = ()
     bindings: tuple[Binding, ...]
     paused_until: datetime | None = None
     exemptions: tuple[Exemption, ...] = ()
+    """Those that cover the namespace."""
     templates: TemplateMode = TemplateMode.WARN
 
     def mode(self, binding: Binding, now: datetime) -> Mode:
@@ -139,7 +139,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
-        return next((e for e in self.exemptions if e.holds(self.namespace, rule_id, now, self.labels)), None)
+        return next((each for each in self.exemptions if each.holds(rule_id, now)), None)
 
     def options_of(self, rule_id: str) -> RuleOptions | None:
         return next((binding.options for binding in self.bindings if binding.rule.id == rule_id), None)
@@ -182,10 +182,9 @@ class PolicySet:
             version=policy.version,
             why=why if matching else "no policy matches this namespace",
             namespace=namespace,
-            labels=labels,
             bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),
             paused_until=policy.spec.paused_until,
-            exemptions=policy.spec.exemptions,
+            exemptions=tuple(each for each in policy.spec.exemptions if each.covers(namespace, labels)),
             templates=policy.spec.templates,
         )
 

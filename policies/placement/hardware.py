@@ -57,11 +57,17 @@ HARDWARE = (
     # Pools of nodes, each of one kind of machine: karpenter.sh/nodepool and provisioner-name, cloud.google.com/gke-nodepool,
     # agentpool and kubernetes.azure.com/agentpool, eks.amazonaws.com/nodegroup, alpha.eksctl.io/nodegroup-name,
     # kops.k8s.io/instancegroup, doks.digitalocean.com/node-pool, lke.linode.com/pool-id, k8s.scaleway.com/pool-name,
-    # alibabacloud.com/nodepool-id
+    # alibabacloud.com/nodepool-id; NodeGroupType and NodePool (awslabs' Data on EKS and AI on EKS)
     "*agentpool",
     "*node[-_]pool",
     "*nodepool",
+    "*nodePool",
+    "*NodePool",
+    "*node[-_]group",
     "*nodegroup",
+    "*nodeGroup",
+    "*NodeGroup",
+    "*NodeGroupType",
     "*nodegroup-name",
     "*instancegroup",
     "*pool-id",
@@ -71,10 +77,13 @@ HARDWARE = (
     # doks.digitalocean.com/gpu-model, and as platforms call such labels of their own
     "*accelerator",
     "*accelerator[-_]type",
+    "*acceleratorType",
     "*gpu[-_]model",
+    "*gpuModel",
     "*gpu[-_]name",
     "*gpu[-_]product",
     "*gpu[-_]type",
+    "*gpuType",
     # One node
     "kubernetes.io/hostname",
 )

@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
@@ -93,6 +94,7 @@ def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | Bad
     return min(math.ceil(Fraction(estimate(model).weights, MIB * options.load_mib_per_second)), DAY)
 
 
+@lru_cache(maxsize=1024)
 def with_buffer(load: int, buffer: float) -> int:
     """Return load × (1 + buffer), rounded up. `buffer` counts as the decimal that was written: 60 and 0.2 make 72."""
     return math.ceil(load * (1 + Fraction(repr(buffer))))

@@ -16,7 +16,7 @@ kind: GPUPolicy
 metadata: {name: default}
 spec:
   rules:
-    gpu-requests: {maxPerContainer: 8}
+    gpu-requests: {maxPerContainer: 8, knownProfilesOnly: true}
     gpu-class: {default: nvidia-a100-80gb}
 """
 NAMESPACE = "shared"

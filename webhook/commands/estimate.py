@@ -123,7 +123,7 @@ def estimate(
         print_json({"shape": shape, "bytes": needed, "placement": found, "advice": found.advice})
     else:
         report = [*_memory(shape, needed, found), "", *_cards(found, catalogue), ""]
-        how = "A rule of thumb."
+        how = "A rule of thumb: too much for long sequences without --family or --config-json."
         if attention is not None:
             how = f"KV cache of {attention}; a tenth of each GPU is left free."
         click.echo("\n".join([*report, how, "Optimizer states and gradients are left out."]))

@@ -290,8 +290,9 @@ def warning_texts(texts: list[str]) -> tuple[str, ...]:
 
 
 def _header_text(text: str) -> str:
-    printable = "".join(character if character.isprintable() else " " for character in text)
-    return printable if len(printable) <= WARNING_LIMIT else printable[: WARNING_LIMIT - 1] + "…"
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
+    return text if len(text) <= WARNING_LIMIT else text[: WARNING_LIMIT - 1] + "…"
 
 
 def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str, str] | None:

@@ -260,7 +260,8 @@ def test_changes_of_a_workload(webhook: Webhook, plane: ControlPlane) -> None:
     plane.kubectl("wait", f"deployment/{name}", "-n", TEAM, "--for=condition=Available", "--timeout=30s")
     assert webhook.calls() - before == ONCE  # and not for its ReplicaSet
 
-    assert calls(webhook, plane, "PATCH", path, {"spec": {"paused": True}}) == NEVER
+    assert calls(webhook, plane, "PATCH", path, {"metadata": {"labels": {"a": "b"}}}) == NEVER
+    assert calls(webhook, plane, "PATCH", f"{path}/scale", {"spec": {"replicas": 0}}) == NEVER
     relabelled = {"spec": {"template": {"metadata": {"labels": {"app": "server", "version": "2"}}}}}
     # More often than once where a controller's write came between: the API server then applies the patch anew.
     assert set(calls(webhook, plane, "PATCH", path, relabelled)) == {"validate"}

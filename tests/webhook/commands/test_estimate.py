@@ -29,7 +29,10 @@ def test_text_lists_memory_and_classes() -> None:
     assert "  nvidia-l4              24 GB" in lines
     assert "  nvidia-a100-40gb       40 GB   a slice would do: fits 3g.20gb" in lines
     assert not any("nvidia-t4" in line for line in lines)
-    assert lines[-2:] == ["A rule of thumb.", "Optimizer states and gradients are left out."]
+    assert lines[-2:] == [
+        "A rule of thumb: too much for long sequences without --family or --config-json.",
+        "Optimizer states and gradients are left out.",
+    ]
 
 
 def test_every_number_of_cards_is_suggested_once_with_the_smallest_size() -> None:

@@ -148,9 +148,68 @@ def test_in_check_a_row_of_ones_own_has_them_read(tmp_path: Path) -> None:
     assert shown.endswith("1 object: 1 refused, 0 would change, 0 ok")
 
 
-def test_in_check_a_kind_that_is_known_to_have_no_pods_is_skipped() -> None:
-    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "q"}}
+@pytest.mark.parametrize(
+    ("version", "kind", "spec"),
+    [
+        pytest.param(
+            "scheduling.volcano.sh/v1beta1", "Queue", "capability: {nvidia.com/gpu: 8}", id="a-queue"
+        ),
+        pytest.param(
+            "kueue.x-k8s.io/v1beta1",
+            "ProvisioningRequestConfig",
+            "managedResources: [nvidia.com/gpu]",
+            id="kueue",
+        ),
+        pytest.param(
+            "config.kueue.x-k8s.io/v1beta1",
+            "Configuration",
+            "r: [{input: nvidia.com/mig-1g.5gb}]",
+            id="kueue-itself",
+        ),
+        pytest.param("ome.io/v1beta1", "AcceleratorClass", "resources: [{name: nvidia.com/gpu}]", id="ome"),
+        pytest.param(
+            "dashboard.opendatahub.io/v1",
+            "AcceleratorProfile",
+            "identifier: nvidia.com/gpu",
+            id="open-data-hub",
+        ),
+        pytest.param(
+            "infrastructure.opendatahub.io/v1",
+            "HardwareProfile",
+            "identifiers: [{identifier: nvidia.com/gpu}]",
+            id="hardware-profile",
+        ),
+        pytest.param(
+            "autoscaling.openshift.io/v1",
+            "ClusterAutoscaler",
+            "gpus: [{type: nvidia.com/gpu}]",
+            id="openshift",
+        ),
+        pytest.param(
+            "kubescheduler.config.k8s.io/v1",
+            "KubeSchedulerConfiguration",
+            "resources: [{name: nvidia.com/gpu, weight: 5}]",
+            id="the-scheduler",
+        ),
+        pytest.param(
+            "scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota", "max: {nvidia.com/gpu: 4}", id="a-quota"
+        ),
+        pytest.param(
+            "scheduling.koordinator.sh/v1alpha1",
+            "Device",
+            "d: {koordinator.sh/gpu-core: 100}",
+            id="koordinator",
+        ),
+        pytest.param("karpenter.sh/v1alpha1", "NodeOverlay", "capacity: {nvidia.com/gpu: 8}", id="karpenter"),
+        pytest.param(
+            "nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule", "r: {nvidia.com/gpu: 1}", id="node-features"
+        ),
+    ],
+)
+def test_in_check_a_kind_that_is_known_to_have_no_pods_is_skipped(version: str, kind: str, spec: str) -> None:
+    document = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
 
-    shown = check(data={**queue, "spec": {"capability": {"nvidia.com/gpu": 8}}})
+    shown = check(data={**document, "spec": yaml.safe_load(f"{{{spec}}}")})
 
-    assert shown.endswith("1 skipped (not known to have pods: Queue.scheduling.volcano.sh)")
+    group = version.partition("/")[0]
+    assert shown.endswith(f"1 skipped (not known to have pods: {kind}.{group})")
