@@ -16,6 +16,8 @@ class Operator(Enum):
 
 
 ABSENT: frozenset[str] = frozenset()
+_LONGEST_NUMBER = len("-9223372036854775808")
+"""Digits of a value of Gt and Lt: the scheduler reads it as an int64."""
 
 
 def meets(offered: frozenset[str] | None, operator: str, values: frozenset[str]) -> bool:
@@ -31,11 +33,14 @@ def meets(offered: frozenset[str] | None, operator: str, values: frozenset[str])
     if operator == "NotIn":
         return not offered or not offered <= values  # also where there is no such label
     if operator in {"Gt", "Lt"}:
-        return any(_compares(each, operator, value) for each in offered for value in values)
+        # Of several values, which the API server refuses, none counts.
+        return len(values) == 1 and any(_compares(each, operator, *values) for each in offered)
     return bool(offered) is (operator == "Exists")
 
 
 def _compares(label: str, operator: str, value: str) -> bool:
+    if len(value) > _LONGEST_NUMBER:
+        return False
     try:
         difference = int(label) - int(value)
     except ValueError:

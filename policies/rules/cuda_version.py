@@ -12,6 +12,7 @@ nvidia.com/cuda.… are its own choice, and are left alone.
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -41,6 +42,10 @@ _VERSION = re.compile(r"([1-9][0-9]?)(?:\.([0-9]{1,2}))?")
 _AT_LEAST = "cuda>="
 _MOST_TERMS = 16
 """Terms of an affinity to each of which the version is added: more than any real pod has."""
+_LONGEST = 4_096
+"""Characters of a constraint that is read; images of NVIDIA have up to 2,000."""
+_MOST_CONTAINERS = 8
+"""Containers of a pod whose constraints are read."""
 
 Version = tuple[int, int]
 
@@ -102,25 +107,19 @@ def _asked(pod: Pod, context: Context) -> _Asked | BadAnnotation | None:
         return _Asked(version, annotation_path(CUDA), text)
     if context.nodes is None:
         return None
-    asked = (
-        found
-        for place in pod.places
-        if context.resource_mapping.container_asks(place.container)
-        for found in _required_by(place)
-    )
+    asking = (place for place in pod.places if context.resource_mapping.container_asks(place.container))
+    naming = (place for place in asking if any(each.name == REQUIRE for each in place.container.env or ()))
+    asked = (found for place in islice(naming, _MOST_CONTAINERS) for found in _required_by(place))
     return max(asked, key=lambda found: found.version, default=None)
 
 
 def _required_by(place: ContainerPlace) -> Iterator[_Asked]:
-    variables = place.container.env or ()
-    if not any(variable.name == REQUIRE for variable in variables):
-        return
     texts: dict[str, tuple[int, str]] = {}
-    for index, variable in enumerate(variables):
+    for index, variable in enumerate(place.container.env or ()):
         if variable.name in {REQUIRE, DISABLE}:
             texts[variable.name] = index, variable.value or ""
     index, text = texts[REQUIRE]
-    version = _least(text)
+    version = _least(text) if len(text) <= _LONGEST else None
     if version is not None and texts.get(DISABLE, (0, ""))[1] not in _TRUE:
         yield _Asked(version, f"{place.path}.env[{index}]", text, place.container.name)
 

@@ -11,8 +11,9 @@ spreads over several nodes (Ray, --nnodes) may have more; a script with loops or
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -25,8 +26,10 @@ from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "parallelism"
-LONGEST_TEXT = 65_536
-"""Characters of command and args that are read; scripts beyond that are left alone."""
+LONGEST_TEXT = 16_384
+"""Characters of command and args of a pod that are read, in the order of its containers; those beyond are left alone."""
+MOST_FLAGS = 16
+"""Flags of one command that are read."""
 
 ONE_DEVICE_EACH = frozenset({"nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi"})
 """Resources of which one unit is one device to a process. A Neuron device has several cores, each a device, and of two MIG slices
@@ -92,13 +95,15 @@ class _Processes(msgspec.Struct, frozen=True):
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
+    asking: list[tuple[ContainerPlace, int]] = []
     for place in pod.places:
         asked = context.resource_mapping.container_requests(place.container)
-        if not asked:
-            continue
-        yield from _slices(place, asked)
-        gpus = _gpus(place.container, asked)
-        text = _text(place.container) if gpus else ""
+        if asked:
+            yield from _slices(place, asked)
+            asking.append((place, _gpus(place.container, asked)))
+    counted = [(place, gpus) for place, gpus in asking if gpus]
+    texts = _texts(place.container for place, _ in counted)
+    for (place, gpus), text in zip(counted, texts, strict=True):
         found = _processes(text)
         if not found:
             continue
@@ -127,9 +132,11 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
     for path in _FIELDS.get((workload.group, workload.kind), ()):
         text = str(_value(workload.data, path))
         count = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
+        is_mpi = workload.kind == "MPIJob" and count > 0
+        is_by_hand = is_mpi and _is_by_hand(workload)
         for pods in _workers(workload) if count else ():
             gpus, whose = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
-            is_one_each = _starts_one_a_process(workload, pods)
+            is_one_each = not is_by_hand if is_mpi else _starts_one_a_process(workload, pods)
             wrong = _mismatch(count, gpus, whose, may_be_fewer=not is_one_each) if gpus else None
             if wrong is not None:
                 yield _warning(path=path, value=text, message=wrong[0], remedy=wrong[1])
@@ -174,17 +181,22 @@ def _gpus(container: Container, asked: Asked) -> int:
     return 0 if container.resources is None or container.resources.claims else counted[0][1].value
 
 
-def _text(container: Container) -> str:
-    """Return the command line of a container or its script, without comments; "" where it is too long to be read."""
-    parts = (*(container.command or ()), *(container.args or ()))
-    text = "\n".join(parts)
-    if len(text) > LONGEST_TEXT:
-        return ""
-    return _COMMENT.sub("", text) if "#" in text else text
+def _texts(containers: Iterable[Container]) -> Iterator[str]:
+    """Yield the command line of each container or its script, without comments; "" where all are too long to be read."""
+    unread = LONGEST_TEXT
+    for container in containers:
+        parts = (*(container.command or ()), *(container.args or ()))
+        length = sum(map(len, parts)) + len(parts)
+        if length > unread:
+            yield ""
+            continue
+        unread -= length
+        text = "\n".join(parts)
+        yield _COMMENT.sub("", text) if "#" in text else text
 
 
 def _processes(text: str) -> list[_Processes]:
-    found = [_Processes(flag, int(number)) for flag, number in _FLAGS.findall(text)]
+    found = [_Processes(each[1], int(each[2])) for each in islice(_FLAGS.finditer(text), MOST_FLAGS)]
     if not any(re.fullmatch(_IN_TOTAL, each.flag) for each in found):
         return found
     machines = _MACHINES.search(text)
@@ -220,12 +232,14 @@ def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
 
 def _starts_one_a_process(workload: Workload, pods: WorkloadPods) -> bool:
     """Whether certainly each process has one GPU, as torchrun and the runtimes of a TrainJob start them."""
-    if workload.kind == "MPIJob":
-        return not any(
-            _BY_HAND.search(_text(at.container)) for each in workload.pods for at in each.pod.places
-        )
-    text = "\n".join(_text(place.container) for place in pods.pod.places)
-    return workload.group == "trainer.kubeflow.org" or _TORCHRUN.search(text) is not None
+    texts = _texts(place.container for place in pods.pod.places)
+    return workload.group == "trainer.kubeflow.org" or any(map(_TORCHRUN.search, texts))
+
+
+def _is_by_hand(workload: Workload) -> bool:
+    """Whether the command of an MPIJob says how many processes there are on a node."""
+    texts = _texts(place.container for pods in workload.pods for place in pods.pod.places)
+    return any(map(_BY_HAND.search, texts))
 
 
 def _value(data: Any, path: str) -> Any:

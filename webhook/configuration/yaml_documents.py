@@ -146,15 +146,18 @@ def dump_document(data: Any) -> str:
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096))
 
 
-def load_documents(text: str, shortened: Callable[[str], str] = str) -> Iterator[YamlDocument | YamlError]:
+def load_documents(
+    text: str, shortened: Callable[[str], str] = str, *, aliases: int = ALIAS_LIMIT
+) -> Iterator[YamlDocument | YamlError]:
     """Yield the documents of `text` that are not empty; for one that is not valid, its errors.
 
     `shortened` gets the text of each document, and can leave out what nobody reads, but not the ends of lines.
+    `aliases` is the number of characters and values that aliases may add to a document.
     """
     for lines_above, segment in ((above, shortened(each)) for above, each in _segments(text)):
         try:
             _check_depth(segment)
-            yield from _load(segment, lines_above)
+            yield from _load(segment, lines_above, aliases)
         except yaml.MarkedYAMLError as error:
             located = _located(error, lines_above)
             last = lines_above + segment.rstrip().count("\n") + 1
@@ -209,13 +212,13 @@ def _json_as_yaml(text: str) -> str:
     return _JSON_ESCAPE.sub(joined, text.replace("\t", " "))
 
 
-def _load(text: str, lines_above: int) -> Iterator[YamlDocument | YamlError]:
+def _load(text: str, lines_above: int, aliases: int) -> Iterator[YamlDocument | YamlError]:
     loader = _Loader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
             if "*" in text:  # a tree without aliases is at most as large as its text
-                _check_size(node, ALIAS_LIMIT + 2 * len(text))
+                _check_size(node, aliases + 2 * len(text))
             # Before construction, which puts what a merge (`<<`) brings in beside the keys that override it.
             duplicates = tuple(_located(error, lines_above) for error in _duplicates(node))
             data = loader.construct_document(node)

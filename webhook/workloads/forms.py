@@ -10,9 +10,6 @@ from webhook.configuration.workload_kinds import PodForm, PodPath, steps
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.workloads.counts import bound, first_value, values
 
-LONGEST_PATCH = 16_384
-"""Characters of a text that is laid over a pod; a longer one is not read."""
-
 _DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
 _PLACEHOLDERS = ("{{", "${")
 _CONTAINER_LISTS = ("containers", "initContainers")
@@ -164,7 +161,7 @@ def _of_patch(at: Parts, text: str) -> tuple[dict[str, Any], Origins] | None:
 
 def _patch(text: str) -> Any:
     """Return what the text says as JSON; None where it says nothing yet, or never: Argo itself reports that."""
-    documents = list(load_documents(text)) if len(text) <= LONGEST_PATCH else []
+    documents = list(load_documents(text, aliases=0))
     if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
         return None
     try:

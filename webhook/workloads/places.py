@@ -25,6 +25,11 @@ from webhook.workloads.forms import decided_template, pod_data
 MOST_PLACES = 100
 """Maximum of pods that are checked of one object: one of 3 MiB could have a hundred thousand."""
 
+LONGEST_PATCHES = 8_192
+"""Characters of all texts of one object that are laid over pods; what comes after them is not read: YAML takes 2 µs for each."""
+_SHORTEST_PATCH = 64
+"""Characters that a shorter text counts as: each takes some time."""
+
 
 class PodPlace(msgspec.Struct, frozen=True):
     """A future pod as plain data, its path in the object (`at`), and `origins`: path in the pod → path in the object."""
@@ -128,12 +133,17 @@ def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
 
 def _places(kinds: WorkloadKinds, row: WorkloadKind, data: Any) -> Iterator[PodPlace | Problem]:
     amounts: list[Parts] = []
+    unread = LONGEST_PATCHES
     for form in row.pods:
         for found in _follow(data, steps(form.path), (), str if form.form is PodForm.PATCH else dict):
             if isinstance(found, Problem):
                 yield found
                 continue
             at, value = found
+            if form.form is PodForm.PATCH:
+                unread -= max(len(value), _SHORTEST_PATCH)
+                if unread < 0:
+                    continue
             count = pod_count(row, form, data, at)
             if form.form is PodForm.OBJECT:
                 yield from _inner(kinds, at, value, count)
@@ -168,7 +178,7 @@ def _follow(data: Any, way: Steps, at: Parts, leaf: type) -> Iterator[tuple[Part
 
 
 def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Iterator[PodPlace | Problem]:
-    """Yield the pods of an object inside another; objects wrapped twice are not unwrapped."""
+    """Yield the pods of an object inside another, but not those in texts; objects wrapped twice are not unwrapped."""
     group, kind = str(data.get("apiVersion")).rpartition("/")[0], str(data.get("kind"))
     if (group, kind) == ("", "Pod"):
         yield _decided_place(PodPlace(at, data, {(): at}, count=_times(outer, PodCount())))
@@ -177,7 +187,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
     if row is None:
         return
     row = msgspec.structs.replace(
-        row, pods=tuple(form for form in row.pods if form.form is not PodForm.OBJECT)
+        row, pods=tuple(form for form in row.pods if form.form not in {PodForm.OBJECT, PodForm.PATCH})
     )
     for place in _counted(row, data, _once(_places(kinds, row, data))):
         if isinstance(place, Problem):

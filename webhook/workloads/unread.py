@@ -8,6 +8,7 @@ from typing import Any
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path
+from policies.pods.limits import LONGEST_NAME
 from policies.pods.quantity import readable
 
 ID = "workloads"
@@ -15,6 +16,8 @@ ID = "workloads"
 
 MOST_VALUES = 20_000
 """Values of an object that are searched."""
+MOST_NAMES = 500
+"""Texts of an object that may be names of resources and are compared with the patterns, which takes 20 µs each."""
 
 _LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector"})
 """Maps of which the keys are labels: labels of nodes are called like resources, such as nvidia.com/mig-1g.5gb.count."""
@@ -33,20 +36,22 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
 
 def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
     """Yield the paths of the GPU resources in the object: keys of amounts, and names, such as that beside a `quantity`."""
+    domains, compared = {each.pattern.partition("/")[0] for each in resource_mapping.patterns}, 0
     for at, value in islice(_values(data), MOST_VALUES):
         key = at[-1] if at else ""
         if isinstance(value, dict | list):
             continue
-        if "/" in str(key) and isinstance(value, str | int) and readable(str(value)):
-            named = resource_mapping.resource(str(key)) is not None
-        else:
-            # The key of a toleration, and of a label, is called like the resource.
-            named = (
-                key != "key"
-                and isinstance(value, str)
-                and "/" in value
-                and _is_listed(value, resource_mapping)
-            )
+        is_amount = "/" in str(key) and isinstance(value, str | int) and readable(str(value))
+        # The key of a toleration, and of a label, is called like the resource.
+        name = str(key) if is_amount else value if key != "key" else None
+        if not isinstance(name, str) or len(name) > LONGEST_NAME or name.partition("/")[0] not in domains:
+            continue
+        compared += 1
+        if compared > MOST_NAMES:
+            return
+        named = (
+            resource_mapping.resource(name) is not None if is_amount else _is_listed(name, resource_mapping)
+        )
         if named:
             yield at
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.placement.nodes import MOST_DEMANDS, NodeFacts, NodePool
+from policies.placement.nodes import MOST_COMPARISONS, NodeFacts, NodePool
 from tests.builders import JSON, gpu_container, pod, view
 
 KEYS = frozenset({"accelerator", "product"})
@@ -60,7 +60,7 @@ def demand(key: str, operator: str, *values: str) -> JSON:
         ),
         pytest.param(requiring([]), [], [T4], False, id="an-empty-term-matches-nothing"),
         pytest.param(
-            requiring(*[[demand("product", "In", "A100")]] * MOST_DEMANDS),
+            requiring(*[[demand("product", "In", "A100")]] * MOST_COMPARISONS),
             [],
             [T4],
             True,
@@ -107,3 +107,27 @@ def test_the_values_of_a_label() -> None:
 
     assert facts.values_of("accelerator") == {"nvidia-t4"}
     assert facts.values_of("product") == {"Tesla-T4"}
+
+
+@pytest.mark.parametrize(
+    ("zones", "want"),
+    [
+        pytest.param(100, False, id="few-label-sets-are-all-compared"),
+        pytest.param(1000, True, id="of-too-many-comparisons-nothing-is-said"),
+    ],
+)
+def test_how_many_demands_are_read_depends_on_the_nodes(zones: int, want: bool) -> None:
+    there = frozenset((("accelerator", "nvidia-t4"), ("product", f"p{number}")) for number in range(zones))
+    terms = [[demand("product", "In", "none")]] * 40
+
+    facts = NodeFacts(keys=KEYS, label_sets=there)
+
+    assert facts.could_take(view(pod(gpu_container(), **requiring(*terms))), "", ()) is want
+
+
+@pytest.mark.parametrize("values", [("1", "2"), ("9" * 30,)])
+def test_what_the_api_server_refuses_of_a_comparison_meets_no_node(values: tuple[str, ...]) -> None:
+    facts = NodeFacts(keys=KEYS, label_sets=frozenset(((("product", "5"),),)))
+    spec = requiring([demand("product", "Gt" if len(values) > 1 else "Lt", *values)])
+
+    assert not facts.could_take(view(pod(gpu_container(), **spec)), "", ())

@@ -234,3 +234,20 @@ def test_an_annotation_that_is_not_a_version_is_denied(text: str) -> None:
     assert found.sentence() == (
         f'metadata.annotations[{CUDA}] = "{text}": must be a CUDA version; set for example "12.4" [cuda-version]'
     )
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(requiring("cuda>=12.4 " * 400), id="longer-than-any-constraint"),
+        pytest.param(
+            pod(
+                *[gpu_container("1", f"c{n}", env=[{"name": "NVIDIA_REQUIRE_CUDA", "value": ""}]) for n in range(8)],
+                gpu_container("1", "last", env=[{"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12.4"}]),
+            ),
+            id="more-containers-than-are-read",
+        ),
+    ],
+)  # fmt: skip
+def test_a_constraint_that_is_too_long_is_not_read(document: JSON) -> None:
+    assert not added(document, node("12.8"))

@@ -282,3 +282,11 @@ def train_job(processes: int, gpus: int) -> JSON:
 )
 def test_processes_of_a_workload(document: JSON, want: list[str]) -> None:
     assert advice(document) == want
+
+
+def test_only_the_first_scripts_of_a_pod_are_read() -> None:
+    script = "torchrun --nproc_per_node 8 train.py\n" + "x" * (LONGEST_TEXT // 2)
+
+    checked = view(pod(*[gpu_container("4", f"c{number}", args=[script]) for number in range(3)]))
+
+    assert [each.container for each in check(checked, RULE.options(), context())] == ["c0"]

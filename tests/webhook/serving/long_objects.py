@@ -185,7 +185,25 @@ def longer_pods() -> Iterator[tuple[str, JSON]]:
     yield "longer-values", pod(gpu_container(), affinity=affinity(term(requirement(*CLASSES * 30_000))))
     yield "a-million-tolerations", pod(gpu_container(), tolerations=[{}] * 1_000_000)
     yield "a-name-of-megabytes", {"metadata": {"name": "x" * 2_500_000}, "spec": {}}
+    yield "scripts-of-flags", scripts("--tp 1 ")
+    yield "scripts-of-other-flags", scripts("--nproc-per-node=8 torchrun ")
     yield "an-image-of-megabytes", pod(gpu_container(image="x" * 2_500_000))
+
+
+def scripts(text: str) -> JSON:
+    return pod(
+        *[gpu_container("1", f"c{number}", args=[text * (20_000 // len(text))]) for number in range(128)]
+    )
+
+
+BOMB = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 9)}]" for n in range(6))
+PATCHES = (
+    ("long-patches", "a: b\n" * 3000, 180),
+    ("many-patches", "{}", 9000),
+    ("patches-of-many-documents", "---\na\n" * 2500, 180),
+    ("patches-of-aliases", f"{BOMB}\ncontainers: []\n", 20),
+)
+"""Name of a workflow, and so many times a text that is laid over a pod."""
 
 
 def claim(requests: int, alternatives: int) -> JSON:
@@ -223,6 +241,16 @@ def other_reviews(namespace: str) -> Iterator[tuple[str, bytes]]:
         "spec": {"templates": [{"name": "n", "container": gpu_container()}] * 200, "volumes": named(1000)},
     }
     yield "a-workflow-with-many-volumes", review("argoproj.io", "Workflow", shared, namespace=namespace)
+    for name, text, count in PATCHES:
+        patched = {"metadata": {"name": "w"}, "spec": {"templates": [{"podSpecPatch": text}] * count}}
+        yield name, review("argoproj.io", "Workflow", patched, namespace=namespace)
+    workers = {
+        f"{n}.Worker.x": {"template": pod(gpu_container(args=["mpirun x " * 1500]))} for n in range(100)
+    }
+    mpi = {"metadata": {"name": "m"}, "spec": {"slotsPerWorker": 1, "mpiReplicaSpecs": workers}}
+    yield "a-job-of-a-hundred-scripts", review("kubeflow.org", "MPIJob", mpi, namespace=namespace)
+    unread = {"metadata": {"name": "t"}, "spec": [f"nvidia.com/x{number}" for number in range(19_000)]}
+    yield "an-unread-kind-with-many-names", review("example.com", "Thing", unread, namespace=namespace)
 
 
 def long_reviews(namespace: str) -> Iterator[tuple[str, bytes]]:

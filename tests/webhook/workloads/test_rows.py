@@ -6,8 +6,7 @@ import yaml
 
 from policies.pods.workload import PodCount
 from webhook.configuration.loader import load_directory
-from webhook.workloads.forms import LONGEST_PATCH
-from webhook.workloads.places import PodPlace, pod_places, workload_pods
+from webhook.workloads.places import LONGEST_PATCHES, PodPlace, pod_places, workload_pods
 
 CONFIGURATION = load_directory(None)
 KINDS = CONFIGURATION.workload_kinds
@@ -285,7 +284,7 @@ def test_what_is_known_in_part_stays_as_it_is() -> None:
 
 
 def test_a_patch_that_is_too_long_is_not_read() -> None:
-    text = PATCH % 1 + "\n" + "#" * LONGEST_PATCH
+    text = PATCH % 1 + "\n" + "#" * LONGEST_PATCHES
 
     assert pod_places(KINDS, "argoproj.io", "Workflow", {"spec": {"podSpecPatch": text}}) == []
 

@@ -120,6 +120,8 @@ class _Listing:
                 continue
             if self._is_ignored(entry.relative_to(top)):
                 continue
+            if not is_folder and entry.exists() and not entry.is_file():
+                continue  # a pipe or a device, or a link to one: to read it may never end
             if is_folder:
                 yield from self._below(entry, top)
             else:

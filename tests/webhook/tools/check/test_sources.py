@@ -1,5 +1,6 @@
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def test_a_directory_is_read_like_kubectl_does(tmp_path: Path) -> None:
 
 def test_a_directory_with_those_below(tmp_path: Path) -> None:
     assert names(read_manifests([folder(tmp_path)], recursive=True)) == ["a", "b", "e", "c"]
+
+
+@pytest.mark.timeout(20)
+def test_pipes_and_devices_in_a_directory_are_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "device.yaml").symlink_to("/dev/zero")
+    (tmp_path / "loop").symlink_to(tmp_path)
+
+    assert names(read(tree(tmp_path, a_yaml=pod("a")))) == ["a"]
 
 
 def test_a_named_file_may_be_called_anything(tmp_path: Path) -> None:
