@@ -67,6 +67,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
     nodes: NodeFacts | None = None
+    known_pools: tuple[str, ...] = ()
+    """Globs of classes whose nodes are made on demand."""
 
     @property
     def is_restricted(self) -> bool:
@@ -93,6 +95,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class are there, or can be made; no where that is not known."""
+        if is_covered(gpu_class, self.known_pools):
+            return True
         values = label_values_of(gpu_class, self.label_key)
         return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
 
@@ -165,16 +169,20 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
         return None  # the catalogue knows nothing of what the pod asks for, such as TPUs
     usable = question.allowed_of(candidates)
     fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, question.catalogue)]
+    # An estimate may be too high: then every class that holds the weights is left. gpu-class warns of it.
+    left = [each for each in usable if need.weights_fit(each, question.catalogue)]
     if fitting:
         least = min(gpu_class.memory_gib for gpu_class in fitting)
         equal = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == least]
         # The catalogue has cards that most clusters have not: of equal ones the first that has nodes.
         smallest = next(filter(question.has_nodes, equal), equal[0])
-        return _chosen(question, (smallest,), smallest.name, ChoiceSource.ESTIMATE, need.words)
-    # The estimate may be too high: every class that holds the weights is left. gpu-class warns of it.
-    holding = tuple(each for each in usable if need.weights_fit(each, question.catalogue))
-    if holding:
-        return _chosen(question, holding, "that holds the weights", ChoiceSource.ESTIMATE, need.words)
+        is_certain = need.estimate.knows_cache or question.has_nodes(smallest)
+        # A rule of thumb alone keeps no pod from the nodes that are there.
+        having = [] if is_certain else [each for each in left if question.has_nodes(each)]
+        left = [each for each in having if each in fitting] or having or [smallest]
+    if left:
+        asked = left[0].name if len(left) == 1 else "that holds the weights"
+        return _chosen(question, tuple(left), asked, ChoiceSource.ESTIMATE, need.words)
     key, value = need.declared
     return Finding(
         rule=RULE_ID,

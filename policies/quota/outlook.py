@@ -160,6 +160,13 @@ def running(asked: Iterable[Demand]) -> Vector:
     return total(each.times(each.count.running or 0) for each in asked)
 
 
+def able_to_start(asked: Iterable[Demand], hard: Vector) -> tuple[Demand, ...]:
+    """Return those of which a pod, and all that must run at the same time, is not larger than the whole quota."""
+    small = [each for each in asked if not exceeds(each.each, hard)]
+    gangs = total(each.times(each.count.gang) for each in small if each.count.gang)
+    return tuple(each for each in small if not (each.count.gang and exceeds(gangs, hard)))
+
+
 def _existing(workload: Workload, asked: Iterable[Demand]) -> Vector | None:
     """Return what the pods cost that a stored workload has already, None of kinds whose status does not say how many.
 

@@ -136,6 +136,7 @@ class _Case:
             resources=tuple(sorted(resources, key=lambda resource: resource.name)),
             hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
             nodes=context.nodes,
+            known_pools=options.known_pools,
         )
         self.pinned = pinning(pod, context.classes)
         need = model_need(pod, context.resource_mapping) if pod.annotations else None

@@ -94,6 +94,11 @@ def test_manifests_that_are_out_of_date_fail_the_check(
         pytest.param("webhooks.excludedNamespaces={Team_A}", "does not match pattern", id="not-a-namespace"),
         pytest.param("image.digest=latest", "does not match pattern", id="not-a-digest"),
         pytest.param(
+            "webhooks.extraWorkloads[0].apiGroup=example.com/v1,webhooks.extraWorkloads[0].resources={jobs}",
+            "does not match pattern",
+            id="not-an-api-group",
+        ),
+        pytest.param(
             "certificates.secretName=gpu-admission-ca", "'not' failed", id="secret-of-the-authority"
         ),
         pytest.param("fetcher.image.name=f", "additional properties 'name' not allowed", id="not-an-image"),

@@ -30,6 +30,8 @@ CLUSTER = ""
 
 DELETED_SECONDS = 120.0
 """How long a deletion is remembered: longer than anything waits for the deleted object."""
+REPEAT_SECONDS = 600.0
+"""When a trouble that stays the same, such as a right that is missing, is logged again."""
 
 
 class CachedObject(Protocol):
@@ -136,6 +138,7 @@ class Informer(Generic[K]):
         self._deleted: dict[str, dict[str, float]] = {}
         self._deletions: deque[tuple[float, str, str]] = deque()
         self._last_message = monotonic()
+        self._logged = ("", 0.0)
         self._synced = threading.Event()
         self.relists = 0
         self.failures = 0
@@ -206,7 +209,7 @@ class Informer(Generic[K]):
                 listed_at = None
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
                 self.is_missing = isinstance(error, errors.NotFound)
-                log.warning("%s: %s", self.resource.plural, error)
+                self._warn(str(error))
             except Exception:  # a bug in a callback must not end the watch; what it missed is listed again
                 log.exception("%s: watch failed", self.resource.plural)
                 listed_at = None
@@ -220,6 +223,12 @@ class Informer(Generic[K]):
 
         name = f"watch {self.resource.plural}"
         threading.Thread(target=self.run, args=(stopping,), name=name, daemon=True).start()
+
+    def _warn(self, problem: str) -> None:
+        before, at = self._logged
+        if problem != before or monotonic() - at > REPEAT_SECONDS:
+            self._logged = problem, monotonic()
+            log.warning("%s: %s", self.resource.plural, problem)
 
     def _listed(self, namespace: str = CLUSTER) -> Listed[K]:
         resource = self.resource

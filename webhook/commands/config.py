@@ -256,7 +256,10 @@ def _print(screen: Screen, content: dict[str, Any]) -> None:
         ]
         if unknown := mapping["unknownDeviceClasses"]:
             names.append(f"unknown device classes ({unknown})")
-        screen.paragraph(f"resource mapping {mapping['name']} ({mapping['from']}) adds {', '.join(names)}")
+        names += [f"fraction scheduler {name}" for name in mapping["fractionSchedulers"]]
+        names += [f"workload kind {k['kind']} ({k['group'] or 'core'})" for k in mapping["workloadKinds"]]
+        added = ", ".join(names) or "nothing"
+        screen.paragraph(f"resource mapping {mapping['name']} ({mapping['from']}) adds {added}")
     for warning in content["warnings"]:
         screen.paragraph(f"warning: {warning}", style="yellow")
     validity, style = ("in force:", "yellow") if content["problems"] else ("valid,", "green")

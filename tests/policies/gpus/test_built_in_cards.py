@@ -6,7 +6,7 @@ import pytest
 
 from policies.finding import Severity
 from policies.placement.nodes import NodeFacts
-from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
+from policies.pods.annotations import GPU_CLASS, MODEL_HEAD_SIZE, MODEL_KV_HEADS, MODEL_LAYERS, MODEL_PARAMS
 from policies.pods.patch import PodPatch
 from policies.rule import Context
 from policies.rules import gpu_class
@@ -117,18 +117,39 @@ def test_labels_of_new_cards(key: str, value: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("there", "want"),
     [
-        pytest.param("nvidia-l40s", "nvidia-l40s", id="of-equal-cards-the-one-that-has-nodes"),
-        pytest.param("nvidia-l20", "nvidia-l20", id="the-other-one"),
-        pytest.param("nvidia-a100-80gb", "nvidia-l20", id="no-larger-card-that-has-nodes"),
+        pytest.param("nvidia-h100-80gb", "nvidia-h100-80gb", id="of-equal-cards-the-one-that-has-nodes"),
+        pytest.param("nvidia-h200", "nvidia-h200", id="a-larger-card-that-has-nodes"),
+        pytest.param("nvidia-a100-40gb", "nvidia-a100-40gb", id="or-one-that-holds-the-weights"),
+        pytest.param("nvidia-t4", "nvidia-a100-80gb", id="but-none-that-does-not"),
     ],
 )
-def test_an_estimate_among_cards_of_one_size(there: str, want: str) -> None:
+def test_an_estimate_by_rule_of_thumb(there: str, want: str) -> None:
+    assert estimated({MODEL_PARAMS: "18b"}, there) == {"accelerator": want}
+
+
+@pytest.mark.parametrize(
+    ("there", "pools", "want"),
+    [
+        pytest.param("nvidia-l40s", (), "nvidia-l40s", id="of-equal-cards-the-one-that-has-nodes"),
+        pytest.param("nvidia-a100-80gb", (), "nvidia-l20", id="no-larger-card-that-has-nodes"),
+        pytest.param(
+            "nvidia-a100-80gb", ("nvidia-l40s",), "nvidia-l40s", id="of-equal-cards-the-one-made-on-demand"
+        ),
+    ],
+)
+def test_an_estimate_of_a_model_whose_cache_is_known(there: str, pools: tuple[str, ...], want: str) -> None:
+    attention = {MODEL_LAYERS: "40", MODEL_KV_HEADS: "8", MODEL_HEAD_SIZE: "128"}
+
+    assert estimated({MODEL_PARAMS: "22b", **attention}, there, pools) == {"accelerator": want}
+
+
+def estimated(annotations: dict[str, str], there: str, pools: tuple[str, ...] = ()) -> dict[str, str] | None:
+    """Return the nodeSelector that a pod with one GPU gets where all nodes are of one class."""
     nodes = NodeFacts(keys=BUILT_IN.classes.label_keys, label_sets=frozenset({(("accelerator", there),)}))
-    patch = PodPatch(view(pod(gpu_container(), annotations={MODEL_PARAMS: "16b"})))
-
-    assert list(gpu_class.mutate(patch, gpu_class.GPUClassOptions(), given(nodes=nodes))) == []
-
-    assert patch.pod.body.node_selector == {"accelerator": want}
+    patch = PodPatch(view(pod(gpu_container(), annotations=annotations)))
+    options = gpu_class.GPUClassOptions(known_pools=pools)
+    assert list(gpu_class.mutate(patch, options, given(nodes=nodes))) == []
+    return patch.pod.body.node_selector
 
 
 def test_a_class_may_have_a_profile_that_no_class_lists() -> None:

@@ -157,6 +157,16 @@ def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answ
     assert len(made) == lists
 
 
+def test_what_goes_on_failing_alike_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    forbidden = [status(403, "pods is forbidden", "Forbidden") for _ in range(4)]
+    script = Script([*forbidden, status(503, "away"), page(["a"], "10")], [])
+    with caplog.at_level("WARNING", "gpu_admission.cluster"), followed(tmp_path, script) as (informer, *_):
+        assert shows(informer, "a")
+        assert informer.failures == 5
+
+    assert caplog.messages == ["pods: pods is forbidden", "pods: away"]
+
+
 def test_what_a_new_list_lacks_has_gone(tmp_path: Path) -> None:
     script = Script([page(["a", "b"], "10"), page(["b"], "20")], [status(410, "too old")])
     with followed(tmp_path, script) as (informer, _, changes):

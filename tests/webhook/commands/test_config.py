@@ -95,6 +95,23 @@ def test_text_shows_policies_in_the_order_in_which_they_are_asked(directory: str
     assert max(len(line) for line in shown) <= 80
 
 
+def test_text_shows_all_that_a_resource_mapping_adds(tmp_path: Path) -> None:
+    fields = {
+        "fractionSchedulers": ["kai-scheduler"],
+        "workloadKinds": [{"group": "example.com", "kind": "TrainingJob"}, {"group": "", "kind": "Batch"}],
+    }
+    for name, spec in (("all", fields), ("none", {})):
+        text = f"{HEAD}kind: GPUResourceMapping\nmetadata: {{name: {name}}}\nspec: {json.dumps(spec)}\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+
+    shown = " ".join(line.strip() for line in lines(str(tmp_path)))
+
+    assert (
+        "resource mapping all (all.yaml:1) adds fraction scheduler kai-scheduler, workload kind TrainingJob (example.com), "
+        "workload kind Batch (core) resource mapping none (none.yaml:1) adds nothing valid, version "
+    ) in shown
+
+
 def test_text_shows_each_rule_with_what_was_changed_and_where(directory: str) -> None:
     column = max(len(rule.id) for rule in RULES) + 2
     shown = lines(directory)

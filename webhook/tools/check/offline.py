@@ -23,7 +23,7 @@ from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
 from policies.quota.charge import RULE_ID
 from policies.quota.charge_request import charge_request_for_claim, charge_request_for_pod
-from policies.quota.outlook import demands, running
+from policies.quota.outlook import able_to_start, demands, running
 from policies.rule import Mode
 from webhook.serving.engine import (
     ADVISED,
@@ -151,7 +151,8 @@ class Run:
             problems = quota_findings(manifest, engine.configuration)
             decisions.append(Decision.on(policy, problems, Mode.WARN))
         if quota is not None and target is None and not workload.metadata.is_owned:
-            quota.count(running(demands(workload, engine.configuration, quota.grant().unpinned)))
+            asked = demands(workload, engine.configuration, quota.grant().unpinned)
+            quota.count(running(able_to_start(asked, quota.grant().hard)))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         is_unknown = kind not in engine.configuration.workload_kinds and not decisions[0].judged
         if is_unknown and kind not in ADVISED:

@@ -10,7 +10,7 @@ from functools import reduce
 import msgspec
 
 from policies.finding import Finding, Severity
-from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.amounts import NOTHING, Vector, exceeds, total
 from policies.quota.catalogue import Basis, catalogue_digest
 from policies.quota.charge import RULE_ID
 from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
@@ -63,13 +63,14 @@ class ObjectQuota(msgspec.Struct, frozen=True):
     used: Vector
 
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        """Decide as serve does; what is requested counts from now on, whether it fits or not."""
+        """Decide as serve does; what is requested counts from now on, unless it could never fit."""
         counted = {**dict.fromkeys(self.quota.hard, NOTHING), **self.used}
         ledger = msgspec.structs.replace(self.quota.ledger, used=counted)
         charged = charge_request.charged(ledger, {})
         if charged.request is None:
             return ReservationOutcome(ledger, charged.charge)
-        self.count(charged.charge.vector)
+        if not exceeds(charged.charge.vector, self.quota.hard):
+            self.count(charged.charge.vector)
         (verdict,) = decide(ledger, [charged.request]).verdicts
         return ReservationOutcome(ledger, charged.charge, verdict)
 

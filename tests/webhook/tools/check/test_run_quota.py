@@ -37,6 +37,11 @@ def pod(name: str, gpus: int, **metadata: Any) -> JSON:
     return made("v1", "Pod", name, template(gpus)["spec"], **metadata)
 
 
+def gang(name: str, pods: int) -> JSON:
+    tasks = [{"replicas": pods, "template": template(2)}]
+    return made("batch.volcano.sh/v1alpha1", "Job", name, {"minAvailable": pods, "tasks": tasks})
+
+
 def hpa(target: str, most: int) -> JSON:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
     spec = {"maxReplicas": most, "scaleTargetRef": reference}
@@ -81,6 +86,16 @@ SURGE = (
                 "a": "spec.template: needs 1 GPU; ml has 0 of 8 free: 0 of 1 pods will start",
             },
             id="pods-count-in-the-words-of-their-denial",
+        ),
+        pytest.param(
+            [quota(gpus="8"), deployment("a", 2, 9), pod("p", 9), gang("g", 5), pod("q", 8)],
+            {
+                "a": "spec.template: a pod needs 9 GPUs; the GPUQuota of ml allows 8: it can never start",
+                "p": "exceeded quota: ml/default, requested: gpus=9, used: gpus=0, limited: gpus=8",
+                "g": "spec.tasks[0].template: 5 pods that must run together need 10 GPUs; the GPUQuota of ml allows 8: "
+                "they can never start",
+            },
+            id="what-can-never-start-holds-nothing",
         ),
         pytest.param(
             [quota(gpus="8"), deployment("a", 8), pod("a-1", 1, **OWNED), pod("a-2", 1, **OWNED)], {},
