@@ -16,7 +16,7 @@ from itertools import islice
 
 import msgspec
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Severity, truncate
 from policies.gpus.cards import vendor
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import is_empty_term, required_terms
@@ -72,7 +72,7 @@ class _Asked(msgspec.Struct, frozen=True):
             severity=Severity.WARNING,
             path=self.path,
             container=self.container,
-            value=self.text,
+            value=truncate(self.text),
             message=message,
             remedy=remedy,
         )
