@@ -9,6 +9,8 @@ FORMER_NAMES = {"alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu"}
 """Names that no kubelet offers any more: Kubernetes 1.11 removed this one, with the feature gate Accelerators (its CHANGELOG)."""
 
 _QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
+_SLICE = re.compile(r"/mig[._]?([1-7]g\.[0-9]{1,4}gb[a-z0-9.]*)$")
+"""The name of a MIG slice without its dash."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -28,7 +30,7 @@ class KnownNames:
         """Return the name that `name` seems to mean, None where it is one of them, or near none; `is_gpu` knows patterns, too."""
         if name in self._names:
             return None
-        plain = FORMER_NAMES.get(name) or _QUOTA_PREFIX.sub("", name, count=1)
+        plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
         if plain != name and is_gpu(plain):
             return plain
         if not is_resource_name(name):

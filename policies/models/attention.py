@@ -26,7 +26,8 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return 2 * self.layers * self.kv_heads * self.head_size
 
     def __str__(self) -> str:
-        return f"{self.layers} layers, {self.kv_heads} KV heads, head size {self.head_size}"
+        heads = f"{self.kv_heads} KV head" + ("s" if self.kv_heads > 1 else "")
+        return f"{self.layers} layers, {heads}, head size {self.head_size}"
 
 
 class ModelFamily(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ MOST_VALUES = 20_000
 MOST_NAMES = 500
 """Texts of an object that may be names of resources and are compared with the patterns, which takes 20 µs each."""
 
+_OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
+"""Kinds of Argo CD and Flux that hold the values of a Helm chart."""
 _LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector"})
 """Maps of which the keys are labels: labels of nodes are called like resources, such as nvidia.com/mig-1g.5gb.count."""
 
@@ -30,6 +32,8 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
         return []
     message = f"{kind} contains GPU resources that gpu-admission does not read"
     remedy = "name their paths in workloadKinds of a GPUResourceMapping"
+    if kind in _OF_CHARTS:
+        remedy = "render the chart, and check what it makes"
     path = field_path(found)
     return [Finding(rule=ID, severity=Severity.WARNING, path=path, message=message, remedy=remedy)]
 

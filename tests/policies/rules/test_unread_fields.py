@@ -46,6 +46,7 @@ def advice(document: JSON) -> list[str]:
         pytest.param("nvidia/gpu", "nvidia.com/gpu", id="half-a-domain"),
         pytest.param("limits.nvidia.com/gpu", "nvidia.com/gpu", id="key-of-a-limit"),
         pytest.param("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu", id="name-before-device-plugins"),
+        pytest.param("nvidia.com/mig1g.5gb", "nvidia.com/mig-1g.5gb", id="slice-without-a-dash"),
         pytest.param("amd.com/gpus", "amd.com/gpu", id="amd"),
         pytest.param("google.com/tpus", "google.com/tpu", id="tpu"),
         pytest.param("aws.amazon.com/neuroncores", "aws.amazon.com/neuroncore", id="neuroncores"),

@@ -74,6 +74,13 @@ def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["Application", "ApplicationSet", "HelmRelease"])
+def test_values_of_a_chart_are_for_the_chart_to_place(kind: str) -> None:
+    (found,) = unread_gpus(kind, yaml.safe_load("spec: {values: {limits: {nvidia.com/gpu: 1}}}"), MAPPING)
+
+    assert found.remedy == "render the chart, and check what it makes"
+
+
 def test_only_so_many_values_are_searched() -> None:
     before = {str(number): 0 for number in range(MOST_VALUES)}
 

@@ -7,10 +7,11 @@ apiVersion and kind are counted.
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from errno import EFBIG
 from fnmatch import fnmatchcase
 from os.path import normpath
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -19,6 +20,8 @@ from webhook.tools.check.rendering import KUSTOMIZATIONS, Renderer, ToRender, ch
 
 STDIN = "-"
 STDIN_NAME = "stdin"
+LARGEST_MIB = 64
+"""Of one file: the CustomResourceDefinitions of a large project are 10 MiB, and a device never ends."""
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 """Passes a sequence through and shows how far it is; the text says what is done with it."""
@@ -58,12 +61,21 @@ def texts(
     for file, is_named in track(files, "reading"):
         if file == STDIN:
             with reading(STDIN, found.problems):
-                yield Text(STDIN_NAME, sys.stdin.buffer.read().decode("utf-8-sig"), is_stream=True)
+                yield Text(STDIN_NAME, _content(sys.stdin.buffer), is_stream=True)
         elif Path(normpath(Path(file).absolute())) not in patches:
             with reading(file, found.problems):
-                content = Path(file).read_bytes().decode("utf-8-sig")
+                with Path(file).open("rb") as stream:
+                    content = _content(stream)
                 if _may_hold_manifests(Path(file), content, is_named, found):
                     yield Text(file, content)
+
+
+def _content(stream: BinaryIO) -> str:
+    """Return the text. Raises UnicodeDecodeError, OSError where it is too long."""
+    content = stream.read(LARGEST_MIB * 2**20 + 1)
+    if len(content) > LARGEST_MIB * 2**20:
+        raise OSError(EFBIG, f"must be at most {LARGEST_MIB} MiB")
+    return content.decode("utf-8-sig")
 
 
 def _may_hold_manifests(file: Path, content: str, is_named: bool, found: Input) -> bool:

@@ -66,6 +66,12 @@ def test_pipes_and_devices_in_a_directory_are_not_read(tmp_path: Path) -> None:
     assert names(read(tree(tmp_path, a_yaml=pod("a")))) == ["a"]
 
 
+def test_a_device_that_is_named_is_read_up_to_the_limit() -> None:
+    problems = read_manifests(["/dev/zero"]).problems
+
+    assert [str(problem) for problem in problems] == ["/dev/zero: must be at most 64 MiB"]
+
+
 def test_a_named_file_may_be_called_anything(tmp_path: Path) -> None:
     directory = folder(tmp_path)
 
