@@ -67,7 +67,6 @@ def test_a_policy_with_everything(tmp_path: Path) -> None:
     assert (effective.name, effective.why) == ("ml", "matches ml-*, training with priority 5")
     assert effective.paused_until == datetime(2027, 1, 31, 18, tzinfo=UTC)
     assert effective.templates is TemplateMode.ENFORCE
-    assert [exemption.reason for exemption in effective.exemptions] == ["migration"]
     sources = {binding.rule.id: binding.source for binding in effective.bindings}
     assert sources["gpu-requests"] == sources["gpu-toleration"] == "ml"
     assert sources["gpu-class"] == "built-in"
@@ -433,6 +432,26 @@ def test_labels_and_names_choose_together(
 
     assert policies.asks_labels(namespace) is asks
     assert policies.for_namespace(namespace, labels).name == want
+
+
+@pytest.mark.parametrize(
+    ("globs", "exempted"),
+    [
+        pytest.param("ml-a", True, id="its-name"),
+        pytest.param("ml-*", True, id="a-glob"),
+        pytest.param("other, ml-a", True, id="one-of-several"),
+        pytest.param("ml-old", False, id="another-namespace"),
+        pytest.param("ml", False, id="the-beginning-of-its-name"),
+    ],
+)
+def test_an_exemption_by_name(tmp_path: Path, globs: str, exempted: bool) -> None:
+    write(tmp_path, p=policy(f"{{exemptions: [{{namespaces: [{globs}], reason: migration}}]}}"))
+
+    effective = load_directory(tmp_path).policies.for_namespace("ml-a")
+
+    assert [exemption.reason for exemption in effective.exemptions] == ["migration"] * exempted
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    assert (effective.exemption("gpu-class", now) is not None) is exempted
 
 
 def test_an_exemption_by_label(tmp_path: Path) -> None:
