@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -110,7 +110,7 @@ class Binding(msgspec.Struct, frozen=True):
     source: str
 
 
-class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
+class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What holds in one namespace. `bindings` is in the order of the registry and leaves disabled rules out."""
 
     name: str
@@ -128,6 +128,18 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
         if self.exemptions and self.exemption(binding.rule.id, now) is not None:
             return Mode.DISABLED
         return Mode.AUDIT if self.paused(now) is not None else binding.options.mode
+
+    def rules(self, now: datetime) -> tuple[tuple[Binding, Mode], ...]:
+        """Return the rules that hold at `now`, and how strictly."""
+        if not self.exemptions and self.paused(now) is None:
+            return self._as_written
+        modes = ((binding, self.mode(binding, now)) for binding in self.bindings)
+        return tuple((binding, mode) for binding, mode in modes if mode is not Mode.DISABLED)
+
+    @cached_property
+    def _as_written(self) -> tuple[tuple[Binding, Mode], ...]:
+        modes = ((binding, binding.options.mode) for binding in self.bindings)
+        return tuple((binding, mode) for binding, mode in modes if mode is not Mode.DISABLED)
 
     def paused(self, now: datetime) -> datetime | None:
         return still_paused(self.paused_until, now)

@@ -282,8 +282,12 @@ def total_findings(
     pod: Pod, options: GPURequestsOptions, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
+    requests = tuple(context.resource_mapping.requests(pod))
+    is_limited = options.max_per_pod is not None or availability.pinned
+    if not is_limited and not any(asked.resource.profile for asked in requests):
+        return
     askers: dict[GPUResource, list[GPURequest]] = {}
-    for asked in context.resource_mapping.requests(pod):
+    for asked in requests:
         if asked.resource.measure.is_count:
             askers.setdefault(asked.resource, []).append(asked)
     limits = {resource: limit_of(options.max_per_pod, resource, availability.pinned) for resource in askers}

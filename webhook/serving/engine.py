@@ -142,7 +142,8 @@ class Engine:
             if binding.rule.check_before_mutation:
                 run.check(binding, mode)
         for binding, mode in run.rules:
-            run.mutate(binding, mode)
+            if binding.rule.mutate is not None:
+                run.mutate(binding, mode)
         return run.decision(note=run.note())
 
     def validate(self, subject: Subject, now: datetime) -> Decision:
@@ -152,7 +153,7 @@ class Engine:
             if subject.is_update and not binding.rule.on_update:
                 continue
             run.check(binding, mode)
-            if not subject.is_update:
+            if not subject.is_update and binding.rule.mutate is not None:
                 run.report_missing(binding, mode)
         run.reserve()
         return run.decision()
@@ -202,8 +203,7 @@ class _Run:
     def __init__(self, engine: Engine, subject: Subject, phase: Phase, now: datetime) -> None:
         self.policy = subject.policy
         self.paused_until = self.policy.paused(now)
-        modes = ((binding, self.policy.mode(binding, now)) for binding in self.policy.bindings)
-        self.rules = [(binding, mode) for binding, mode in modes if mode is not Mode.DISABLED]
+        self.rules = self.policy.rules(now)
         exempted = self.policy.bindings if len(self.rules) < len(self.policy.bindings) else ()
         exemptions = (self.policy.exemption(binding.rule.id, now) for binding in exempted)
         self.exemption = next((each for each in exemptions if each is not None), None)
