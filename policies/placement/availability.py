@@ -71,6 +71,8 @@ class Availability:
             self._because, self.pinned = pinned.because, catalogue.named(pinned.classes)
         self.classes = self.pinned or tuple(catalogue)
         self._compared = 0
+        # Containers ask for the same slices again and again.
+        self._unknown_slices: dict[str, Complaint | None] = {}
 
     @property
     def _usable(self) -> Sequence[GPUClass]:
@@ -100,8 +102,14 @@ class Availability:
 
         is_closed: the classes list every profile of the cluster, so that any other one is a denial.
         """
-        profile = resource.profile
-        if profile is None or self.other_vendor(resource):
+        if resource.profile is None:
+            return None
+        if resource.name not in self._unknown_slices:
+            self._unknown_slices[resource.name] = self._unknown_slice(resource, resource.profile, is_closed)
+        return self._unknown_slices[resource.name]
+
+    def _unknown_slice(self, resource: GPUResource, profile: str, is_closed: bool) -> Complaint | None:
+        if self.other_vendor(resource):
             return None
         having = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
         listing = [
