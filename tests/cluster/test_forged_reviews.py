@@ -35,7 +35,7 @@ def served(quotas: ControlPlane) -> Iterator[Webhook]:
 def team(quotas: ControlPlane, served: Webhook) -> Namespace:  # noqa: ARG001 - whom it asks
     team = Namespace(quotas)
     team.quota({"gpus": "4"})
-    # The last condition is written once a leader has looked at the nodes; then nothing changes by itself.
+    # The last condition is written once a leader has read the nodes; then nothing changes by itself.
     assert eventually(lambda: "Uncharged" in {condition.type for condition in team.row().conditions})
     return team
 

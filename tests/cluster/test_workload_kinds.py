@@ -1,4 +1,4 @@
-"""Custom resources of the ML field, as minimal CRDs on a real API server, looked at by the rules of docs/workloads.md."""
+"""Custom resources of the ML field, as minimal CRDs on a real API server, reviewed by the rules of docs/workloads.md."""
 
 import time
 from collections.abc import Iterator
@@ -261,7 +261,7 @@ def test_its_author_is_told_where_it_is_wrong(
     assert '= "500m"' in said
     resource = f"{kind.lower()}s.{api_version.partition('/')[0]}"
     stored = yaml.safe_load(plane.kubectl("get", resource, "wrong", "-n", "kinds", "-o", "yaml").stdout)
-    assert stored["spec"] == spec  # looked at, never changed
+    assert stored["spec"] == spec  # reviewed, never changed
 
 
 @pytest.mark.usefixtures("webhook")

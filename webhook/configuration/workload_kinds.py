@@ -76,7 +76,7 @@ class Factor(msgspec.Struct, frozen=True):
     """A factor of a number of pods: the number at the first of the paths that has one, else `default`; None is unknown.
 
     As text: `PATH else PATH else 0 less PATH at least PATH at most PATH`; each part but the first may be omitted, the number in
-    the first may be `unknown`, and is 1 where none stands there. One less where something stands at the path after `less`.
+    the first may be `unknown`, and is 1 where it is missing. One less where something stands at the path after `less`.
     """
 
     paths: tuple[str, ...]

@@ -21,7 +21,7 @@ Origins = dict[Parts, Parts]
 
 
 def pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> tuple[dict[str, Any], Origins] | None:
-    """Return the pod that stands at `at` in the object, and where its parts are from; None where no pod stands there."""
+    """Return the pod that stands at `at` in the object, and where its parts are from; None where that is not a pod."""
     match form.form:
         case PodForm.TEMPLATE:
             return value, {(): at}

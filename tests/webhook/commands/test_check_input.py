@@ -9,21 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from tests.webhook.commands.test_check import GOOD
+from tests.webhook.commands.test_check import GPU_POD as POD
 from webhook.commands import main
 from webhook.commands.check import LARGE, track
 
-POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: train}
-spec:
-  containers:
-  - name: main
-    image: registry.example/train:1
-    resources:
-      limits: {nvidia.com/gpu: COUNT}
-"""
-GOOD = POD.replace("COUNT", "1")
 KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [pod.yaml]\n"
 
 

@@ -51,7 +51,7 @@ def paths_of(kind: WorkloadKind) -> list[tuple[str, ...]]:
 
 
 def placed(data: Any, way: tuple[str, ...], value: Any) -> Any:
-    """Return the data with the value at the way, as far as nothing of another type stands there."""
+    """Return the data with the value at the way, as far as nothing there is of another type."""
     if not way:
         return value
     if way[0] == EVERY_ITEM:

@@ -20,7 +20,7 @@ WRITTEN_BY_SOMEBODY: Named = (
     "written-by-somebody",
     "!dyn(object).metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))",
 )
-"""What a controller makes of another object has been looked at there, and nobody reads a controller's warnings."""
+"""What a controller makes of another object has been reviewed there, and nobody reads a controller's warnings."""
 
 
 def _way(form: PodPath) -> Steps | None:
