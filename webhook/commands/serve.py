@@ -34,12 +34,13 @@ from webhook.server.dispatcher import Site
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
-from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.claim_watch import ClaimLookup, ClaimWatch
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.engine import EngineInForce
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch, keys_to_know

@@ -19,10 +19,11 @@ from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import VersionedLedger
 from webhook.serving import review
-from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 

@@ -17,10 +17,11 @@ from tests.strategies import PODS
 from tests.webhook.serving.test_admission import POD, request
 from webhook.configuration.loader import load_directory
 from webhook.server.http import Request, WouldWaitError
-from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine, Subject
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 
 POLICY = """
