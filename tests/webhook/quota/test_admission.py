@@ -240,7 +240,9 @@ def test_a_ledger_that_cannot_be_asked(
     assert answer.allowed is allowed
     assert want in ((answer.warnings or ("",))[0] if allowed else message(answer))
     assert (
-        served.registry.get_sample_value("gpu_admission_quota_decisions_total", {"reason": "ledger error"})
+        served.registry.get_sample_value(
+            "gpu_admission_quota_decisions_total", {"reason": "ledger error", "dry_run": "false"}
+        )
         == 1
     )
 
@@ -401,9 +403,29 @@ def test_metrics_show_the_rows(serve: Callable[..., Served]) -> None:
         'gpu_admission_quota_reserved{dimension="gpus",namespace="team"} 1.0',
         'gpu_admission_quota_used{dimension="gpus",namespace="team"} 0.0',
         'gpu_admission_quota_reservations{namespace="team"} 1.0',
-        'gpu_admission_quota_decisions_total{reason="reserved"} 1.0',
+        'gpu_admission_quota_decisions_total{dry_run="false",reason="reserved"} 1.0',
     ):
         assert line in text.splitlines()
+
+
+def test_a_dry_run_counts_nothing_of_what_users_create(serve: Callable[..., Served]) -> None:
+    served = serve()
+    served.admission.mutate(request(gpu_pod("one"), dryRun=True), monotonic() + 2)
+    for number in (2, 9):  # of 2
+        served.validate(gpu_pod("one", number), dryRun=True)
+    counted = [
+        sample
+        for family in served.registry.collect()
+        for sample in family.samples
+        if "dry_run" in sample.labels and sample.value
+    ]
+    assert {sample.labels["dry_run"] for sample in counted} == {"true"}
+    assert {sample.name for sample in counted} >= {
+        "gpu_admission_requests_total",
+        "gpu_admission_request_duration_seconds_count",
+        "gpu_admission_findings_total",
+        "gpu_admission_quota_decisions_total",
+    }
 
 
 def test_over_http_the_api_servers_timeout_is_kept(serve: Callable[..., Served]) -> None:

@@ -219,5 +219,8 @@ def test_a_review_that_would_wait_is_given_up_without_a_trace_until_it_may(engin
 
     assert msgspec.json.decode(app(asked).body)["response"]["patch"]
     counted = metrics.registry.get_sample_value
-    assert counted("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched"}) == 1
+    assert (
+        counted("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched", "dry_run": "false"})
+        == 1
+    )
     assert counted("gpu_admission_internal_errors_total") == 0
