@@ -6,8 +6,8 @@ failures there is a growing, jittered pause. `age` is the time since the last me
 since its revision follows at once.
 
 Silence is a dead connection, or a kind that nobody changes: the API server sends no bookmarks of a kind of which it has seen no
-event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). Only a watch that cannot be opened again
-tells the one from the other, so silence alone is no failure.
+event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). They differ only
+once the watch is opened again, so silence alone is no failure.
 
 `refresh` lists one namespace now: afterwards its snapshot is no older than the call, even if the watch still lags behind. Events
 that the list already contained are then ignored.
