@@ -13,6 +13,7 @@ from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Condition, QuotaL
 from webhook.cluster.objects import CATALOGUES, timestamp
 
 TRUE, FALSE = "True", "False"
+EXCEEDED = "Exceeded"
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
@@ -31,7 +32,7 @@ def conditions(
     before = {condition.type: condition for condition in ledger.conditions}
     found = {
         "Ready": _ready(ledger),
-        "Exceeded": _exceeded(ledger),
+        EXCEEDED: _exceeded(ledger),
         "Stale": _stale(stale),
     }
     if uncharged is not None:
