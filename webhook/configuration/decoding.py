@@ -130,7 +130,7 @@ def _message(kind: Any, data: Any, error: str) -> str:
         return _boolean_message(choices)
     if choices:
         return unsupported(str(data), choices)
-    if isinstance(data, int | float) and str in options:
+    if isinstance(data, int | float) and not isinstance(data, bool) and str in options:
         what = "a whole number or text" if int in options else "text"
         return f"must be {what}; YAML reads {data} as a number: quote it"
     if datetime in options:

@@ -47,7 +47,7 @@ def conditions(
 
 
 def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
-    """Return the condition whose reason `kubectl get` shows as STATUS: of a ledger that is enforced what is wrong with it, if anything."""
+    """Return the condition whose reason `kubectl get` shows as STATUS, so it names the others that hold."""
     if ledger.used is None or ledger.uncounted:
         return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
     if unreadable := ledger.reservations.unreadable:
