@@ -165,6 +165,7 @@ POLICIES = some(
     match=some(namespaces=few(WORDS, 1), namespaceSelector=SELECTORS),
     pausedUntil=MOMENTS,
     templates=st.sampled_from(["warn", "enforce"]),
+    help=st.sampled_from(["", "#gpu-support", "https://wiki.example.com/gpu"]),
     exemptions=few(EXEMPTIONS),
     rules=RULES,
 )
@@ -266,6 +267,8 @@ def whole_numbers(value: Any) -> Any:
             ],
             id="all-of-several",
         ),
+        pytest.param("GPUPolicy", {"help": "a\nb"}, ['spec.help: Invalid value: "a\\nb"'], id="help-of-two-lines"),
+        pytest.param("GPUPolicy", {"help": "a" * 257}, ["spec.help: Too long: may not be more than 256"], id="long-help"),
         pytest.param("GPUClass", {"memoryGiB": "80"}, ["spec.memoryGiB", "must be of type integer"], id="text-for-a-number"),
         pytest.param("GPUResourceMapping", {"resources": [{"pattern": "a/b"}]}, ["measure: Required value"], id="missing"),
     ],

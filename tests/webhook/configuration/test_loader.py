@@ -197,6 +197,11 @@ def test_other_and_hidden_files_are_left_alone(tmp_path: Path) -> None:
             id="everything-about-a-policy",
         ),
         pytest.param(
+            policy('{help: "two\\nlines"}'),
+            ["p.yaml:4: GPUPolicy/default spec.help: must be one line of at most 256 characters"],
+            id="help-of-two-lines",
+        ),
+        pytest.param(
             policy("{exemptions: [{namespaces: [a]}], rule: {}}"),
             [
                 "p.yaml:4: GPUPolicy/default spec.exemptions[0].reason: Required value",
@@ -293,7 +298,7 @@ def test_problems_of_all_files_at_once(tmp_path: Path) -> None:
     assert problems_of(tmp_path) == [
         "a.yaml:4: GPUClass/own-card spec.memoryGiB: Required value",
         "b.yaml:4: GPUPolicy/default spec.x: unknown field: must be one of priority, match, pausedUntil, exemptions, "
-        "templates, rules",
+        "templates, help, rules",
         "c.yaml: must be UTF-8 text",
         "d.yaml: Is a directory",
     ]
