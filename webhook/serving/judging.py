@@ -36,8 +36,9 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import QuotaSpec
 from policies.rule import Mode
 from webhook.configuration.loader import Configuration
-from webhook.serving.admission import MIRROR_ANNOTATION, POD
+from webhook.serving.admission import POD
 from webhook.serving.engine import Decision, Engine, EvaluatedFinding, Outcome, RuleChange, Subject
+from webhook.serving.pod_reviews import MIRROR_ANNOTATION
 from webhook.serving.review import GroupVersionKind
 from webhook.serving.workload_reviews import WorkloadReview
 from webhook.workloads.places import PodPlace
