@@ -1,7 +1,7 @@
 """The webhook at work in a real control plane: `make demo`, or `python -m examples.demo`.
 
-Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback, creates fake GPU nodes, starts and registers
-the webhook with examples/policies, applies examples/workloads, and shows the results. It removes everything at the end, also on
+Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback, creates fake GPU nodes, starts webhook and
+controller, applies examples/policies and examples/workloads, and shows the results. It removes everything at the end, also on
 Ctrl-C and SIGTERM (exit code 130).
 """
 
@@ -14,7 +14,7 @@ from types import FrameType
 
 from examples.demo.scenes import Play
 from examples.demo.stage import Stage
-from examples.demo.world import ROOT, DemoFailed, control_plane, create_nodes, registered_webhook
+from examples.demo.world import ROOT, DemoFailed, control_plane, create_nodes, installation
 from tests.controlplane import ControlPlaneFailed, ControlPlaneUnavailable, build
 
 INTERRUPTED = 130
@@ -46,8 +46,8 @@ def play(stage: Stage) -> None:
     stage.say("Starting a Kubernetes control plane on loopback.")
     with control_plane(stage.say) as plane:
         create_nodes(plane)
-        stage.say("Starting the webhook with examples/policies, installing deploy/.")
-        with registered_webhook(plane):
+        stage.say("Starting webhook and controller, installing deploy/ and examples/policies.")
+        with installation(plane):
             Play(plane, stage).run()
             stage.say("")
             stage.say("Stopping and removing everything.")

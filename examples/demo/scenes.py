@@ -1,13 +1,23 @@
 """The scenes of the demo, in order. Each shows commands as typed and what the real API server answers."""
 
 import difflib
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import yaml
 
 from examples.demo.stage import Stage
-from examples.demo.world import SERVING, DemoFailed, pods, wait_for, wait_until_bound
+from examples.demo.world import (
+    RESEARCH,
+    SERVING,
+    DemoFailed,
+    pods,
+    quota_status,
+    wait_for,
+    wait_until_bound,
+)
 from tests.controlplane import ControlPlane
 
 WORKLOADS = "examples/workloads"
@@ -38,6 +48,9 @@ class Play:
             self.fractional,
             self.mismatched,
             self.nowhere,
+            self.full_quota,
+            self.never_fits,
+            self.pause,
             self.who_is_where,
         )
         for scene in scenes:
@@ -109,6 +122,57 @@ class Play:
         _status, pod = self._plane.client().get("/api/v1/namespaces/default/pods/needs-h100")
         conditions: list[dict[str, Any]] = pod.get("status", {}).get("conditions", [])
         return any(condition.get("reason") == "Unschedulable" for condition in conditions)
+
+    def full_quota(self) -> None:
+        self._stage.scene(
+            "A full quota",
+            f"Namespace {RESEARCH} may hold one GPU. The first pod takes it; the second is rejected, with the numbers.",
+        )
+        self.kubectl("apply", "-f", "examples/quotas/research.yaml")
+        wait_for(f"the quota of {RESEARCH} to be counted", lambda: "used" in quota_status(self._plane))
+        self.kubectl("apply", "-n", RESEARCH, "-f", f"{WORKLOADS}/pod-training.yaml")
+        wait_for(
+            "that GPU to be counted", lambda: quota_status(self._plane).get("used", {}).get("gpus") == "1"
+        )
+        self.kubectl("get", "gpuquota", "-n", RESEARCH)
+        self.kubectl("apply", "-n", RESEARCH, "-f", f"{WORKLOADS}/pod-h100.yaml", refused=True)
+
+    def never_fits(self) -> None:
+        self._stage.scene(
+            "A PyTorchJob that cannot fit",
+            "Its operator would create the pods later, and nobody would see why they are rejected. The warning comes at "
+            "once.",
+        )
+        self.kubectl("apply", "-n", RESEARCH, "-f", f"{WORKLOADS}/pytorchjob.yaml")
+
+    def pause(self) -> None:
+        self._stage.scene(
+            "Break glass",
+            "A pause ends by itself. Meanwhile the rules only log: the pod whose class nobody knows is admitted.",
+        )
+        self.command("config", "pause", "default", "--for", "30m", "--reason", "'incident 4711'")
+        pod = f"{WORKLOADS}/pod-unknown-class.yaml"
+        wait_for("the pause to be in force", lambda: self._is_admitted(pod))
+        self.kubectl("apply", "-f", pod)
+        self.command("config", "resume")
+
+    def command(self, *arguments: str) -> None:
+        """Show a command of ours and its output."""
+        self._stage.command(["gpu-admission", *arguments])
+        words = [argument.strip("'") for argument in arguments]
+        done = subprocess.run(
+            [sys.executable, "-m", "webhook", *words, "--kubeconfig", self._plane.kubeconfig()],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self._stage.output(done)
+        if done.returncode:
+            raise DemoFailed(f"gpu-admission {' '.join(arguments)} ended with {done.returncode}")
+
+    def _is_admitted(self, manifest: str) -> bool:
+        done = self._plane.kubectl("apply", "-f", manifest, "--dry-run=server", check=False)
+        return done.returncode == 0
 
     def who_is_where(self) -> None:
         self._stage.scene(

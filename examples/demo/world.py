@@ -1,5 +1,6 @@
 """What the demo needs around it: a control plane, fake GPU nodes, the webhook, and bounded waiting."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +16,31 @@ from tests.controlplane.webhook import Webhook
 ROOT = Path(__file__).parents[2]
 NODES = ROOT / "examples" / "nodes" / "nodes.yaml"
 POLICIES = ROOT / "examples" / "policies"
-SERVING = "ml-serving"
+SERVING, RESEARCH = "ml-serving", "research"
+PYTORCH_JOB = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "pytorchjobs.kubeflow.org"},
+    "spec": {
+        "group": "kubeflow.org",
+        "names": {"plural": "pytorchjobs", "kind": "PyTorchJob"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+"""The kind without its operator: what matters here is what the API server answers."""
+CONTROLLER = "controller"
 WAIT_SECONDS = 30.0
+STOP_SECONDS = 20
 
 
 class DemoFailed(RuntimeError):  # noqa: N818 - reads as what it is
@@ -54,7 +78,7 @@ def control_plane(say: Callable[[str], object]) -> Iterator[ControlPlane]:
 
 
 def create_nodes(plane: ControlPlane) -> None:
-    """Create the nodes of examples/nodes and the namespace of the serving team."""
+    """Create the nodes of examples/nodes, the namespaces of two teams, and the kind PyTorchJob."""
     for node in yaml.safe_load_all(NODES.read_text()):
         create_gpu_node(
             plane.client(),
@@ -63,20 +87,38 @@ def create_nodes(plane: ControlPlane) -> None:
             taints=node["spec"]["taints"],
             resources=node["status"]["capacity"],
         )
-    plane.kubectl("create", "namespace", SERVING)
+    for namespace in (SERVING, RESEARCH):
+        plane.kubectl("create", "namespace", namespace)
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(PYTORCH_JOB))
 
 
 @contextmanager
-def registered_webhook(plane: ControlPlane) -> Iterator[Webhook]:
-    """Run the webhook with examples/policies, install deploy/, and yield once the API server calls it."""
-    webhook = Webhook(plane, config=POLICIES)
+def installation(plane: ControlPlane) -> Iterator[None]:
+    """Run webhook and controller, install deploy/ and examples/policies, and yield once the API server calls the webhook."""
+    kubeconfig = plane.kubeconfig()
+    webhook = Webhook(plane, arguments=("--kubeconfig", kubeconfig))
     try:
         webhook.start()
         webhook.register()
-        yield webhook
+        plane.processes.start(
+            CONTROLLER,
+            [
+                *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "controller"),
+                *("--kubeconfig", kubeconfig, "--host", "127.0.0.1", "--port", "0"),
+            ],
+        )
+        wait_for("the API server to take examples/policies", lambda: _applied(plane))
+        wait_for("the webhook to work by them", lambda: _in_force(plane))
+        yield
     finally:
-        if webhook.name in plane.pids:
-            webhook.stop()
+        for name in (CONTROLLER, webhook.name):
+            if name in plane.pids:
+                plane.processes.terminate(name, grace=STOP_SECONDS)
+
+
+def _applied(plane: ControlPlane) -> bool:
+    """Apply examples/policies; the first time is too early while the API server learns of the new kinds."""
+    return plane.kubectl("apply", "-f", str(POLICIES), check=False).returncode == 0
 
 
 def pods(plane: ControlPlane, namespace: str, selector: str) -> list[dict[str, Any]]:
@@ -86,6 +128,21 @@ def pods(plane: ControlPlane, namespace: str, selector: str) -> list[dict[str, A
         raise DemoFailed(f"listing pods of {namespace} was answered with {status}")
     items: list[dict[str, Any]] = listed["items"]
     return items
+
+
+def _in_force(plane: ControlPlane) -> bool:
+    """Whether a pod on a dry run gets the class that examples/policies makes the default."""
+    manifest = ROOT / "examples" / "workloads" / "pod-training.yaml"
+    done = plane.kubectl("apply", "-f", str(manifest), "--dry-run=server", "-o", "yaml", check=False)
+    return "accelerator: nvidia-a100" in done.stdout
+
+
+def quota_status(plane: ControlPlane) -> dict[str, Any]:
+    """Return the status of the quota of namespace research."""
+    path = f"/apis/gpu-admission.dev/v1alpha1/namespaces/{RESEARCH}/gpuquotas/default"
+    _status, quota = plane.client().get(path)
+    status: dict[str, Any] = quota.get("status", {})
+    return status
 
 
 def wait_until_bound(plane: ControlPlane, namespace: str, selector: str, count: int) -> None:

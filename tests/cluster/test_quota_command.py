@@ -110,6 +110,6 @@ def test_probes_of_the_command_wait_for_no_stalled_client(quotas: ControlPlane) 
         began = time.monotonic()
         assert controller.get("/healthz") == (200, "ok\n")
         assert controller.get("/readyz") == (200, "ok\n")
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 8  # before the first stalled client is cut
     quotas.processes.terminate(controller.name, grace=10)
     assert controller.exit_status() == 0

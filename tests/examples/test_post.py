@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-URL_OF = "gpu-admission: serving "
+URL_OF = "gpu_admission.server: serving "
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,7 @@ def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
         while URL_OF not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        [line] = [line for line in log.read_text().splitlines() if line.startswith(URL_OF)]
-        url = line.removeprefix(URL_OF).partition(",")[0]
+        url = log.read_text().partition(URL_OF)[2].partition(",")[0]
         yield f"{url}/mutate", directory / "certs" / "ca.crt"
         process.terminate()
 

@@ -3,7 +3,6 @@
 import logging
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER
 from webhook.commands.certificate_options import CertificateOptions, certificate_options
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
+from webhook.commands.log_options import log_options
 from webhook.commands.parameters import config_option
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
@@ -70,6 +70,7 @@ log = logging.getLogger("gpu_admission.controller")
     help="Seconds between canaries.",
 )
 @certificate_options
+@log_options
 def controller(
     config: Path | None,
     cluster: ClusterChoice,
@@ -86,10 +87,6 @@ def controller(
 
     Any number of replicas may run; a Lease elects the leader, which counts usage and removes expired reservations.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns about every connection beyond its pool
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     stopping, reloaded = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,8 +1,6 @@
 """`gpu-admission serve`: the composition root. The only place where the parts of a running webhook are put together."""
 
 import atexit
-import logging
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -20,6 +18,7 @@ from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
+from webhook.commands.log_options import log_options
 from webhook.commands.parameters import config_option
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
@@ -34,12 +33,13 @@ from webhook.server.dispatcher import Site
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
-from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.claim_watch import ClaimLookup, ClaimWatch
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.engine import EngineInForce
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch, keys_to_know
@@ -103,6 +103,7 @@ _path = click.Path(path_type=Path)
     default=FETCHER_IMAGE,
     help="What model-warming runs where the policy names no image; built by deploy/Dockerfile.",
 )
+@log_options
 def serve(
     config: Path | None,
     cluster: ClusterChoice | None,
@@ -119,9 +120,6 @@ def serve(
 
     Quotas, node labels and, without --config, documents come from the cluster; with --standalone quotas are kept in memory.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     secret = _secret(certificate_secret, cluster, tls_cert or tls_key or self_signed)
     pair = (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
     try:

@@ -46,7 +46,7 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
 
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
         if self.batcher.has_no_quota(self.namespace):  # of most namespaces known
-            self.metrics.decided("no quota")
+            self.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
         if charge_request.is_free:
             return ReservationOutcome()
@@ -54,10 +54,10 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         try:
             outcome = ask(self.namespace, charge_request.charged, self.deadline)
         except LedgerError:
-            self.metrics.decided("ledger error")
+            self.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "refused"
-        self.metrics.decided("no quota" if outcome.ledger is None else decided)
+        self.metrics.decided("no quota" if outcome.ledger is None else decided, dry_run=self.dry_run)
         return outcome
 
     def grant(self) -> QuotaGrant | None:

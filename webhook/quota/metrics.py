@@ -13,6 +13,11 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
+def dry_run_label(dry_run: bool) -> str:
+    """Return the value of label `dry_run`, which tells the canary and other dry runs apart from what users create."""
+    return "true" if dry_run else "false"
+
+
 class QuotaMetrics:
     """What serve does with the ledgers."""
 
@@ -20,7 +25,7 @@ class QuotaMetrics:
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry)
         decisions = counter(
-            "gpu_admission_quota_decisions", "Requests decided by a quota, by reason.", ["reason"]
+            "gpu_admission_quota_decisions", "Requests decided by a quota, by reason.", ["reason", "dry_run"]
         )
         self._decisions = cache(decisions.labels)  # which checks and locks at every call
         self.batch_size = histogram(
@@ -37,8 +42,8 @@ class QuotaMetrics:
             "gpu_admission_quota_write_seconds", "Duration of one write of a ledger.", buckets=SECONDS
         )
 
-    def decided(self, reason: str) -> None:
-        self._decisions(reason).inc()
+    def decided(self, reason: str, *, dry_run: bool) -> None:
+        self._decisions(reason, dry_run_label(dry_run)).inc()
 
 
 class LedgerCollector(Collector):

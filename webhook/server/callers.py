@@ -27,7 +27,7 @@ NO_CERTIFICATE = text(
 # kube-apiserver repeats the call on a new connection, with the certificate that its files hold by then.
 VERIFY_AGAIN = text(503, "the client certificate must be verified again; try again", RETRY)
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("gpu_admission.server")
 
 
 class CallerAuthentication:

@@ -34,7 +34,7 @@ _SMALL_BYTES = 64 * 1024
 _LARGE_THREADS = 2
 _SHED_LOG_SECONDS = 60.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("gpu_admission.server")
 
 
 _Waiting = queue.SimpleQueue[tuple[Connection, Request]]

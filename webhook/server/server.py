@@ -5,6 +5,7 @@ request or writes an answer (docs/edge.md). A thread of the worker gets a connec
 a client that is slow, silent or hostile costs a socket and some bytes until its deadline, never a thread.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import AppImportError
+from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 from prometheus_client import REGISTRY, CollectorRegistry
 
@@ -32,6 +34,8 @@ _MARGIN_SECONDS = 5
 # At the end, for requests that are under way to us on connections that look idle.
 _LAST_CALL_SECONDS = 1.0
 _MEMORY = Path("/dev/shm")  # noqa: S108 - the heartbeat file of gunicorn must not wait for a disk
+
+logger = logging.getLogger("gpu_admission.server")
 
 SiteFactory = Callable[[ServingCertificate, Callable[[], bool]], Site]
 """Makes the site, given what is served to new connections and whether the process was asked to stop."""
@@ -74,6 +78,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "control_socket_disable": True,
             "worker_tmp_dir": str(_MEMORY) if os.access(_MEMORY, os.W_OK | os.X_OK) else None,
             "proc_name": "gpu-admission",
+            "logger_class": ProcessLog,
         }.items():
             self.cfg.set(name, value)
 
@@ -82,6 +87,13 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             return self.make_site(self.certificate, lambda: self.draining)
         except StartupError as error:
             raise AppImportError(f"gpu-admission: {error}") from error
+
+
+class ProcessLog(Logger):  # type: ignore[misc] # gunicorn has no types
+    """Leaves what gunicorn logs to the log of the process; gunicorn's own class adds a handler and a format."""
+
+    def setup(self, cfg: Any) -> None:
+        self.cfg, self.error_log.propagate = cfg, True
 
 
 class Master(Arbiter):  # type: ignore[misc] # gunicorn has no types
@@ -126,18 +138,18 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
         # Not before: whoever reads this line may connect, and may stop us.
         address, metrics_address = _address(listener), _address(server.metrics_listener)
         urls = f"https://{address}, metrics http://{metrics_address}/metrics"
-        print(f"gpu-admission: serving {urls}", file=sys.stderr, flush=True)  # noqa: T201
+        logger.info("serving %s", urls)
         while self.alive:
             poller.turn()
         # Serve on, until every client has heard that we are leaving.
         server.draining = True
         poller.drain()
-        self.log.info("draining for %g s", settings.drain_seconds)
+        logger.info("draining for %g s", settings.drain_seconds)
         self.serve_on(poller, settings.drain_seconds)
         # Take what is connected already, then no more; finish what is in flight.
         poller.leave(_LAST_CALL_SECONDS, take_waiting=not self.stopping_at_once)
         self.serve_on(poller, settings.graceful_seconds, while_connected=True)
-        self.log.info("stopped with %d connections open", len(poller.connections))
+        logger.info("stopped with %d connections open", len(poller.connections))
 
     def serve_on(self, poller: Poller, seconds: float, *, while_connected: bool = False) -> None:
         end = time.monotonic() + seconds

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from webhook.server.settings import StartupError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("gpu_admission.server")
 
 
 class CertificateError(StartupError):

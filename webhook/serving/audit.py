@@ -129,7 +129,8 @@ class Recorder:
         decisions: list[Decision],
     ) -> None:
         verdict = verdict_of(response)
-        self._metrics.record(phase, verdict, seconds, decisions)
+        dry_run = bool(request.dry_run)
+        self._metrics.record(phase, verdict, seconds, decisions, dry_run=dry_run)
         if self._audit is None:
             return
         said = {
@@ -144,7 +145,7 @@ class Recorder:
         record: dict[str, Any] = {
             "time": timestamp(started, "milliseconds"),
             **{key: truncate(text, LONGEST_FIELD) for key, text in said.items()},
-            "dryRun": bool(request.dry_run),
+            "dryRun": dry_run,
             "verdict": verdict,
             "durationMs": round(seconds * 1000, 3),
         }
@@ -194,5 +195,6 @@ def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
         "value": None if finding.value is None else truncate(finding.value),
         "message": truncate(finding.message, LONGEST_TEXT),
         "remedy": truncate(finding.remedy, LONGEST_TEXT),
+        "ask": truncate(finding.whom_to_ask, LONGEST_TEXT),
     }
     return {key: value for key, value in fields.items() if value}

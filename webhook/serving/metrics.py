@@ -6,6 +6,7 @@ from functools import cache, partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from webhook.certificates.serving import AUTHORITY_LABEL, CLIENT_CA_LABEL, LEAF_LABEL, not_after_gauge
+from webhook.quota.metrics import dry_run_label
 from webhook.server.tls import CertificateState, ClientCA
 from webhook.serving.engine import Decision
 
@@ -18,17 +19,19 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         counter = partial(Counter, registry=registry)
-        requests = counter("gpu_admission_requests", "Admission requests answered.", ["phase", "verdict"])
+        requests = counter(
+            "gpu_admission_requests", "Admission requests answered.", ["phase", "verdict", "dry_run"]
+        )
         findings = counter(
             "gpu_admission_findings",
             "Findings, by rule and by what became of them.",
-            ["phase", "rule", "outcome"],
+            ["phase", "rule", "outcome", "dry_run"],
         )
-        injections = counter("gpu_admission_injections", "Pods that a rule changed.", ["rule"])
+        injections = counter("gpu_admission_injections", "Pods that a rule changed.", ["rule", "dry_run"])
         duration = Histogram(
             "gpu_admission_request_duration_seconds",
             "Time from the whole body to the answer.",
-            ["phase"],
+            ["phase", "dry_run"],
             buckets=BUCKETS,
             registry=registry,
         )
@@ -70,13 +73,16 @@ class Metrics:
         )
         valid.set_function(lambda: float(authorities.last_error is None))
 
-    def record(self, phase: str, verdict: str, seconds: float, decisions: list[Decision]) -> None:
+    def record(
+        self, phase: str, verdict: str, seconds: float, decisions: list[Decision], *, dry_run: bool
+    ) -> None:
         """Count one answered request."""
-        self._requests(phase, verdict).inc()
-        self._duration(phase).observe(seconds)
+        dry = dry_run_label(dry_run)
+        self._requests(phase, verdict, dry).inc()
+        self._duration(phase, dry).observe(seconds)
         for decision in decisions:
             for judged in decision.judged:
-                self._findings(phase, judged.finding.rule, judged.outcome.value).inc()
+                self._findings(phase, judged.finding.rule, judged.outcome.value, dry).inc()
             if verdict == "patched":
                 for rule in dict.fromkeys(change.rule for change in decision.changes):
-                    self._injections(rule).inc()
+                    self._injections(rule, dry).inc()

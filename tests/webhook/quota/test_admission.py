@@ -19,10 +19,11 @@ from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import VersionedLedger
 from webhook.serving import review
-from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
@@ -38,7 +39,7 @@ POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
 metadata: {name: default}
-spec: {rules: {gpu-toleration: {mode: disabled}, gpu-quota: RULE}}
+spec: {help: HELP, rules: {gpu-toleration: {mode: disabled}, gpu-quota: RULE}}
 """
 POD = {"group": "", "version": "v1", "kind": "Pod"}
 CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
@@ -108,8 +109,9 @@ def claim(label: str, device_class: str = "gpu.nvidia.com", count: int = 1, **me
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Callable[..., Served]:
-    def make(rule: str = "{}", *, quota: str = QUOTA, broken: bool = False) -> Served:
-        (tmp_path / "policy.yaml").write_text(POLICY.replace("RULE", rule) + "---" + quota)
+    def make(rule: str = "{}", *, quota: str = QUOTA, broken: bool = False, contact: str = "") -> Served:
+        policy = POLICY.replace("RULE", rule).replace("HELP", f'"{contact}"')
+        (tmp_path / "policy.yaml").write_text(policy + "---" + quota)
         return Served(tmp_path, broken=broken)
 
     return make
@@ -215,6 +217,23 @@ def test_without_a_quota(serve: Callable[..., Served], rule: str, want: str | No
 
 
 @pytest.mark.parametrize(
+    ("contact", "want"),
+    [
+        pytest.param("", "ask the platform team for a GPUQuota", id="nobody-is-named"),
+        pytest.param("#gpu-support", "ask #gpu-support for a GPUQuota", id="a-contact"),
+        pytest.param(
+            "https://wiki.example.com/gpu",
+            "ask the platform team (https://wiki.example.com/gpu) for a GPUQuota",
+            id="a-url",
+        ),
+    ],
+)
+def test_a_denial_says_whom_to_ask(serve: Callable[..., Served], contact: str, want: str) -> None:
+    served = serve("{required: true}", contact=contact)
+    assert want in message(served.validate(gpu_pod("one"), namespace="elsewhere"))
+
+
+@pytest.mark.parametrize(
     ("rule", "allowed", "want"),
     [
         pytest.param(
@@ -239,7 +258,9 @@ def test_a_ledger_that_cannot_be_asked(
     assert answer.allowed is allowed
     assert want in ((answer.warnings or ("",))[0] if allowed else message(answer))
     assert (
-        served.registry.get_sample_value("gpu_admission_quota_decisions_total", {"reason": "ledger error"})
+        served.registry.get_sample_value(
+            "gpu_admission_quota_decisions_total", {"reason": "ledger error", "dry_run": "false"}
+        )
         == 1
     )
 
@@ -400,9 +421,29 @@ def test_metrics_show_the_rows(serve: Callable[..., Served]) -> None:
         'gpu_admission_quota_reserved{dimension="gpus",namespace="team"} 1.0',
         'gpu_admission_quota_used{dimension="gpus",namespace="team"} 0.0',
         'gpu_admission_quota_reservations{namespace="team"} 1.0',
-        'gpu_admission_quota_decisions_total{reason="reserved"} 1.0',
+        'gpu_admission_quota_decisions_total{dry_run="false",reason="reserved"} 1.0',
     ):
         assert line in text.splitlines()
+
+
+def test_a_dry_run_counts_nothing_of_what_users_create(serve: Callable[..., Served]) -> None:
+    served = serve()
+    served.admission.mutate(request(gpu_pod("one"), dryRun=True), monotonic() + 2)
+    for number in (2, 9):  # of 2
+        served.validate(gpu_pod("one", number), dryRun=True)
+    counted = [
+        sample
+        for family in served.registry.collect()
+        for sample in family.samples
+        if "dry_run" in sample.labels and sample.value
+    ]
+    assert {sample.labels["dry_run"] for sample in counted} == {"true"}
+    assert {sample.name for sample in counted} >= {
+        "gpu_admission_requests_total",
+        "gpu_admission_request_duration_seconds_count",
+        "gpu_admission_findings_total",
+        "gpu_admission_quota_decisions_total",
+    }
 
 
 def test_over_http_the_api_servers_timeout_is_kept(serve: Callable[..., Served]) -> None:

@@ -84,6 +84,20 @@ class Client:
         except OSError:
             return True
 
+    def is_waiting(self) -> bool:
+        """Whether nothing of an answer has come so far."""
+        if self._left:
+            return False
+        timeout = self.socket.gettimeout()
+        self.socket.settimeout(0)  # a session ticket alone makes the socket readable
+        try:
+            self._left += self._receive()
+        except ssl.SSLWantReadError:
+            return True
+        finally:
+            self.socket.settimeout(timeout)
+        return False
+
     def _until(self, end: bytes) -> bytes:
         while end not in self._left:
             self._left += self._receive()
@@ -149,9 +163,12 @@ class Server:
         return b"".join(parts).decode()
 
     def metric(self, name: str) -> float:
-        """Return a metric without labels."""
-        [value] = [line.split(" ")[1] for line in self.scrape().splitlines() if line.startswith(f"{name} ")]
-        return float(value)
+        """Return a metric by its name, with its labels where it has any; 0 where those were not seen yet."""
+        values = [
+            line.rsplit(" ", 1)[1] for line in self.scrape().splitlines() if line.startswith(f"{name} ")
+        ]
+        assert values or "{" in name, name
+        return float(values[0]) if values else 0.0
 
     def wait_for_metric(self, name: str, want: float, within: float = 20) -> None:
         end = time.monotonic() + within

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -78,4 +79,5 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     factory = refuse_to_start if given.pop("refuse", False) else make_site
     paths = {name: Path(given[name]) for name in ("certificate", "key", "client_ca") if name in given}
+    logging.basicConfig(level=logging.INFO)
     run(factory, ServerSettings(**given | paths))

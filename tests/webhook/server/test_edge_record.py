@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PUBLIC = {"gunicorn.app.base", "gunicorn.arbiter", "gunicorn.errors", "gunicorn.workers.base"}
+PUBLIC = {
+    "gunicorn.app.base",
+    "gunicorn.arbiter",
+    "gunicorn.errors",
+    "gunicorn.glogging",
+    "gunicorn.workers.base",
+}
 
 
 def imported() -> Iterator[str]:

@@ -29,20 +29,18 @@ def test_one_more_than_may_be_held_hears_when_to_ask_again(directory: Path) -> N
         server.client() as late,
         server.client() as kubelet,
     ):
-        waiting = held(server, stack, 4, "/sleep?1")
+        waiting = held(server, stack, 4, "/sleep?3")
         server.wait_for_metric("gpu_admission_requests_held", 4)
-        began = time.monotonic()
         answer = late.post("/body")
-        assert time.monotonic() - began < 0.5
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         assert answer.body == b"too many requests at once; try again\n"
         assert answer.headers["connection"] == "close"
         assert late.is_closed(within=1)
         assert kubelet.post("/healthz").status == 200
-        assert time.monotonic() - began < 0.8  # none of those who wait has been answered yet
+        assert all(client.is_waiting() for client in waiting)
         assert [client.answer().status for client in waiting] == [200] * 4
-        assert server.metric("gpu_admission_requests_shed_total") == 1
-        assert server.metric("gpu_admission_requests_held") == 0
+        server.wait_for_metric("gpu_admission_requests_shed_total", 1)
+        server.wait_for_metric("gpu_admission_requests_held", 0)
         server.wait_for("shedding: 4 requests at once are held already (--max-concurrent)")
         assert waiting[0].post("/body").status == 200
 
@@ -55,16 +53,16 @@ def test_requests_that_the_poller_answers_itself_are_shed_as_well(directory: Pat
     ):
         clients = [stack.enter_context(server.client()) for _ in range(10)]
         assert clients[-1].post("/body").status == 200  # by now all handshakes are done
-        held(server, stack, 1, "/at-once?1")
+        held(server, stack, 1, "/at-once?1.5")
         time.sleep(0.2)  # the poller is at it, and sees the others together afterwards
         for client in clients:
-            client.send(request("/at-once?0.3"))
+            client.send(request("/at-once?0.7"))
         kubelet.send(request("/healthz"))
-        began = time.monotonic()
         assert kubelet.answer().status == 200
-        assert time.monotonic() - began < 1.6  # after the one under way, and one more at most
+        # After the one under way, and one more at most; six of the ten are shed, and three at work or waiting.
+        assert any(client.is_waiting() for client in clients)
         assert Counter(client.answer().status for client in clients) == {200: 4, 503: 6}
-        assert server.metric("gpu_admission_requests_shed_total") == 6
+        server.wait_for_metric("gpu_admission_requests_shed_total", 6)
 
 
 def test_shed_requests_hold_no_memory(directory: Path) -> None:
@@ -82,7 +80,7 @@ def test_shed_requests_hold_no_memory(directory: Path) -> None:
         for client in clients[8:]:
             client.send(request("/sleep?60", b"x" * MEBIBYTE))
             assert client.answer().status == 503
-        assert server.metric("gpu_admission_requests_shed_total") == 92
+        server.wait_for_metric("gpu_admission_requests_shed_total", 92)
         server.wait_for("shedding: 6 large requests wait already (a quarter of --max-concurrent)")
         # 100 MiB have come. 8 are held, each in a buffer that grew as it came and copied once; the allocator keeps some more.
         assert worker.memory_info().rss - before < 60 * MEBIBYTE
@@ -96,15 +94,14 @@ def test_large_requests_leave_the_other_threads_alone(directory: Path) -> None:
         server.client() as at_once,
     ):
         large = request("/sleep?1", b"x" * MEBIBYTE)
-        for held, client in enumerate([stack.enter_context(server.client()) for _ in range(8)], 1):
+        clients = [stack.enter_context(server.client()) for _ in range(8)]
+        for held, client in enumerate(clients, 1):
             client.send(large)
             server.wait_for_metric("gpu_admission_requests_held", held)
-        began = time.monotonic()
         assert small.post("/body", b"12345").json()["length"] == 5
         assert at_once.post("/at-once?0").status == 200
         # Two large ones are worked on, so the last of them comes after four turns of a second.
-        assert server.metric("gpu_admission_requests_held") > 0
-        assert time.monotonic() - began < 1
+        assert any(client.is_waiting() for client in clients)
 
 
 def test_what_turns_out_to_wait_leaves_those_that_are_answered_at_once_alone(directory: Path) -> None:
@@ -115,11 +112,10 @@ def test_what_turns_out_to_wait_leaves_those_that_are_answered_at_once_alone(dir
     ):
         waiting = [stack.enter_context(server.client()) for _ in range(2)]
         for held, client in enumerate(waiting, 1):
-            client.send(request("/waits?1", b"x"))
+            client.send(request("/waits?3", b"x"))
             server.wait_for_metric("gpu_admission_requests_held", held)
-        began = time.monotonic()
         assert at_once.post("/at-once?0").status == 200
-        assert time.monotonic() - began < 0.5
+        assert all(client.is_waiting() for client in waiting)
 
-        assert [client.answer().json() for client in waiting] == [{"slept": "1"}] * 2
-        assert server.metric("gpu_admission_requests_held") == 0
+        assert [client.answer().json() for client in waiting] == [{"slept": "3"}] * 2
+        server.wait_for_metric("gpu_admission_requests_held", 0)

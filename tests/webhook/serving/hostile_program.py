@@ -28,10 +28,11 @@ from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics
 from webhook.serving import review
-from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 
 POLICY = """

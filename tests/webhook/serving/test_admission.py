@@ -15,11 +15,13 @@ from policies.registry import RULES
 from tests.builders import JSON, gpu_container, pod, uid
 from webhook.configuration.loader import load_directory
 from webhook.serving import review
-from webhook.serving.admission import Admission, ClusterState, is_mirror_pod, made_by_daemonset
+from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
+from webhook.serving.pod_reviews import is_mirror_pod, made_by_daemonset
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}

@@ -215,11 +215,16 @@ def test_readiness_is_the_status_and_the_details_are_json(metrics: Metrics) -> N
     assert client.get("/healthz").text == "ok\n"
 
 
-def test_requests_are_counted_by_phase_and_verdict(client: AppClient, metrics: Metrics) -> None:
+def test_requests_are_counted_by_phase_verdict_and_whether_they_are_dry_runs(
+    client: AppClient, metrics: Metrics
+) -> None:
     client.post("/mutate", json=review(pod(gpu_container())))
+    client.post("/mutate", json=review(pod(gpu_container()), dryRun=True))
     client.post("/mutate", data=b"{", content_type="application/json")
 
     sample = metrics.registry.get_sample_value
-    assert sample("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched"}) == 1
-    assert sample("gpu_admission_injections_total", {"rule": "gpu-toleration"}) == 1
+    for dry_run in ("false", "true"):
+        of = {"dry_run": dry_run}
+        assert sample("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched", **of}) == 1
+        assert sample("gpu_admission_injections_total", {"rule": "gpu-toleration", **of}) == 1
     assert sample("gpu_admission_bad_requests_total", {"code": "400"}) == 1

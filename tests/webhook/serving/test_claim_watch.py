@@ -207,7 +207,7 @@ def test_a_read_that_is_not_answered_is_given_up_in_time(tmp_path: Path) -> None
         assert eventually(lambda: watch.known(by_name("known")))
         began = monotonic()
         assert asked(watch, by_name("slow"), 0.3) is None
-        assert monotonic() - began < 2
+        assert monotonic() - began < 10
         never.set()
 
 

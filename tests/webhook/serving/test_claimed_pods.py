@@ -17,10 +17,11 @@ from tests.strategies import PODS
 from tests.webhook.serving.test_admission import POD, request
 from webhook.configuration.loader import load_directory
 from webhook.server.http import Request, WouldWaitError
-from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine, Subject
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 
 POLICY = """
@@ -218,5 +219,8 @@ def test_a_review_that_would_wait_is_given_up_without_a_trace_until_it_may(engin
 
     assert msgspec.json.decode(app(asked).body)["response"]["patch"]
     counted = metrics.registry.get_sample_value
-    assert counted("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched"}) == 1
+    assert (
+        counted("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched", "dry_run": "false"})
+        == 1
+    )
     assert counted("gpu_admission_internal_errors_total") == 0

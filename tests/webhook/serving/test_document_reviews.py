@@ -13,11 +13,12 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.serving import review
-from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import Engine
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.builders import JSON, gpu_container
 from tests.webhook.quota.test_admission import POLICY, QUOTA, Served, gpu_pod
-from webhook.serving.admission import Admission, ClusterState
+from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
+from webhook.serving.handling import ClusterState
 from webhook.workloads.autoscalers import ScaleTarget
 
 DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}

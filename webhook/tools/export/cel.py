@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from policies.finding import VALUE_LENGTH
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourcePattern
-from webhook.serving.admission import MIRROR_ANNOTATION
+from webhook.serving.pod_reviews import MIRROR_ANNOTATION
 
 Named = tuple[str, str]
 """Name and CEL expression: of a variable, of a match condition."""

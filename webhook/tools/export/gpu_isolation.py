@@ -11,7 +11,7 @@ from policies.gpus import exposure
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
-from webhook.serving.admission import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
+from webhook.serving.pod_reviews import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.export.cel import (
     ASKS,
     CONTAINERS,

@@ -83,7 +83,7 @@ def test_a_stopped_run_is_resumed(
         time.sleep(0.02)
     began = time.monotonic()
     code, said = warmer.stop(process, number)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert (code, said) == want
     assert warmer.files() == {}
 

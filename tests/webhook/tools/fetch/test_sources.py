@@ -104,7 +104,7 @@ def test_a_stopped_run_is_resumed(
 
     code, _ = warmer.stop(process, number)
 
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert code == (143 if number == signal.SIGTERM else -number)
     assert warmer.files() == {}
     store.pause_at = None

@@ -1,0 +1,111 @@
+"""The log of `serve` and `controller`: one format for all that the process logs, gunicorn's lines too."""
+
+import json
+import logging
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from webhook.commands.log_options import JsonLines, TextLines
+
+ROOT = Path(__file__).parents[3]
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+def served(tmp_path: Path, *options: str) -> list[str]:
+    """Start `serve`, stop it once it is ready, and return its lines."""
+    log = tmp_path / "log"
+    command = [
+        *(sys.executable, "-m", "webhook", "serve", "--standalone", "--self-signed", str(tmp_path / "certs")),
+        *("--host", "127.0.0.1", "--port", "0", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+        *("--audit-log", "none", "--drain-seconds", "0", *options),
+    ]
+    with log.open("wb") as output, subprocess.Popen(command, cwd=ROOT, stderr=output) as process:
+        deadline = time.monotonic() + 60
+        while "serving https://127.0.0.1:" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    return log.read_text().splitlines()
+
+
+def test_every_line_of_serve_is_json(tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in served(tmp_path, "--log-format", "json")]
+    assert {frozenset(line) for line in lines} == {frozenset({"time", "level", "logger", "message"})}
+    assert {line["logger"] for line in lines} >= {"gunicorn.error", "gpu_admission.server"}
+    assert all(re.fullmatch(TIME, line["time"]) for line in lines)
+    assert {line["level"] for line in lines} == {"INFO"}
+
+
+def test_every_line_of_serve_is_text_in_one_format(tmp_path: Path) -> None:
+    lines = served(tmp_path)
+    assert [line for line in lines if not re.match(rf"{TIME} INFO [a-z_.]+: \S", line)] == []
+    loggers = {line.split()[2] for line in lines}
+    assert loggers >= {"gunicorn.error:", "gpu_admission.server:"}
+
+
+def logged(*, exception: bool = False) -> logging.LogRecord:
+    error = (ValueError, ValueError("no number"), None) if exception else None
+    record = logging.LogRecord(
+        "gpu_admission.server", logging.WARNING, "x.py", 1, "%s: two\nlines", ("pods",), error
+    )
+    record.created = 1795333200.1239
+    return record
+
+
+@pytest.mark.parametrize(
+    ("formatter", "record", "line"),
+    [
+        pytest.param(
+            TextLines(),
+            logged(),
+            "2026-11-22T07:40:00.123Z WARNING gpu_admission.server: pods: two\nlines",
+            id="text",
+        ),
+        pytest.param(
+            JsonLines(),
+            logged(),
+            '{"time":"2026-11-22T07:40:00.123Z","level":"WARNING","logger":"gpu_admission.server",'
+            '"message":"pods: two\\nlines"}',
+            id="json-in-one-line",
+        ),
+        pytest.param(
+            JsonLines(),
+            logged(exception=True),
+            '{"time":"2026-11-22T07:40:00.123Z","level":"WARNING","logger":"gpu_admission.server",'
+            '"message":"pods: two\\nlines","exception":"ValueError: no number"}',
+            id="json-with-an-exception",
+        ),
+    ],
+)
+def test_line(formatter: logging.Formatter, record: logging.LogRecord, line: str) -> None:
+    assert formatter.format(record) == line
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [
+        pytest.param("debug", ["debug", "info", "warning", "error"], id="debug"),
+        pytest.param("info", ["info", "warning", "error"], id="info"),
+        pytest.param("warning", ["warning", "error"], id="warning"),
+        pytest.param("error", ["error"], id="error"),
+    ],
+)
+def test_level(level: str, written: list[str]) -> None:
+    program = (
+        "import logging\nfrom webhook.commands.log_options import LEVELS, set_up_log\n"
+        f"set_up_log('json', '{level}')\n"
+        "for name in LEVELS: logging.getLogger('gpu_admission').log(logging.getLevelName(name.upper()), name)\n"
+        "logging.getLogger('urllib3').warning('Connection pool is full')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert [json.loads(line)["message"] for line in done.stderr.splitlines()] == written

@@ -1,0 +1,149 @@
+"""What the handler of a review is given and what it returns: the request with all that it is decided by, and the answer."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from policies.finding import truncate
+from policies.gpus.claims import ClaimName, DeviceClassNames, asked_by
+from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.nodes import NodeFacts
+from policies.pods.limits import check_size
+from policies.pods.names import is_dns_subdomain, is_uid
+from policies.pods.pod import Metadata, Pod
+from policies.policy import EffectivePolicy, Labels
+from policies.quota.charge_request import NamespaceQuota
+from policies.rule import Phase
+from webhook.quota.enforcer import QuotaEnforcer
+from webhook.serving import review
+from webhook.serving.document_reviews import DocumentReviews
+from webhook.serving.engine import Decision, Engine, OutOfTime
+from webhook.serving.review import AdmissionRequest, AdmissionResponse
+from webhook.serving.workload_reviews import WorkloadReview
+from webhook.workloads.autoscalers import ScaleTarget
+
+Lookup = Callable[[ClaimName], DeviceClassNames | None]
+"""Returns for which DeviceClasses a claim asks, None where that is not known."""
+
+
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a review may look up beyond its object and the configuration; what is None nobody knows."""
+
+    labels_of: Callable[[str, float], Labels] | None = None
+    """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
+    nodes: Callable[[], NodeFacts | None] = lambda: None
+    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
+    claims: Callable[[float, bool], Lookup] | None = None
+    """Makes the lookup of a review, of its deadline and of whether it may wait."""
+    quota: QuotaEnforcer | None = None
+    scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
+    """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
+    documents: DocumentReviews | None = None
+
+
+class Review(msgspec.Struct, frozen=True, dict=True):
+    """A request, and all that it is decided by."""
+
+    request: AdmissionRequest
+    phase: Phase
+    engine: Engine
+    cluster: ClusterState
+    now: datetime
+    deadline: float
+    """A moment of `monotonic`."""
+    may_wait: bool = True
+    """Whether it may wait for the API server. Raises WouldWaitError where it would."""
+
+    def document(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """Return the JSON of an object to be decoded. Raises OutOfTime, msgspec.ValidationError where it is too long."""
+        OutOfTime.check(self.deadline)
+        return check_size(raw)
+
+    def policy(self) -> EffectivePolicy:
+        """Return the policy of the namespace, by its labels only if anything depends on them. Raises NamespaceUnknown."""
+        namespace, policies = self.request.namespace, self.engine.configuration.policies
+        labels_of = self.cluster.labels_of
+        if labels_of is None or not policies.asks_labels(namespace):
+            return policies.for_namespace(namespace)
+        return policies.for_namespace(namespace, labels_of(namespace, self.deadline))
+
+    def claims(self, pod: Pod) -> Mapping[str, DeviceClassNames]:
+        """Return for what the claims of a pod ask, as far as that is known."""
+        if not pod.body.resource_claims or self._claim_lookup is None:
+            return {}
+        return asked_by(pod, self.request.namespace, self._claim_lookup)
+
+    @cached_property
+    def _claim_lookup(self) -> Lookup | None:
+        claims = self.cluster.claims
+        return claims(self.deadline, self.may_wait) if claims else None
+
+    def quota(self) -> NamespaceQuota | None:
+        request, quota = self.request, self.cluster.quota
+        dry_run = bool(request.dry_run)
+        return None if quota is None else quota.of(request.namespace, self.deadline, dry_run=dry_run)
+
+    def of_workload(self, policy: EffectivePolicy) -> WorkloadReview:
+        """Return the review as one of a workload."""
+        return WorkloadReview(
+            engine=self.engine,
+            policy=policy,
+            kind=self.request.kind,
+            is_update=self.request.operation == "UPDATE",
+            nodes=self.cluster.nodes(),
+            claims=self.claims,
+            quota=self.quota(),
+            now=self.now,
+            deadline=self.deadline,
+        )
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The response, the decisions behind it, and the name of the object, None if its handler did not need it."""
+
+    response: AdmissionResponse
+    decisions: list[Decision] = []
+    name: str | None = None
+
+
+Handler = Callable[[Review], Answered]
+
+
+class UnreadableObject(Exception):  # noqa: N818 - no bug
+    """The object is not what its kind says; the message has the path of the field."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Blame the object for errors of its decoding, and only for those. Raises UnreadableObject."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise UnreadableObject(str(error)) from None
+
+
+def check_identity(request: AdmissionRequest, metadata: Metadata | None) -> None:
+    """Refuse a uid or name that no stored object has: both become part of the ledger. Raises UnreadableObject.
+
+    At /validate the API server has set the one and checked the other; a dry run without it has no uid.
+    """
+    uid, name = (metadata.uid, metadata.name) if metadata else (None, None)
+    if uid and not is_uid(uid):
+        raise UnreadableObject("metadata.uid must be a UUID (RFC 4122)")
+    if not all(is_dns_subdomain(each) for each in (request.name, name) if each):
+        raise UnreadableObject("metadata.name must be a DNS subdomain of at most 253 characters")
+
+
+def shown_name(request: AdmissionRequest, metadata: Metadata | None) -> str:
+    """Return the object's name, or its generateName while it has no final one."""
+    name = request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
+    return truncate(name, review.LONGEST_NAME)
+
+
+def allow(asked: Review) -> Answered:
+    """Allow what no rule looks at."""
+    return Answered(review.allowed(asked.request.uid))

@@ -1,0 +1,92 @@
+"""The review of a pod: mutate or validate it, and find out who created it."""
+
+from policies.gpus.cards import too_many_resources
+from policies.pods.limits import excesses
+from policies.pods.pod import Pod, decode_pod
+from policies.quota.charge_request import charge_request_for_pod
+from policies.rule import Mode, Phase
+from webhook.serving import review
+from webhook.serving.canary_trace import canary_trace
+from webhook.serving.engine import MOST_FINDINGS, Decision, Subject
+from webhook.serving.handling import Answered, Review, check_identity, reading, shown_name
+from webhook.serving.review import AdmissionRequest
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+CONTROLLER_MANAGER = "system:kube-controller-manager"
+"""Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
+
+
+def review_pod(asked: Review) -> Answered:
+    """Mutate or validate a pod; an update is validated with the pod as it is stored."""
+    request, engine = asked.request, asked.engine
+    with reading():
+        pod = decode_pod(asked.document(request.object))
+        before = decode_pod(asked.document(request.old_object)) if request.operation == "UPDATE" else None
+    name = shown_name(request, pod.metadata)
+    if is_mirror_pod(pod, request):
+        return Answered(review.allowed(request.uid), name=name)
+    policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
+    mutates = asked.phase is Phase.MUTATE
+    too_long = excesses(pod) or (before and excesses(before))
+    if before is None and not too_long:
+        too_long = too_many_resources(pod, engine.configuration.resource_mapping)
+    if too_long:
+        decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
+    elif mutates:
+        subject = Subject(
+            policy=policy,
+            pod=pod,
+            claims=asked.claims(pod),
+            made_by_daemonset=by_daemonset,
+            nodes=asked.cluster.nodes(),
+            deadline=asked.deadline,
+        )
+        decision = engine.mutate(subject, asked.now)
+    else:
+        check_identity(request, pod.metadata)
+        subject = Subject(
+            policy=policy,
+            pod=pod,
+            claims=asked.claims(pod),
+            made_by_daemonset=by_daemonset,
+            is_update=before is not None,
+            nodes=asked.cluster.nodes(),
+            charge_request=charge_request_for_pod(
+                request.uid, pod, before, engine.configuration, asked.cluster.named_nodes()
+            ),
+            quota=asked.quota(),
+            deadline=asked.deadline,
+        )
+        decision = engine.validate(subject, asked.now)
+    trace = canary_trace(pod, decision, asked.now, phase=asked.phase, dry_run=request.dry_run is True)
+    title = f"pod {request.namespace}/{name}"
+    response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)
+    return Answered(response, [decision], name)
+
+
+def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:
+    """Whether a kubelet shows a static pod of its own node: nothing may be added, and denying it would not stop it.
+
+    Anyone can set the annotation, so only the node itself is believed.
+    """
+    node = pod.body.node_name
+    return (
+        MIRROR_ANNOTATION in pod.annotations
+        and bool(node)
+        and request.user_info.username == f"system:node:{node}"
+        and "system:nodes" in (request.user_info.groups or ())
+    )
+
+
+def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
+    """Whether the DaemonSet controller created the pod. An owner reference alone proves nothing: anyone can write one."""
+    creator = request.user_info.username
+    if creator == DAEMONSET_CONTROLLER:
+        return True
+    owners = (pod.metadata and pod.metadata.owner_references) or ()
+    return creator == CONTROLLER_MANAGER and any(
+        owner.controller and owner.kind == "DaemonSet" and owner.api_version.startswith("apps/")
+        for owner in owners
+    )
