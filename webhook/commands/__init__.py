@@ -13,7 +13,9 @@ COMMANDS = (
     "estimate",
     "export",
     "fetch-model",
+    "pause",
     "quota",
+    "resume",
     "rules",
     "serve",
 )
