@@ -14,7 +14,9 @@ COMMANDS = (
     "estimate",
     "export",
     "fetch-model",
+    "pause",
     "quota",
+    "resume",
     "rules",
     "serve",
 )
