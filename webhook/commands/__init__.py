@@ -16,6 +16,8 @@ COMMANDS = (
     "quota",
     "rules",
     "serve",
+    "status",
+    "why",
 )
 """Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
 
