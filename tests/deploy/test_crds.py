@@ -42,10 +42,11 @@ def schema_of(crd: Schema) -> Schema:
 
 @each_kind
 def test_every_field_is_described(crd: Schema) -> None:
+    """The API server describes metadata itself, and takes no description of it."""
     fields = [(path, node) for path, node in nodes(schema_of(crd)) if not path.endswith(("[]", ".*"))]
 
     assert len(fields) > 15
-    assert [path for path, node in fields if not node.get("description")] == []
+    assert [path for path, node in fields if not node.get("description")] == [".metadata"]
 
 
 @each_kind
