@@ -3,6 +3,7 @@
 from enum import Enum
 
 import msgspec
+from msgspec.structs import replace
 
 
 class Severity(Enum):
@@ -11,6 +12,9 @@ class Severity(Enum):
     DENIAL = "denial"
     WARNING = "warning"
 
+
+PLATFORM_TEAM = "the platform team"
+"""Who is asked where no policy says whom (`spec.help`)."""
 
 VALUE_LENGTH = 120
 """The most characters of a value in a sentence; an annotation may hold 256 KiB."""
@@ -24,7 +28,8 @@ def truncate(value: str, length: int = VALUE_LENGTH) -> str:
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem of a pod, or advice.
 
-    `path` is relative to the pod (`spec.containers[0]…`), `message` says what must hold, `remedy` what to write.
+    `path` is relative to the pod (`spec.containers[0]…`), `message` says what must hold, `remedy` what to write, and `ask` what
+    to ask of the people who run the cluster, as an infinitive ("to raise spec.hard.gpus"); `whom` is filled in by the engine.
     """
 
     rule: str
@@ -34,6 +39,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: str | None = None
     value: str | None = None
     remedy: str = ""
+    ask: str = ""
+    whom: str = PLATFORM_TEAM
+
+    @property
+    def whom_to_ask(self) -> str:
+        """In words, e.g. `ask the platform team to raise spec.hard.gpus`; empty where nothing is to be asked."""
+        return f"ask {self.whom} {self.ask}" if self.ask else ""
+
+    def asking(self, whom: str) -> "Finding":
+        """Return the finding with whom to ask for what it asks."""
+        return replace(self, whom=whom) if self.ask and whom != self.whom else self
 
     def sentence(self) -> str:
         """All of it as one line, e.g. `spec.containers[0].… (container "main") = "500m": …; … [gpu-requests]`."""
@@ -45,4 +61,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         text = f"{subject.strip()}: {self.message}" if subject else self.message
         if self.remedy:
             text += f"; {self.remedy}"
+        if self.ask:
+            text += f"{', or' if self.remedy else ';'} {self.whom_to_ask}"
         return f"{text} [{self.rule}]"

@@ -13,9 +13,13 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
+from policies.finding import PLATFORM_TEAM
 from policies.pods.label_selector import LabelSelector
 from policies.registry import RULES
 from policies.rule import Mode, Rule, RuleOptions
+
+LONGEST_HELP = 256
+"""Characters of `help`, which every denial repeats."""
 
 BUILT_IN = "built-in"
 DEFAULT = "default"
@@ -83,6 +87,8 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     paused_until: datetime | None = None
     exemptions: tuple[Exemption, ...] = ()
     templates: TemplateMode = TemplateMode.WARN
+    help: str = ""
+    """Whom to ask: a contact or a URL."""
     rules: Mapping[str, RuleOptions] = {}
 
 
@@ -122,6 +128,12 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     exemptions: tuple[Exemption, ...] = ()
     """Those that cover the namespace."""
     templates: TemplateMode = TemplateMode.WARN
+    help: str = ""
+
+    @cached_property
+    def whom(self) -> str:
+        """Whom a finding says to ask."""
+        return f"{PLATFORM_TEAM} ({self.help})" if "://" in self.help else self.help or PLATFORM_TEAM
 
     def mode(self, binding: Binding, now: datetime) -> Mode:
         """Return how strictly a rule holds at `now`: break glass turns everything into audit, an exemption off."""
@@ -198,6 +210,7 @@ class PolicySet:
             paused_until=policy.spec.paused_until,
             exemptions=tuple(each for each in policy.spec.exemptions if each.covers(namespace, labels)),
             templates=policy.spec.templates,
+            help=policy.spec.help,
         )
 
     def binding(self, rule: Rule, policy: Policy) -> Binding:

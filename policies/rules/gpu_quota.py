@@ -61,8 +61,8 @@ def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) 
     if ledger is None:
         if options.required and request.asks_for_gpus:
             needs = "must have a GPUQuota for pods and claims that request GPUs"
-            remedy = f"ask the platform team for a GPUQuota named {NAME}"
-            yield Finding(rule=RULE_ID, message=f"namespace {context.namespace} {needs}", remedy=remedy)
+            message = f"namespace {context.namespace} {needs}"
+            yield Finding(rule=RULE_ID, message=message, ask=f"for a GPUQuota named {NAME}")
     elif verdict is None:
         yield from outcome.charge.denials
     elif verdict.reason is Reason.EXCEEDED:

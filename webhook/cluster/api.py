@@ -194,10 +194,12 @@ class ApiClient:
     def stream(
         self, path: str, *, query: Mapping[str, str], read_seconds: float, accept: str = JSON
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Open a response that is read piece by piece; a silence of `read_seconds` is Unreachable."""
+        """Open a response that is read piece by piece. Raises Silent after `read_seconds` without a piece."""
         response = self._open(_Call("GET", path, query, accept=accept), read_seconds, preload=False)
         try:
             yield response
+        except urllib3.exceptions.ReadTimeoutError as error:
+            raise errors.Silent(f"GET {path}: {error}") from None
         except urllib3.exceptions.HTTPError as error:
             raise errors.Unreachable(f"GET {path}: {error}") from None
         finally:

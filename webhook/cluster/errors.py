@@ -21,6 +21,10 @@ class Unreachable(ApiError):
     """No response: connection refused, cut or timed out. A write may have happened nevertheless."""
 
 
+class Silent(Unreachable):
+    """An open stream brought nothing for as long as its reader waits."""
+
+
 class Unauthorized(ApiError):
     """401: the credentials are unknown or have expired."""
 

@@ -2,7 +2,12 @@
 
 Its snapshot is the collection as it was at one revision, never a mixture, however old that revision is. A watch that ends, is
 cut, is silent for longer than the interval of bookmarks, or gets a 410 is started again, with a new list where necessary; between
-failures there is a growing, jittered pause. `age` is the time since the last message.
+failures there is a growing, jittered pause. `age` is the time since the last message; an opened watch is one: what happened
+since its revision follows at once.
+
+Silence is a dead connection, or a kind that nobody changes: the API server sends no bookmarks of a kind of which it has seen no
+event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). They differ only
+once the watch is opened again, so silence alone does not count as a failure.
 
 `refresh` lists one namespace now: afterwards its snapshot is no older than the call, even if the watch still lags behind. Events
 that the list already contained are then ignored.
@@ -64,7 +69,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. The API server sends a bookmark about every minute, so a longer silence is a dead connection."""
+    """Seconds. The API server sends a bookmark about every minute, so after a longer silence the watch is opened again."""
 
     watch: float = 270.0
     silence: float = 80.0
@@ -147,7 +152,7 @@ class Informer(Generic[K]):
 
     @property
     def age(self) -> float:
-        """Seconds since the last message about this collection; up to a minute is normal."""
+        """Seconds since the last message about this collection; up to 80 are normal."""
         return monotonic() - self._last_message
 
     @property
@@ -203,6 +208,9 @@ class Informer(Generic[K]):
                     listed_at = monotonic()
                 self._watch(stopping)
                 pause = self._timings.pause_least
+                continue
+            except errors.Silent as silence:
+                log.debug("%s: watching again: %s", self.resource.plural, silence)
                 continue
             except errors.Gone:
                 log.info("%s: the revision of the watch is too old; listing again", self.resource.plural)
@@ -274,6 +282,7 @@ class Informer(Generic[K]):
         path, silence = self.resource.path(), self._timings.silence
         accept = METADATA if self.resource.metadata_only else JSON
         with self._api.stream(path, query=query, read_seconds=silence, accept=accept) as response:
+            self._last_message = monotonic()
             for line in _lines(response):
                 self._last_message = monotonic()
                 self._apply(_EVENT.decode(line))

@@ -8,6 +8,7 @@ COMMANDS = (
     "certs",
     "check",
     "config",
+    "console",
     "controller",
     "doctor",
     "estimate",

@@ -316,6 +316,7 @@ def _finding_document(manifest: Manifest, found: EvaluatedFinding) -> dict[str, 
         "value": finding.value,
         "message": finding.message,
         "remedy": finding.remedy,
+        "ask": finding.whom_to_ask,
     }
 
 

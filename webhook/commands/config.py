@@ -175,6 +175,7 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
         "pausedUntil": spec.paused_until,
         "paused": still_paused(spec.paused_until, now) is not None,
         "templates": spec.templates.value,
+        "help": spec.help,
         "exemptions": [_exemption(exemption, now) for exemption in spec.exemptions],
         "rules": [_rule(configuration.policies.binding(rule, policy)) for rule in RULES],
     }
@@ -283,6 +284,8 @@ def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
         else:
             screen.paragraph(f"pause until {until} has ended", indent=2, style="dim")
     screen.paragraph(f"templates of workloads: {policy['templates']}", indent=2)
+    if policy["help"]:
+        screen.paragraph(f"help: {policy['help']}", indent=2)
     for exemption in policy["exemptions"]:
         screen.paragraph(_exemption_text(exemption), indent=2, style="dim" if exemption["expired"] else "")
     screen.table([(rule["id"], _rule_text(rule)) for rule in policy["rules"]], indent=2)

@@ -17,7 +17,7 @@ from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.pods.field_paths import Parts, path_parts
 from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label, is_dns_subdomain
-from policies.policy import Exemption, Match, Policy, PolicySpec
+from policies.policy import LONGEST_HELP, Exemption, Match, Policy, PolicySpec
 from policies.quota import spec as quota
 from policies.quota.spec import QuotaSpec
 from policies.registry import RULES_BY_ID
@@ -293,6 +293,9 @@ def _policy_problems(spec: dict[str, Any]) -> Iterator[Problem]:
     until = decode(datetime, spec.get(PAUSE), (), [])
     if until is not None and until.tzinfo is None:
         yield Problem(("spec", PAUSE), "must have a time zone, such as 2027-01-31T18:00:00Z")
+    text = spec.get("help")
+    if isinstance(text, str) and not (text.isprintable() and len(text) <= LONGEST_HELP):
+        yield Problem(("spec", "help"), f"must be one line of at most {LONGEST_HELP} characters")
     exemptions = spec.get("exemptions")
     for index, raw in enumerate(exemptions if isinstance(exemptions, list) else ()):
         exemption = decode(Exemption, raw, (), [])

@@ -65,7 +65,7 @@ class WatchCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         age = GaugeMetricFamily(
             "gpu_admission_watch_age_seconds",
-            "Seconds since the last message of the watch; up to a minute is normal.",
+            "Seconds since the last message of the watch; up to 80 are normal.",
             labels=["resource"],
         )
         objects = GaugeMetricFamily(

@@ -163,5 +163,6 @@ def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
         "value": None if finding.value is None else truncate(finding.value),
         "message": truncate(finding.message, LONGEST_TEXT),
         "remedy": truncate(finding.remedy, LONGEST_TEXT),
+        "ask": truncate(finding.whom_to_ask, LONGEST_TEXT),
     }
     return {key: value for key, value in fields.items() if value}

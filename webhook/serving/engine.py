@@ -106,7 +106,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def on(cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode) -> Self:
         """Return the verdict by findings alone."""
-        judged = (EvaluatedFinding(each, outcome_of(each.severity, mode)) for each in findings)
+        judged = (
+            EvaluatedFinding(each.asking(policy.whom), outcome_of(each.severity, mode)) for each in findings
+        )
         return cls(policy=policy, judged=tuple(judged))
 
     @property
@@ -240,7 +242,7 @@ class _Run:
                     self.judge(finding, mode)
 
     def judge(self, finding: Finding, mode: Mode) -> None:
-        judged = EvaluatedFinding(finding, outcome_of(finding.severity, mode))
+        judged = EvaluatedFinding(finding.asking(self.policy.whom), outcome_of(finding.severity, mode))
         found = self.judged[judged.outcome]
         if len(found) < MOST_FINDINGS:
             found[judged] = None

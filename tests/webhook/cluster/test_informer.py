@@ -167,6 +167,19 @@ def test_what_goes_on_failing_alike_is_logged_once(tmp_path: Path, caplog: pytes
     assert caplog.messages == ["pods: pods is forbidden", "pods: away"]
 
 
+def test_a_kind_that_nobody_changes_is_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a kind without any event since its start, the API server sends no bookmarks: a good watch stays silent."""
+    script = Script([page(["a"], "10")], [])
+    with (
+        caplog.at_level("INFO", "gpu_admission.cluster"),
+        followed(tmp_path, script) as (informer, server, _),
+    ):
+        assert eventually(lambda: sum("watch" in each.query for each in server.requests) > 3)
+        assert (informer.failures, informer.relists) == (0, 1)
+
+    assert caplog.messages == []
+
+
 def test_what_a_new_list_lacks_has_gone(tmp_path: Path) -> None:
     script = Script([page(["a", "b"], "10"), page(["b"], "20")], [status(410, "too old")])
     with followed(tmp_path, script) as (informer, _, changes):
@@ -215,8 +228,9 @@ def test_a_list_older_than_the_watch_changes_nothing(tmp_path: Path) -> None:
         assert informer.snapshot("team").list_started > begun
 
 
-def test_silence_shows(tmp_path: Path) -> None:
-    script = Script([page(["a"], "10")], [])
-    with followed(tmp_path, script) as (informer, _, _):
-        assert informer.age < 1
+def test_silence_shows_until_a_watch_is_opened_again(tmp_path: Path) -> None:
+    script = Script([page(["a"], "10")], [Answer(stream=[], wait=threading.Event()), Answer(cut=True)])
+    with followed(tmp_path, script) as (informer, *_):
         assert eventually(lambda: informer.age > 0.3, seconds=3)
+        assert eventually(lambda: informer.failures == 1)  # what was silent could not be opened again at once
+        assert eventually(lambda: informer.age < 0.3, seconds=3)

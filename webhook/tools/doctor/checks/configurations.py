@@ -25,7 +25,7 @@ KINDS = {
 }
 GROUP = "admissionregistration.k8s.io"
 READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
-APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static"
+APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
 CERT_MANAGER = "cert-manager.io/inject-ca-from"
 PORT = 443
 
