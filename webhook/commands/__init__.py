@@ -19,6 +19,8 @@ COMMANDS = (
     "resume",
     "rules",
     "serve",
+    "status",
+    "why",
 )
 """Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
 
