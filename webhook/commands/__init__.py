@@ -15,6 +15,7 @@ COMMANDS = (
     "fetch-model",
     "quota",
     "rules",
+    "scan",
     "serve",
 )
 """Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
