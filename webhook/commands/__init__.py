@@ -18,6 +18,7 @@ COMMANDS = (
     "quota",
     "resume",
     "rules",
+    "scan",
     "serve",
     "status",
     "why",
