@@ -35,10 +35,10 @@ from webhook.commands.serve import serve
 from webhook.server.settings import ServerSettings
 
 pytestmark = pytest.mark.usefixtures("rendering")
-PRESETS = ("values-first-install.yaml", "values-production.yaml")
+PRESETS = ("first-install", "production", "eks", "gke-private", "openshift")
 SETS: dict[str, tuple[str | Path, ...]] = {
     "default": (),
-    **{name: ("-f", CHART / name) for name in PRESETS},
+    **{name: ("-f", CHART / f"values-{name}.yaml") for name in PRESETS},
     "cert-manager": ("--set", "certificates.certManager.enabled=true"),
     "known-callers": (
         "--set",
