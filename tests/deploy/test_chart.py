@@ -317,7 +317,8 @@ def test_the_policy_bounds_all_that_the_controller_may_create(
         for role in of_kind(kind, documents)
         if role["metadata"]["name"] in {"gpu-admission-controller", "gpu-admission-canary"}
         for rule in role["rules"]
-        if "create" in rule["verbs"] or "admissionregistration.k8s.io" in rule["apiGroups"]
+        if "create" in rule["verbs"]
+        or ("admissionregistration.k8s.io" in rule["apiGroups"] and "patch" in rule["verbs"])
         for resource in rule["resources"]
     }
 
