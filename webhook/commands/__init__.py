@@ -5,6 +5,7 @@ from importlib import import_module
 import click
 
 COMMANDS = (
+    "canary",
     "certs",
     "check",
     "config",
@@ -18,6 +19,7 @@ COMMANDS = (
     "quota",
     "resume",
     "rules",
+    "scan",
     "serve",
     "status",
     "why",

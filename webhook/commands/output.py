@@ -62,6 +62,11 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
+def one_line(text: str, width: int) -> str:
+    """Return the text, cut to the width."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
