@@ -5,6 +5,7 @@ from importlib import import_module
 import click
 
 COMMANDS = (
+    "canary",
     "certs",
     "check",
     "config",

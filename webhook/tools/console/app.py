@@ -9,7 +9,7 @@ import flask
 from webhook.cluster import errors
 from webhook.tools.console import views
 from webhook.tools.console.guard import guard
-from webhook.tools.console.history import SIDE, Drawing, History, Level, draw
+from webhook.tools.console.history import SIDE, Drawing, History, draw
 from webhook.tools.console.observer import Observer
 from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.why.explanation import Explanation
@@ -34,11 +34,15 @@ Explain = Callable[[str, str, str], Explanation]
 """Takes kind, name and namespace. Raises `errors.ApiError`."""
 
 
-def create_app(observer: Observer[ClusterStatus], history: History, explain: Explain, cluster: str) -> flask.Flask:
+def create_app(
+    observer: Observer[ClusterStatus], history: History, explain: Explain, cluster: str
+) -> flask.Flask:
     """Return the application; `cluster` names the cluster for people."""
     app = flask.Flask(__name__)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.jinja_env.globals.update(cluster=cluster, side=SIDE, LOOKS=views.LOOKS, OK=Health.OK, quota_of=views.quota_of)
+    app.jinja_env.globals.update(
+        cluster=cluster, side=SIDE, LOOKS=views.LOOKS, OK=Health.OK, quota_of=views.quota_of
+    )
     for each in FILTERS:
         app.jinja_env.filters[each.__name__] = each
     pages = _Pages(observer, history, explain)
