@@ -14,9 +14,13 @@ COMMANDS = (
     "estimate",
     "export",
     "fetch-model",
+    "pause",
     "quota",
+    "resume",
     "rules",
     "serve",
+    "status",
+    "why",
 )
 """Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
 

@@ -13,11 +13,12 @@ from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.events import EventWriter
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
+from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import Configuration
 from webhook.controller.countings import Countings
-from webhook.controller.events import QuotaEvents
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
@@ -69,7 +70,7 @@ class Controller:
         self.countings = Countings(api, namespace, configuration, self._count_changed, timings=timings)
         is_leader, changed = (lambda: elector.is_leader), self._queue_all
         self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
-        store, events = ClusterStore(api), QuotaEvents(api)
+        store, events = ClusterStore(api), EventWriter(api, CONTROLLER)
         self._reconciler = QuotaReconciler(
             store, self.countings, self._ages, metrics, events, recount_seconds, self.uncharged
         )

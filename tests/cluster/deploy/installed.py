@@ -11,19 +11,19 @@ import yaml
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.install import remove
 from tests.controlplane import Client, ControlPlane
-from tests.controlplane.webhook import ROOT, SERVER_NAME
-from tests.deploy.manifests import NAMESPACE, STATIC
+from tests.controlplane.webhook import ROOT, SERVER_NAME, strict_manifests
+from tests.deploy.manifests import NAMESPACE
 
 WEBHOOK, CONTROLLER = "gpu-admission-webhook", "gpu-admission-controller"
 
 
 class Installed:
-    """deploy/static applied to `plane`, and both commands running, between `start` and `stop`."""
+    """deploy/static/strict applied to `plane`, and both commands running, between `start` and `stop`."""
 
     def __init__(self, plane: ControlPlane, host: int) -> None:
         self._plane = plane
         self.address = plane.service_address(host)
-        self.documents = list(yaml.safe_load_all(STATIC.read_text()))
+        self.documents = strict_manifests()
 
     def apply(self) -> None:
         for document in self.documents:

@@ -82,7 +82,8 @@ class QuotaFit(Shown, frozen=True):
 class NodeFit(Shown, frozen=True):
     """A GPU node and whether the pod could run there now. `against` are the reasons, none where it could.
 
-    free: by resource that the pod asks for; None where the pods of the cluster cannot be read.
+    free: by resource that the pod asks for; None where the pods of the cluster cannot be read. remedy: what to write or wait for,
+      "" where nothing helps.
     """
 
     name: str
@@ -90,6 +91,7 @@ class NodeFit(Shown, frozen=True):
     free: dict[str, Fraction] | None
     allocatable: dict[str, Fraction]
     against: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 class PodState(Shown, frozen=True):
