@@ -371,6 +371,17 @@ def test_where_policies_may_not_be_installed_there_is_none() -> None:
     assert not [kind for kind in kinds if kind.startswith("ValidatingAdmissionPolicy")]
 
 
+def test_tenants_need_not_read_policies() -> None:
+    def groups(*values: str) -> set[str]:
+        bindings = [each for each in rendered(*values) if each["kind"] == "ClusterRoleBinding"]
+        return {
+            subject["name"] for each in bindings for subject in each["subjects"] if subject["kind"] == "Group"
+        }
+
+    assert groups() == {"system:authenticated"}
+    assert groups("--set", "tenants.readPolicies=false") == set()
+
+
 @pytest.mark.parametrize(
     ("values", "want"),
     [

@@ -9,14 +9,20 @@ COMMANDS = (
     "certs",
     "check",
     "config",
+    "console",
     "controller",
     "doctor",
     "estimate",
     "export",
     "fetch-model",
+    "pause",
     "quota",
+    "resume",
     "rules",
+    "scan",
     "serve",
+    "status",
+    "why",
 )
 """Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
 

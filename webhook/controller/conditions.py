@@ -13,6 +13,7 @@ from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Condition, QuotaL
 from webhook.cluster.objects import CATALOGUES, timestamp
 
 TRUE, FALSE = "True", "False"
+EXCEEDED = "Exceeded"
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
@@ -32,7 +33,7 @@ def conditions(
       looked yet, and the condition stays what it was.
     """
     before = {condition.type: condition for condition in ledger.conditions}
-    others = {"Exceeded": _exceeded(ledger), "Stale": _stale(stale)}
+    others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
     found = {"Ready": _ready(ledger, others), **others}
     if uncharged is not None:
         found["Uncharged"] = _uncharged(uncharged)

@@ -33,7 +33,6 @@ from policies.quota.charge_request import (
 )
 from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.spec import QuotaSpec
 from policies.rule import Mode
 from webhook.configuration.loader import Configuration
 from webhook.serving.admission import POD
@@ -264,27 +263,27 @@ def _has_controller(pod: Pod, kind: str, api_version: str) -> bool:
 class UnusedQuota(msgspec.Struct, frozen=True):
     """A `NamespaceQuota` of which nothing is used: it denies what could never fit, and reserves nothing.
 
-    `spec` is None where the namespace has no quota.
+    `granted` is None where the namespace has no quota; what it says is held is not looked up.
     """
 
-    spec: QuotaSpec | None
+    granted: QuotaGrant | None
     configuration: Configuration
 
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        if self.spec is None or charge_request.is_free:
+        if self.granted is None or charge_request.is_free:
             return ReservationOutcome()
-        hard, basis = self.spec.amounts, Basis(catalogue_digest(self.configuration), self.spec.unpinned)
+        hard, unpinned = self.granted.hard, self.granted.unpinned
         ledger = QuotaLedger(
             quota_uid="judged",
             generation=1,
             hard=hard,
-            unpinned=self.spec.unpinned,
+            unpinned=unpinned,
             used=dict.fromkeys(hard, NOTHING),
-            class_catalogue=str(basis),
+            class_catalogue=str(Basis(catalogue_digest(self.configuration), unpinned)),
         )
         charged = charge_request.charged(ledger, {})
         verdict = None if charged.request is None else decide(ledger, [charged.request]).verdicts[0]
         return ReservationOutcome(ledger, charged.charge, verdict)
 
     def grant(self) -> QuotaGrant | None:
-        return None if self.spec is None else QuotaGrant(self.spec.amounts, self.spec.unpinned)
+        return self.granted and replace(self.granted, held=None)

@@ -328,13 +328,30 @@ def test_people_see_the_quotas_of_their_namespace_and_change_none(
     plane.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "-n", TEAM)
 
     def may(verb: str, namespace: str = TEAM) -> bool:
-        what = attributes(verb, "gpuquotas", "gpu-admission.dev", namespace=namespace)
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
-        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        _, answer = plane.client().post(path, {**review, "spec": {"user": user, "resourceAttributes": what}})
-        allowed: bool = answer["status"]["allowed"]
-        return allowed
+        return user_may(plane, user, attributes(verb, "gpuquotas", "gpu-admission.dev", namespace=namespace))
 
     assert eventually(lambda: may("get"), seconds=30)  # a controller adds our rules to theirs
     assert not may("get", "default")
     assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))
+
+
+@pytest.mark.parametrize("resource", ["gpuclasses", "gpupolicies", "gpuresourcemappings"])
+def test_tenants_read_what_they_are_held_to_and_change_none_of_it(
+    plane: ControlPlane, running: Installed, resource: str
+) -> None:
+    del running  # its roles are there
+
+    def may(verb: str) -> bool:
+        return user_may(plane, "tenant", attributes(verb, resource, "gpu-admission.dev"))
+
+    assert all(may(verb) for verb in ("get", "list", "watch"))
+    assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))
+
+
+def user_may(plane: ControlPlane, user: str, what: dict[str, str]) -> bool:
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": what}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    _, answer = plane.client().post(path, {**review, "spec": spec})
+    allowed: bool = answer["status"]["allowed"]
+    return allowed

@@ -1,6 +1,7 @@
 """Stored pods and workloads, judged as if they were created now."""
 
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import msgspec
 import pytest
 
 from policies.pods.annotations import INJECTED
-from policies.quota.spec import Hard, QuotaSpec
+from policies.quota.amounts import GPUS
+from policies.quota.charge import Unpinned
+from policies.quota.charge_request import QuotaGrant
 from tests.builders import JSON, gpu_container, pod
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.serving.engine import Engine
@@ -179,10 +182,10 @@ def test_of_a_quota_only_what_can_never_fit_counts(
     tmp_path: Path, hard: str | None, verdict: Verdict
 ) -> None:
     configuration = policy(tmp_path, "")
-    spec = QuotaSpec(hard=Hard(gpus=hard)) if hard else None
+    granted = QuotaGrant({GPUS: Fraction(hard)}, Unpinned.TOTAL_ONLY) if hard else None
     document = stored(pod(gpu_container("1")))
 
-    found = judged(configuration, document, quota_of=lambda _: UnusedQuota(spec, configuration))
+    found = judged(configuration, document, quota_of=lambda _: UnusedQuota(granted, configuration))
 
     assert found.verdict is verdict
 

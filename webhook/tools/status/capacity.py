@@ -7,6 +7,7 @@ means (fraction annotations of KAI or Run:ai, ResourceClaims) is not in a node's
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import partial
 
 import msgspec
 
@@ -111,13 +112,8 @@ NO_CAPACITY = ClassCapacity()
 
 def read_gpu_nodes(api: ApiClient, catalogues: Catalogues) -> tuple[GPUNode, ...]:
     """Return the GPU nodes by name. Raises `errors.ApiError`: errors.Forbidden where the caller may not list nodes."""
-    classes, mapping = catalogues.classes, catalogues.resource_mapping
-
-    def read(raw: msgspec.Raw) -> GPUNode | None:
-        return _gpu_node(_NODE.decode(raw), classes, mapping)
-
-    nodes = api.list(NODES, read).items
-    used = _used(api, mapping) if nodes else {}
+    nodes = api.list(NODES, partial(gpu_node, catalogues=catalogues)).items
+    used = _used(api, catalogues.resource_mapping) if nodes else {}
     found = (_with_used(node, used) for node in nodes)
     return tuple(sorted(found, key=lambda node: node.name))
 
@@ -152,7 +148,9 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
     )
 
 
-def _gpu_node(node: _Node, classes: ClassCatalogue, mapping: ResourceMapping) -> GPUNode | None:
+def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
+    """Return a node in JSON, with nothing used; None where it has neither GPUs nor the labels of a class."""
+    node, classes, mapping = _NODE.decode(document), catalogues.classes, catalogues.resource_mapping
     labels = node.metadata.labels or {}
     allocatable = {
         resource: amount
