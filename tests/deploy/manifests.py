@@ -97,9 +97,9 @@ def chart_readme() -> str:
     return "\n".join([head, "", "| value | default | meaning |", "|---|---|---|", *rows, ""])
 
 
-def _values(text: str, group: yaml.Node, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+def _values(text: str, group: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield path, default and comment of each value as Markdown; of a group that has a comment the same without a default."""
-    for key, value in group.value:
+    for key, value in group.value if group else ():
         meaning = _comment(text.splitlines(), key.start_mark.line, key.start_mark.column)
         path = f"{prefix}{key.value}"
         if not isinstance(value, yaml.MappingNode) or value.flow_style:
