@@ -7,6 +7,7 @@ import click
 COMMANDS = (
     "certs",
     "check",
+    "classes",
     "config",
     "console",
     "controller",

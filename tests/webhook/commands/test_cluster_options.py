@@ -17,6 +17,7 @@ COMMANDS = (
     ("doctor",),
     ("export",),
     ("quota",),
+    ("classes",),
     ("certs", "show"),
     ("certs", "check"),
     ("certs", "rotate"),
