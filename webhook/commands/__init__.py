@@ -5,6 +5,7 @@ from importlib import import_module
 import click
 
 COMMANDS = (
+    "canary",
     "certs",
     "check",
     "classes",
@@ -19,6 +20,7 @@ COMMANDS = (
     "quota",
     "resume",
     "rules",
+    "scan",
     "serve",
     "status",
     "why",

@@ -1,6 +1,5 @@
 """`gpu-admission console`: status, denials and `why` as a local web page."""
 
-import sys
 import webbrowser
 
 import click

@@ -9,7 +9,7 @@ import flask
 from webhook.cluster import errors
 from webhook.tools.console import views
 from webhook.tools.console.guard import guard
-from webhook.tools.console.history import SIDE, Drawing, History, Level, draw
+from webhook.tools.console.history import SIDE, Drawing, History, draw
 from webhook.tools.console.observer import Observer
 from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.why.explanation import Explanation

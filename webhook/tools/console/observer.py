@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from time import monotonic, sleep
+from time import monotonic
 from typing import Generic, TypeVar
 
 import msgspec

@@ -81,7 +81,7 @@ def percent(part: Fraction, whole: Fraction) -> str:
     if whole <= NOTHING:
         return "100%" if part > NOTHING else "0%"
     share = min(float(part / whole) * 100, 100.0)
-    return f"{max(share, 1.5) if NOTHING < part else 0.0:.4g}%"
+    return f"{max(share, 1.5) if part > NOTHING else 0.0:.4g}%"
 
 
 def amount(value: Fraction | None) -> str:
