@@ -21,7 +21,7 @@ L40S, MIG = "nvidia-l40s", "nvidia-h200"
 
 @pytest.fixture(scope="module")
 def team(quotas: ControlPlane) -> Iterator[Namespace]:
-    """A namespace that may use three classes, of one of them nothing; 12 cards, 5 of them requested; MIG slices."""
+    """Make a namespace that may use three classes, of one of them nothing; 12 cards, 5 requested; MIG slices."""
     install_configuration_kinds(quotas)
     client = quotas.client()
     team = Namespace(quotas, NAMESPACE)
