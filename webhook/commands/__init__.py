@@ -15,8 +15,10 @@ COMMANDS = (
     "export",
     "fetch-model",
     "quota",
+    "replay",
     "rules",
     "serve",
+    "usage",
 )
 """Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
 
