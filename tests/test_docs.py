@@ -454,7 +454,7 @@ def rerun(block: re.Match[str]) -> str:
     command = block["text"].splitlines()[0]
     program, *arguments = shlex.split(command.removeprefix("$ "))
     assert program == "gpu-admission", command
-    printed = CliRunner().invoke(main, arguments).stdout.rstrip()
+    printed = CliRunner(env={"COLUMNS": "80"}).invoke(main, arguments).stdout.rstrip()
     return f"{block['before'] or ''}```console\n{command}\n{printed}\n```"
 
 

@@ -277,7 +277,7 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
 
 def run_pause(plane: ControlPlane, *arguments: str, command: str = "pause") -> Any:
     return CliRunner().invoke(
-        main, ["config", command, *arguments, "--kubeconfig", str(plane.kubeconfig())], catch_exceptions=False
+        main, [command, *arguments, "--kubeconfig", str(plane.kubeconfig())], catch_exceptions=False
     )
 
 

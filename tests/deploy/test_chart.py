@@ -35,10 +35,10 @@ from webhook.commands.serve import serve
 from webhook.server.settings import ServerSettings
 
 pytestmark = pytest.mark.usefixtures("rendering")
-PRESETS = ("values-first-install.yaml", "values-production.yaml")
+PRESETS = ("first-install", "production", "eks", "gke-private", "openshift")
 SETS: dict[str, tuple[str | Path, ...]] = {
     "default": (),
-    **{name: ("-f", CHART / name) for name in PRESETS},
+    **{name: ("-f", CHART / f"values-{name}.yaml") for name in PRESETS},
     "cert-manager": ("--set", "certificates.certManager.enabled=true"),
     "known-callers": (
         "--set",
@@ -317,7 +317,8 @@ def test_the_policy_bounds_all_that_the_controller_may_create(
         for role in of_kind(kind, documents)
         if role["metadata"]["name"] in {"gpu-admission-controller", "gpu-admission-canary"}
         for rule in role["rules"]
-        if "create" in rule["verbs"] or "admissionregistration.k8s.io" in rule["apiGroups"]
+        if "create" in rule["verbs"]
+        or ("admissionregistration.k8s.io" in rule["apiGroups"] and "patch" in rule["verbs"])
         for resource in rule["resources"]
     }
 
@@ -335,6 +336,17 @@ def test_where_policies_may_not_be_installed_there_is_none() -> None:
     kinds = {document["kind"] for document in rendered("--set", "admissionPolicy.enabled=false")}
 
     assert not [kind for kind in kinds if kind.startswith("ValidatingAdmissionPolicy")]
+
+
+def test_tenants_need_not_read_policies() -> None:
+    def groups(*values: str) -> set[str]:
+        bindings = [each for each in rendered(*values) if each["kind"] == "ClusterRoleBinding"]
+        return {
+            subject["name"] for each in bindings for subject in each["subjects"] if subject["kind"] == "Group"
+        }
+
+    assert groups() == {"system:authenticated"}
+    assert groups("--set", "tenants.readPolicies=false") == set()
 
 
 @pytest.mark.parametrize(

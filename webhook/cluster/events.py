@@ -5,9 +5,10 @@ Its name says what happened to which object because of whom, so all replicas cou
 """
 
 import logging
+import random
 from datetime import datetime
 from hashlib import sha256
-from time import monotonic
+from time import monotonic, sleep
 
 import msgspec
 
@@ -27,8 +28,9 @@ LONGEST_MESSAGE = 1024
 LONGEST_BEGINNING = 236
 """Characters of an object's name in that of its Event: with the 17 that follow, the 253 of a name."""
 CALL_SECONDS = 5.0
-ATTEMPTS = 5
-"""Until a count is written that other replicas raise at the same time."""
+ATTEMPTS = 20
+"""Until a count is written that other replicas raise at the same time, with jittered pauses up to PAUSE_SECONDS."""
+PAUSE_SECONDS = 0.1
 REPEAT_SECONDS = 600.0
 """When a trouble that stays the same, such as a right that is missing, is logged again."""
 
@@ -94,20 +96,22 @@ class EventWriter:
         """Write it. Raises `errors.ApiError`."""
         namespace = happening.regarding.namespace or CLUSTER_SCOPED
         path = api_path("/api/v1", "namespaces", namespace, "events")
-        named = api_path(path, happening.name)
         for _ in range(ATTEMPTS):
             try:
-                stored = _STORED.decode(self._api.patch(named, b"{}", timeout=CALL_SECONDS))
-                self._api.patch(named, _repeated(happening, stored), timeout=CALL_SECONDS)
-            except errors.NotFound:
-                try:
-                    self._api.post(path, self._event(happening, namespace), timeout=CALL_SECONDS)
-                except errors.AlreadyExists:
-                    continue
-            except errors.Conflict:
-                continue
-            return
+                return self._count(path, happening, namespace)
+            except (errors.Conflict, errors.AlreadyExists):
+                sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
         raise errors.Conflict(f"{ATTEMPTS} times another replica wrote first", code=409)
+
+    def _count(self, path: str, happening: Happening, namespace: str) -> None:
+        """Add to the Event that is there, else create it. Raises errors.Conflict, AlreadyExists where another replica did so."""
+        named = api_path(path, happening.name)
+        try:
+            stored = _STORED.decode(self._api.patch(named, b"{}", timeout=CALL_SECONDS))
+        except errors.NotFound:
+            self._api.post(path, self._event(happening, namespace), timeout=CALL_SECONDS)
+        else:
+            self._api.patch(named, _repeated(happening, stored), timeout=CALL_SECONDS)
 
     def _event(self, happening: Happening, namespace: str) -> bytes:
         return msgspec.json.encode(

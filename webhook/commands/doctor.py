@@ -86,7 +86,12 @@ def print_text(results: Sequence[CheckResult]) -> None:
         for note in result.notes:
             screen.paragraph(f"note     {note.text} ({check.id})", hanging=INDENT, style="dim")
         for missed in result.not_checked:
-            screen.paragraph(f"not checked: {check.title}: {missed.why} ({check.id})", style="yellow")
+            if not missed.for_administrators:
+                screen.paragraph(f"not checked: {check.title}: {missed.why} ({check.id})", style="yellow")
+    if forbidden := sum(any(each.for_administrators for each in result.not_checked) for result in results):
+        need = "needs" if forbidden == 1 else "need"
+        text = f"not checked: {counted(forbidden, 'check')} {need} rights of an administrator (-o json says which)"
+        screen.paragraph(text, style="yellow")
     screen.line(summary(results), "green" if is_healthy(results) else "")
 
 

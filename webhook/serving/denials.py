@@ -23,7 +23,7 @@ WINDOW_SECONDS = 60.0
 LOOK_SECONDS = 0.5
 """Between two looks for what is due; the first denial of an owner waits at most so long."""
 MOST_OWNERS = 20
-"""Owners of one namespace that are told apart in a window: anybody can make up owners."""
+"""Owners of one namespace with lines of their own in a window: anybody can make up owners."""
 MOST_GATHERED = 500
 """Of all namespaces; what exceeds it is in the audit log alone. Of each, an Event takes two calls a window: 17 a second."""
 OTHERS = "others"

@@ -14,15 +14,16 @@ from webhook.commands import main
 COMMANDS = (
     ("serve",),
     ("controller",),
+    ("canary",),
     ("doctor",),
     ("export",),
     ("quota",),
     ("certs", "show"),
     ("certs", "check"),
     ("certs", "rotate"),
-    ("config", "show"),
-    ("config", "pause"),
-    ("config", "resume"),
+    ("config",),
+    ("pause",),
+    ("resume",),
 )
 
 
@@ -50,13 +51,14 @@ def test_every_command_says_the_same_of_its_cluster(path: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
+        pytest.param(["canary"], id="canary"),
         pytest.param(["doctor"], id="doctor"),
         pytest.param(["export"], id="export"),
         pytest.param(["quota"], id="quota"),
         pytest.param(["certs", "show"], id="certs-show"),
         pytest.param(["certs", "rotate"], id="certs-rotate"),
-        pytest.param(["config", "show"], id="config-show"),
-        pytest.param(["config", "resume"], id="config-resume"),
+        pytest.param(["config"], id="config"),
+        pytest.param(["resume"], id="resume"),
         pytest.param(["controller"], id="controller"),
     ],
 )

@@ -1,7 +1,7 @@
 """New pods of an audit log, judged again under other documents: who would be denied, and who would not be any more.
 
-Their lines have the pod as its author submitted it (`serve --audit-pods`). Quotas are left out on both sides: what was held at the
-time is not known.
+Their lines have the pod as its author submitted it (`serve --audit-pods`). Quotas are left out on both sides: what was held at
+the time is not known.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,11 +10,12 @@ from datetime import datetime
 import msgspec
 
 from policies.gpus.claims import ClaimName, DeviceClassNames
-from policies.pods.pod import PodResourceClaim, decode_pod
+from policies.pods.pod import Pod, decode_pod
 from policies.policy import Labels
 from policies.quota.charge import RULE_ID as QUOTA
 from webhook.serving.engine import Engine, Outcome
-from webhook.serving.judging import JudgedBy, Verdict, judge
+from webhook.serving.judging import JudgedBy, judge_submitted
+from webhook.serving.pod_reviews import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.audit.reading import AuditLine
 from webhook.tools.audit.recent import Recent
 
@@ -24,6 +25,7 @@ MOST_JUDGED = 10_000
 """Judgements that are remembered: the pods of one Job are alike, and each takes some 0.5 ms."""
 MOST_GROUPS = 10_000
 OTHERS = ("others", "")
+DAEMONSET_CREATORS = frozenset({DAEMONSET_CONTROLLER, CONTROLLER_MANAGER})
 
 
 class Hit(msgspec.Struct):
@@ -116,21 +118,20 @@ class Replay:
         return found
 
     def _judgement(self, line: AuditLine, document: bytes) -> Judged:
+        try:
+            pod = decode_pod(document)
+        except msgspec.MsgspecError:
+            return Judged(None)
         by = JudgedBy(
             engine=self._engine,
             now=self._now,
             labels_of=lambda namespace: self._labels.get(namespace, ()),
-            claims=_claims_of(line, document),
+            claims=_claims_of(line, pod),
         )
-        judgement = judge("", "Pod", line.namespace, document, by)
-        if judgement.verdict is Verdict.UNREADABLE:
-            return Judged(None)
-        denials = {
-            each.finding.rule: each.finding.sentence()
-            for each in reversed(list(judgement.findings()))
-            if each.outcome is Outcome.DENIED
-        }
-        return Judged(denials)
+        of_daemonset = line.owner.startswith("DaemonSet/") and line.user in DAEMONSET_CREATORS
+        judged = judge_submitted(line.namespace, pod, by, of_daemonset=of_daemonset).judged
+        denied = (each.finding for each in reversed(judged) if each.outcome is Outcome.DENIED)
+        return Judged({finding.rule: finding.sentence() for finding in denied})
 
     def _done(self, pending: _Pending) -> None:
         line, denials = pending.line, pending.judged.denials
@@ -156,17 +157,11 @@ def _denied(line: AuditLine) -> set[str]:
     return {each.rule for each in line.findings if each.outcome == "denied" and each.rule != QUOTA}
 
 
-def _claims_of(line: AuditLine, document: bytes) -> Callable[[ClaimName], DeviceClassNames | None]:
+def _claims_of(line: AuditLine, pod: Pod) -> Callable[[ClaimName], DeviceClassNames | None]:
     """Return the lookup of what the claims of the pod asked for when it was created."""
-    if not line.claims:
-        return lambda _name: None
-    try:
-        claims: Iterable[PodResourceClaim] = decode_pod(document).body.resource_claims or ()
-    except msgspec.MsgspecError:
-        claims = ()
     known = {
         name: line.claims[each.name]
-        for each in claims
+        for each in pod.body.resource_claims or ()
         if (name := each.resource_claim_template_name or each.resource_claim_name)
         and each.name in line.claims
     }

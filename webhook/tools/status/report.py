@@ -111,11 +111,15 @@ class Health(Enum):
 
 
 class Part(Shown, frozen=True):
-    """A part of the installation: webhook, controller, canary, certificate. `text` says what it is like, in one line."""
+    """A part of the installation: webhook, controller, canary, certificate. `text` says what it is like, in one line.
+
+    for_administrators: it is unknown because it takes rights that tenants do not have.
+    """
 
     name: str
     health: Health
     text: str
+    for_administrators: bool = False
 
 
 class InstallationStatus(Shown, frozen=True):

@@ -1,44 +1,46 @@
-"""Explains why an object's pods are refused, or do not run: from the object, its pods, Events, the quota and the nodes."""
+"""Explains why an object's pods are refused, or do not run: reads the object, its pods, Events, the quota and the nodes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from policies.finding import PLATFORM_TEAM
+from policies.gpus.claims import ClaimName, DeviceClassNames
+from policies.placement.class_choice import ANY, is_covered
 from policies.pods.pod import Pod, decode_pod
-from policies.quota.amounts import format_amount
+from policies.policy import EffectivePolicy, Labels
 from policies.quota.spec import NAME
+from policies.rules import gpu_class
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
-from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
+from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.objects import decode_metadata
+from webhook.configuration.dynamic_resources import read_claims
+from webhook.controller.records import PODS, QUOTAS, QuotaRecord, quota_record
+from webhook.serving.engine import Engine, Outcome
+from webhook.serving.judging import JudgedBy, Judgement, judge
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
 from webhook.tools.status.denials import ClusterEvent, read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import (
-    Answer,
     Explanation,
-    NodeFit,
     ObservedEvent,
     PodState,
     QuotaFit,
-    Reason,
-    Source,
+    RuleSentence,
 )
 from webhook.tools.why.family import StoredPod, read_family
-from webhook.tools.why.fit import asked_of_nodes, classes_for, node_fits, quota_fit
+from webhook.tools.why.fit import asked_of_nodes, classes_for, index_of, node_fits, quota_fit
+from webhook.tools.why.reasons import Situation, answered
 from webhook.workloads.places import workload_pods
 
 MOST_PODS = 20
 MOST_EVENTS = 10
-_ENDED = {"Complete", "Completed", "Succeeded", "Failed"}
-"""Conditions with which Jobs, JobSets and training jobs say that they are over."""
-
-_PLAIN = {Answer.ENDED: "it has ended", Answer.STOPPED: "it makes no pods as it is written"}
 
 
 def explain(
@@ -50,13 +52,12 @@ def explain(
     """
     reader = Permitted(api)
     kinds = ServedKinds(api)
-    served = kinds.find(kind)
-    case = _Case(reader, kinds, served, namespace, name, now, config)
-    return case.of_pod() if (served.group, served.kind) == ("", "Pod") else case.of_workload()
+    case = _Case(reader, kinds, kinds.find(kind), namespace, name, now, config)
+    return case.of_pod() if case.is_pod else case.of_workload()
 
 
 class _Case:
-    """One object and all that explains it."""
+    """One object and everything that explains it."""
 
     def __init__(
         self,
@@ -72,41 +73,82 @@ class _Case:
         self.namespace, self.name, self.now = namespace, name, now
         self.document = reader.api.get(served.resource.path(namespace, name))
         self.configuration = reader.configuration(config)
-        self.events = (
-            reader.attempt(f"list events -n {namespace}", partial(read_events, reader.api, namespace)) or []
-        )
-        nodes = reader.attempt("list nodes", partial(read_gpu_nodes, reader.api, self.configuration))
-        self.nodes: tuple[GPUNode, ...] | None = nodes
-        if nodes and nodes[0].used is None:
+        read = partial(read_events, reader.api, namespace)
+        self.events = reader.attempt(f"list events -n {namespace}", read) or []
+        self.nodes = reader.attempt("list nodes", partial(read_gpu_nodes, reader.api, self.configuration))
+        if self.nodes and self.nodes[0].used is None:
             reader.omitted.append("list pods in all namespaces")
         self.quota = self._quota()
+
+    @property
+    def is_pod(self) -> bool:
+        return (self.served.group, self.served.kind) == ("", "Pod")
 
     def of_pod(self) -> Explanation:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
         events = [each for each in self.events if each.involved_object.uid == stored.metadata.uid]
-        return self._explained(pod, [stored], events, 1, is_stored=True)
+        situation = Situation(data=None, pods=[stored], events=events, wanted=1)
+        return self._explained(situation, pod, is_stored=True)
 
     def of_workload(self) -> Explanation:
         served, document = self.served, msgspec.Raw(self.document)
         data, places = workload_pods(self.configuration.workload_kinds, served.group, served.kind, document)
-        uid = data["metadata"]["uid"]
         denied = [event for event in self.events if event.denial]
+        uid = decode_metadata(document).uid
         family = read_family(self.reader, self.kinds, self.namespace, uid, denied)
         uids = {*family.uids, *(pod.metadata.uid for pod in family.pods)}
         events = [event for event in self.events if event.involved_object.uid in uids]
-        counts = [place.count.running for place, _ in places]
-        wanted = None if None in counts or not counts else sum(each or 0 for each in counts)
-        asking = (pod for _, pod in places if self.configuration.resource_mapping.pod_asks(pod))
-        template = next(asking, places[0][1] if places else Pod())
-        stuck = next((pod for pod in family.pods if not pod.is_running and not pod.has_ended), None)
-        if stuck is not None:
-            template = decode_pod(self.reader.api.get(self._pod_path(stuck)))
-        return self._explained(
-            template, family.pods, events, wanted, is_stored=stuck is not None, has_ended=_has_ended(data)
-        )
+        wanted = _wanted(data, [place.count.running for place, _ in places])
+        situation = Situation(data=data, pods=family.pods, events=events, wanted=wanted)
+        stuck = next((pod for pod in situation.living if not pod.is_running), None)
+        if stuck is None or situation.is_missing_pods:
+            return self._explained(situation, self._template(places), is_stored=False)
+        path = PODS.path(self.namespace, stuck.metadata.name)
+        return self._explained(situation, decode_pod(self.reader.api.get(path)), is_stored=True)
 
-    def _pod_path(self, pod: StoredPod) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/pods/{pod.metadata.name}"
+    def _template(self, places: Sequence[tuple[Any, Pod]]) -> Pod:
+        """Return the first pod that the object would make with GPUs, as it would be admitted."""
+        found = self.judgement.pods if self.judgement else ()
+        pods = [each.admitted for each in found] or [pod for _, pod in places]
+        asks = self.configuration.resource_mapping.pod_asks
+        return next((pod for pod in pods if asks(pod)), pods[0] if pods else Pod())
+
+    @cached_property
+    def policy(self) -> EffectivePolicy | None:
+        """The policy of the namespace; None where the caller may not read what decides that."""
+        policies = self.configuration.policies
+        if not self.reader.knows_policies:
+            return None
+        if not policies.asks_labels(self.namespace):
+            return policies.for_namespace(self.namespace)
+        labels = self.reader.attempt(f"get namespaces/{self.namespace}", self._labels)
+        return None if labels is None else policies.for_namespace(self.namespace, labels)
+
+    def _labels(self) -> Labels:
+        return decode_metadata(
+            self.reader.api.get(api_path("/api/v1", "namespaces", self.namespace))
+        ).sorted_labels
+
+    @cached_property
+    def judgement(self) -> Judgement | None:
+        """What the rules say of the object as if it were created now; None where they are not known. The quota is not asked."""
+        if self.policy is None:
+            return None
+        by = JudgedBy(
+            engine=Engine(self.configuration),
+            now=self.now,
+            labels_of=lambda _namespace: self._labels(),
+            named_nodes=index_of(self.nodes or (), self.configuration),
+            claims=self._asked_by_claim,
+        )
+        return judge(self.served.group, self.served.kind, self.namespace, self.document, by)
+
+    def _asked_by_claim(self, name: ClaimName) -> DeviceClassNames | None:
+        return self._claims.get(name)
+
+    @cached_property
+    def _claims(self) -> dict[ClaimName, DeviceClassNames | None]:
+        return read_claims(self.reader.api, self.namespace)
 
     def _quota(self) -> QuotaRecord | None:
         read = partial(self.reader.api.get, QUOTAS.path(self.namespace, NAME))
@@ -116,49 +158,66 @@ class _Case:
             return None
         return quota_record(msgspec.Raw(found)) if found else None
 
-    def _explained(
-        self,
-        pod: Pod,
-        pods: Sequence[StoredPod],
-        events: Sequence[ClusterEvent],
-        wanted: int | None,
-        *,
-        is_stored: bool,
-        has_ended: bool = False,
-    ) -> Explanation:
-        configuration, nodes = self.configuration, self.nodes or ()
+    def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
+        """Explain a situation by one of its pods, which is stored or would be."""
+        configuration, nodes, judgement = self.configuration, self.nodes or (), self.judgement
         asked = asked_of_nodes(pod, configuration.resource_mapping)
         classes = classes_for(pod, nodes, configuration)
-        fits = None if self.nodes is None else node_fits(pod, _of_classes(nodes, classes), asked)
-        quota = self._quota_fit(pod, is_stored=is_stored)
-        reasons = list(_reasons(pods, events, quota, fits if asked else None, wanted))
-        answer = _answer(pods, reasons, wanted, has_ended=has_ended)
-        ordered = sorted(pods, key=lambda each: (each.is_running, each.has_ended, each.metadata.name))
+        fits = None if self.nodes is None or not asked else node_fits(pod, _of_classes(nodes, classes), asked)
+        findings = tuple(judgement.findings()) if judgement else ()
+        situation = msgspec.structs.replace(
+            situation,
+            denials=None
+            if judgement is None
+            else tuple(each.finding for each in findings if each.outcome is Outcome.DENIED),
+            quota=self._quota_fit(pod, is_held=is_stored),
+            classes=classes,
+            nodes=fits,
+            other_kinds=tuple(self._usable_kinds(nodes)),
+            whom=self.policy.whom if self.policy else PLATFORM_TEAM,
+        )
+        answer, summary, reasons = answered(situation)
+        ordered = sorted(
+            situation.pods, key=lambda each: (each.is_running, each.has_ended, each.metadata.name)
+        )
         return Explanation(
             kind=self.served.kind,
             name=self.name,
             namespace=self.namespace,
             at=self.now,
             answer=answer,
-            summary=_summary(answer, pods, reasons, wanted),
-            reasons=tuple(reasons),
+            summary=summary,
+            reasons=reasons,
+            policy=self.policy.name if self.policy else "",
+            verdicts=tuple(
+                RuleSentence(outcome=e.outcome.value, sentence=e.finding.sentence()) for e in findings
+            ),
             asked=asked,
             classes=classes,
-            quota=quota,
+            quota=situation.quota,
             nodes=fits,
             pods=tuple(map(_pod_state, ordered[:MOST_PODS])),
-            pods_total=len(pods),
-            pods_wanted=wanted,
-            events=tuple(_observed(events)),
+            pods_total=len(situation.pods),
+            pods_wanted=situation.wanted,
+            events=tuple(_observed(situation.events)),
             omitted=tuple(self.reader.omitted),
         )
 
-    def _quota_fit(self, pod: Pod, *, is_stored: bool) -> QuotaFit | None:
+    def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
+        """Yield the classes with nodes that take pods, of those that the namespace may use."""
+        options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
+        allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
+        for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
+            found = self.configuration.classes.get(kind)
+            if found is not None and is_covered(found, allowed):
+                yield kind
+
+    def _quota_fit(self, pod: Pod, *, is_held: bool) -> QuotaFit | None:
         if self.quota is None or self.quota.ledger is None:
             return None
         status = quota_status(self.quota, None)
         return quota_fit(
-            pod, self.quota.ledger, status, self.nodes or (), self.configuration, is_held=is_stored
+            pod, self.quota.ledger, status, self.nodes or (), self.configuration, is_held=is_held
         )
 
 
@@ -166,88 +225,16 @@ def _of_classes(nodes: Sequence[GPUNode], classes: Sequence[str]) -> list[GPUNod
     return [node for node in nodes if not classes or set(node.classes) & set(classes)]
 
 
-def _reasons(
-    pods: Sequence[StoredPod],
-    events: Sequence[ClusterEvent],
-    quota: QuotaFit | None,
-    nodes: Sequence[NodeFit] | None,
-    wanted: int | None,
-) -> Iterator[Reason]:
-    """Yield why pods are missing, then why those that exist do not run."""
-    living = [pod for pod in pods if not pod.has_ended]
-    is_missing = wanted is None or len(living) < wanted
-    if is_missing and quota is not None:
-        yield from _quota_reasons(quota)
-    denied = [event for event in events if event.denial]
-    if is_missing and denied:
-        last = max(denied, key=lambda each: each.last.timestamp() if each.last else 0.0)
-        yield Reason(source=Source.EVENT, message=f"{last.owner}: {last.denial.partition(chr(10))[0]}")
-    for pod in living:
-        yield from _pod_reasons(pod, nodes)
-
-
-def _quota_reasons(quota: QuotaFit) -> Iterator[Reason]:
-    for row in quota.rows:
-        if row.fits:
-            continue
-        asked, hard = format_amount(row.asked), format_amount(row.hard)
-        if row.never:
-            yield Reason(
-                source=Source.QUOTA,
-                message=f"a pod asks for {asked} of {row.key} and can never fit: the quota grants {hard} in all",
-                remedy=f"ask for {hard} or fewer",
-            )
-        elif row.used is None:
-            yield Reason(source=Source.QUOTA, message=f"{row.key} is not counted yet: GPU pods are denied")
-        else:
-            held = f"{format_amount(row.used)} of {hard} used"
-            held += f", {format_amount(row.reserved)} for pods being created" if row.reserved else ""
-            yield Reason(
-                source=Source.QUOTA,
-                message=f"a pod asks for {asked} of {row.key}: {held}",
-                remedy="wait until others finish, or delete what is no longer needed",
-            )
-
-
-def _pod_reasons(pod: StoredPod, nodes: Sequence[NodeFit] | None) -> Iterator[Reason]:
-    name = pod.metadata.name
-    if pod.gates:
-        gates = ", ".join(pod.gates)
-        message = f"Pod {name} waits until its scheduling gates are removed: {gates}"
-        yield Reason(source=Source.POD, message=message, remedy="see the controller that set them")
-    elif pod.unscheduled:
-        yield Reason(source=Source.SCHEDULER, message=f"Pod {name}: {pod.unscheduled}")
-        if nodes is not None and not any(not node.against for node in nodes):
-            for node in nodes[:1]:
-                yield Reason(source=Source.NODES, message=f"Node {node.name} {node.against[0]}")
-    for waiting in pod.waiting:
-        yield Reason(source=Source.POD, message=f"Pod {name} on {pod.spec.node_name}: {waiting}")
-
-
-def _answer(
-    pods: Sequence[StoredPod], reasons: Sequence[Reason], wanted: int | None, *, has_ended: bool
-) -> Answer:
-    sources = {reason.source for reason in reasons}
-    living = [pod for pod in pods if not pod.has_ended]
-    tests: tuple[tuple[Answer, Callable[[], bool]], ...] = (
-        (Answer.ENDED, lambda: has_ended or (bool(pods) and not living)),
-        (Answer.STOPPED, lambda: wanted == 0 and not living),
-        (Answer.REFUSED, lambda: bool(sources & {Source.POLICY, Source.QUOTA, Source.EVENT})),
-        (Answer.GATED, lambda: bool(living) and all(pod.gates for pod in living)),
-        (Answer.PENDING, lambda: any(not pod.is_running for pod in living)),
-        (Answer.RUNNING, lambda: bool(living)),
-    )
-    return next((answer for answer, holds in tests if holds()), Answer.UNKNOWN)
-
-
-def _summary(answer: Answer, pods: Sequence[StoredPod], reasons: Sequence[Reason], wanted: int | None) -> str:
-    running = sum(pod.is_running for pod in pods)
-    number = f"{running} of {wanted if wanted is not None else len(pods)} pods run"
-    if answer in _PLAIN:
-        return _PLAIN[answer]
-    if answer is Answer.RUNNING:
-        return number
-    return f"{number}: {reasons[0].message}" if reasons else f"{number}; nothing that can be read says why"
+def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:
+    """Return how many pods an object makes now: of a Job, no more than are left to complete; of a DaemonSet what it says."""
+    spec, status = data.get("spec") or {}, data.get("status") or {}
+    if "desiredNumberScheduled" in status:
+        return int(status["desiredNumberScheduled"])
+    if not counts or None in counts:
+        return None
+    written = sum(each or 0 for each in counts)
+    completions = spec.get("completions")
+    return written if completions is None else min(written, max(completions - status.get("succeeded", 0), 0))
 
 
 def _pod_state(pod: StoredPod) -> PodState:
@@ -262,8 +249,3 @@ def _observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
         yield ObservedEvent(
             about=each.owner, reason=each.reason, message=each.message, count=each.times, last=each.last
         )
-
-
-def _has_ended(data: Any) -> bool:
-    conditions = (data.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") in _ENDED and each.get("status") == "True" for each in conditions)

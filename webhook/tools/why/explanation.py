@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
+from policies.quota.amounts import NOTHING
 from webhook.tools.status.report import QuotaState, Shown
 
 
@@ -32,6 +33,7 @@ class Source(Enum):
     POLICY = "policy"
     QUOTA = "quota"
     EVENT = "event"
+    CONTROLLER = "controller"
     SCHEDULER = "scheduler"
     NODES = "nodes"
     POD = "pod"
@@ -63,6 +65,12 @@ class QuotaDemand(Shown, frozen=True):
     fits: bool
     never: bool
 
+    @property
+    def share(self) -> Fraction:
+        """How much of what it asks for there is: of all where it can never fit, else of what is free."""
+        there = self.hard if self.never else self.hard - (self.used or NOTHING) - self.reserved
+        return max(there, NOTHING) / self.asked
+
 
 class QuotaFit(Shown, frozen=True):
     """What one pod asks of the namespace's quota; rows of which it asks nothing are omitted.
@@ -82,7 +90,8 @@ class QuotaFit(Shown, frozen=True):
 class NodeFit(Shown, frozen=True):
     """A GPU node and whether the pod could run there now. `against` are the reasons, none where it could.
 
-    free: by resource that the pod asks for; None where the pods of the cluster cannot be read.
+    free: by resource that the pod asks for; None where the pods of the cluster cannot be read. remedy: what to write or wait for,
+      "" where nothing helps.
     """
 
     name: str
@@ -90,6 +99,7 @@ class NodeFit(Shown, frozen=True):
     free: dict[str, Fraction] | None
     allocatable: dict[str, Fraction]
     against: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 class PodState(Shown, frozen=True):

@@ -63,6 +63,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
+    scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
 
 

@@ -9,7 +9,7 @@ from policies.placement.candidates import candidate_classes
 from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, NodeIndex
 from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.pod import NodeSelectorTerm, Pod
+from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.requests import at_one_time
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.quota.amounts import NOTHING, format_amount
@@ -85,36 +85,50 @@ def quota_fit(
 
 
 def node_fits(pod: Pod, nodes: Iterable[GPUNode], asked: dict[str, Fraction]) -> tuple[NodeFit, ...]:
-    """Return for each node what is against the pod on it, those with the least against it first."""
+    """Return for each node what is against the pod on it, those with the least against it first; of a bound pod its own."""
+    if pod.body.node_name:
+        nodes = [node for node in nodes if node.name == pod.body.node_name]
     found = (_node_fit(pod, node, asked) for node in nodes)
     return tuple(sorted(found, key=lambda each: (len(each.against), each.name)))
 
 
 def _node_fit(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> NodeFit:
-    free = node.free
+    free, obstacles = node.free, [] if pod.body.node_name else list(_obstacles(pod, node, asked))
     return NodeFit(
         name=node.name,
         kind=node.kind,
         free=None if free is None else {name: free.get(name, NOTHING) for name in asked},
         allocatable={name: node.allocatable.get(name, NOTHING) for name in asked},
-        against=tuple(_against(pod, node, asked)),
+        against=tuple(text for text, _ in obstacles),
+        remedy=next((remedy for _, remedy in obstacles if remedy), ""),
     )
 
 
-def _against(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> Iterator[str]:
+Obstacle = tuple[str, str]
+"""What keeps a pod from a node, as the predicate of a sentence about the node, and what to write or wait for, "" for nothing."""
+
+
+def _obstacles(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there, as far as GPUs, labels and taints say it."""
     if not node.is_ready:
-        yield "is not Ready"
+        yield "is not Ready", ""
     if not node.is_schedulable:
-        yield "is cordoned"
+        yield "is cordoned", f"kubectl uncordon {node.name}, if it should take pods again"
     for taint in node.taints:
         is_hard = taint.effect in {"NoSchedule", "NoExecute"}
         if is_hard and not any(tolerates(each, taint) for each in pod.body.tolerations or ()):
-            yield f"has the taint {describe_toleration(taint)}, which the pod does not tolerate"
-    if pod.body.node_name and pod.body.node_name != node.name:
-        yield f"is not the node that spec.nodeName names ({pod.body.node_name})"
-    yield from _unmet(pod, node)
+            yield (
+                f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
+                f"if its pods belong there, add to spec.tolerations: {_toleration(taint)}",
+            )
+    for text in _unmet(pod, node):
+        yield text, ""
     yield from _lacking(node, asked)
+
+
+def _toleration(taint: Toleration) -> str:
+    value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
+    return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
 
 
 def _unmet(pod: Pod, node: GPUNode) -> Iterator[str]:
@@ -126,15 +140,28 @@ def _unmet(pod: Pod, node: GPUNode) -> Iterator[str]:
         yield "does not match the required node affinity"
 
 
-def _lacking(node: GPUNode, asked: dict[str, Fraction]) -> Iterator[str]:
+def _lacking(node: GPUNode, asked: dict[str, Fraction]) -> Iterator[Obstacle]:
     for name, amount in asked.items():
         has = node.allocatable.get(name, NOTHING)
         free = has if node.free is None else node.free.get(name, NOTHING)
+        requested = f"the pod requests {format_amount(amount)}"
         if has < amount:
-            yield f"has {format_amount(has)} {name}, and the pod requests {format_amount(amount)}"
+            remedy = (
+                f"request {format_amount(has)} or fewer of {name}"
+                if has
+                else f"request what it has: {_offer(node)}"
+            )
+            yield f"has {format_amount(has)} {name} in all, and {requested}", remedy
         elif free < amount:
             left = f"{format_amount(free)} of {format_amount(has)} {name}"
-            yield f"has {left} free, and the pod requests {format_amount(amount)}"
+            yield (
+                f"has {left} free, and {requested}",
+                f"wait until {format_amount(amount)} are free on one node",
+            )
+
+
+def _offer(node: GPUNode) -> str:
+    return ", ".join(node.allocatable) or "nothing that counts as GPU"
 
 
 def _label(node: GPUNode, key: str) -> str:
