@@ -70,7 +70,9 @@ def audit_line(
     if answered.decisions:
         line |= _decision(answered.decisions[0], is_patched=verdict == "patched")
     if with_pods and answered.pod and asked.phase is Phase.MUTATE and not request.dry_run:
-        line["pod"] = without_secrets(answered.pod, asked.engine.configuration.resource_mapping)
+        mapping = asked.engine.configuration.resource_mapping
+        if (replayable := without_secrets(answered.pod, mapping)) is not None:
+            line["pod"] = replayable
         if answered.claims:
             line["claims"] = {key: sorted(names) for key, names in answered.claims.items()}
     return line
