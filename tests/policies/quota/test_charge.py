@@ -554,8 +554,10 @@ def test_what_a_node_says_of_the_class(
         pytest.param(
             pod(gpu_container("many")),
             {},
-            'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "many": must be a quantity '
-            "that a quota can count; set a whole number such as 1 [gpu-quota]",
+            (
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "many": set a whole number '
+                "such as 1; must be a quantity that a quota can count [gpu-quota]"
+            ),
             id="no-number",
         ),
         pytest.param(

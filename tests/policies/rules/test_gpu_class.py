@@ -376,8 +376,11 @@ def test_pods_of_a_daemonset_are_not_pinned() -> None:
         pytest.param(
             asking(**selecting("nvidia-a100")),
             GPUClassOptions(allowed=("nvidia-t4", "nvidia-a100-40gb")),
-            "spec: must not pin the pod to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100): not allowed "
-            "in namespace ml-training; allowed here: nvidia-t4, nvidia-a100-40gb [gpu-class]",
+            (
+                "spec: set nodeSelector accelerator: nvidia-a100-40gb or nvidia-t4; must not pin the pod to "
+                "nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training "
+                "[gpu-class]"
+            ),
             id="family-of-which-one-class-is-not-allowed",
         ),
         pytest.param(
@@ -410,16 +413,19 @@ def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
         pytest.param(
             asking(**selecting("nvidia-t5")),
             ANY,
-            'spec.nodeSelector[accelerator] = "nvidia-t5": should be a GPU class: the pod stays pending unless a '
-            'node has this label; did you mean "nvidia-t4"? [gpu-class]',
+            (
+                'spec.nodeSelector[accelerator] = "nvidia-t5": did you mean nvidia-t4? Should be a GPU class: the pod '
+                "stays pending unless a node has this label [gpu-class]"
+            ),
             id="misspelt-label",
         ),
         pytest.param(
             asking(**selecting("nvidia-t4"), **affinity("accelerator", "In", "nvidia-a100")),
             ANY,
-            "spec: no GPU class meets nodeSelector "
-            "accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the pod stays pending; remove the "
-            "constraint that contradicts the others [gpu-class]",
+            (
+                "spec: remove the constraint that contradicts the others; no GPU class meets nodeSelector "
+                "accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the pod stays pending [gpu-class]"
+            ),
             id="constraints-that-contradict-each-other",
         ),
         pytest.param(
@@ -489,8 +495,10 @@ def test_everything_is_told_at_once() -> None:
     assert [sentence for _, sentence in reported(document, T4_ONLY)] == [
         f'metadata.annotations[{PARAMS}] = "x": must be a number of parameters such as 70b, 350M or 1.3e9, '
         'not "x"; set for example "70b" [gpu-class]',
-        'metadata.annotations[gpu-admission.dev/model-batch] = "0": must be a batch size, a whole number '
-        'from 1 to 1000000000, not "0"; set for example "8" [gpu-class]',
+        (
+            'metadata.annotations[gpu-admission.dev/model-batch] = "0": set for example gpu-admission.dev/model-batch: '
+            '"8"; must be a batch size, a whole number from 1 to 1000000000, not "0" [gpu-class]'
+        ),
         f'metadata.annotations[{CLASS}] = "nvidia-t5": must be a GPU class or a family of classes; did you '
         'mean "nvidia-t4"? [gpu-class]',
         "spec: must not pin the pod to nvidia-a100-40gb, nvidia-a100-80gb (nodeSelector "

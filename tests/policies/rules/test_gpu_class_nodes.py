@@ -57,8 +57,10 @@ def reported(
             [T4, A100],
             GPUClassOptions(),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; nodes exist for "
-                "nvidia-a100-80gb or nvidia-t4 [gpu-class]"
+                (
+                    "set gpu-admission.dev/gpu-class: nvidia-a100-80gb or nvidia-t4, of which there are nodes; class "
+                    "nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
+                )
             ],
             id="others-are-there",
         ),
@@ -67,8 +69,10 @@ def reported(
             [T4, A100],
             GPUClassOptions(allowed=("nvidia-l4", "nvidia-t4")),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; nodes exist for "
-                "nvidia-t4 [gpu-class]"
+                (
+                    "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-l4: no node "
+                    "matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
+                )
             ],
             id="of-the-others-it-may-use-one",
         ),
@@ -77,8 +81,10 @@ def reported(
             [],
             GPUClassOptions(),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the platform "
-                "team for such nodes [gpu-class]"
+                (
+                    "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
+                    "platform team for nodes of nvidia-l4 [gpu-class]"
+                )
             ],
             id="nothing-is-there",
         ),
@@ -87,8 +93,11 @@ def reported(
             [L4_BY_PRODUCT],
             GPUClassOptions(),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; nodes with "
-                "nvidia.com/gpu.product=NVIDIA-L4 lack accelerator: ask the platform team to label them [gpu-class]"
+                (
+                    "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
+                    "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator "
+                    "[gpu-class]"
+                )
             ],
             id="its-nodes-lack-the-label",
         ),
@@ -104,8 +113,10 @@ def reported(
             [A100],
             GPUClassOptions(),
             [
-                "class nvidia-a100: no node matches accelerator=nvidia-a100, so the pod stays pending; nodes exist "
-                "for nvidia-a100-80gb [gpu-class]"
+                (
+                    "set gpu-admission.dev/gpu-class: nvidia-a100-80gb, of which there are nodes; class nvidia-a100: "
+                    "no node matches accelerator=nvidia-a100, so the pod stays pending [gpu-class]"
+                )
             ],
             id="a-family-goes-by-its-own-name",
         ),
@@ -114,8 +125,10 @@ def reported(
             [T4],
             GPUClassOptions(default="nvidia-l4"),
             [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; nodes exist for "
-                "nvidia-t4 [gpu-class]"
+                (
+                    "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-l4: no node "
+                    "matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
+                )
             ],
             id="the-default-of-the-policy",
         ),
@@ -124,8 +137,10 @@ def reported(
             [T4],
             GPUClassOptions(),
             [
-                "class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod stays pending; "
-                "nodes exist for nvidia-t4 [gpu-class]"
+                (
+                    "set nodeSelector accelerator: nvidia-t4, of which there are nodes; class nvidia-l4: no node "
+                    "matches nodeSelector accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
+                )
             ],
             id="a-selector-of-its-own",
         ),
@@ -167,8 +182,9 @@ def test_what_is_said(
 A100_IN_B = (("accelerator", "nvidia-a100-80gb"), (ZONE, "b"))
 T4_IN_A = (("accelerator", "nvidia-t4"), (ZONE, "a"))
 NOT_ADDED = (
-    "class nvidia-a100-80gb (the default of the policy) is not added: no node matches both accelerator=nvidia-a100-80gb "
-    "and the pod's own nodeSelector and affinity; name a class with the annotation gpu-admission.dev/gpu-class [gpu-class]"
+    "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-80gb (the default of the "
+    "policy) is not added: no node matches both accelerator=nvidia-a100-80gb and the pod's own nodeSelector and "
+    "affinity [gpu-class]"
 )
 
 
@@ -258,9 +274,11 @@ NOT_ADDED = (
             [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
             None,
             [
-                "class nvidia-a100-40gb (13b bf16 serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
-                "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity; name a class with the "
-                "annotation gpu-admission.dev/gpu-class [gpu-class]"
+                (
+                    "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-40gb (13b bf16 "
+                    "serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
+                    "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
+                )
             ],
             id="an-estimate-likewise",
         ),

@@ -433,8 +433,10 @@ def test_pods_on_gpu_nodes_that_ask_for_no_gpu(toleration: JSON, warned: bool) -
 
     assert [finding.sentence() for finding in found] == (
         [
-            "spec.tolerations[1]: should not let the pod onto GPU nodes: it requests no GPU, and takes CPU and "
-            "memory from pods that do; remove the toleration or request a GPU [gpu-isolation]"
+            (
+                "spec.tolerations[1]: remove the toleration or request a GPU; should not let the pod onto GPU nodes: "
+                "it requests no GPU, and takes CPU and memory from pods that do [gpu-isolation]"
+            )
         ]
         if warned
         else []

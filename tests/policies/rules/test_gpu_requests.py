@@ -455,16 +455,18 @@ def test_a_fraction_beside_whole_gpus(container: JSON) -> None:
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        'metadata.annotations[gpu-fraction] = "0.5": should not stand beside whole GPUs (container "main"): '
-        "schedulers that know the annotation refuse such pods, the others ignore it; keep one of the two "
+        'metadata.annotations[gpu-fraction] = "0.5": remove it, or the whole GPUs of container "main"; should not '
+        "stand beside them: schedulers that know the annotation refuse such pods, the others ignore it "
         "[gpu-requests]"
     )
 
 
 def test_a_bad_fraction() -> None:
     assert sentences(pod(gpu_container("1"), annotations={"gpu-fraction": "1.5"})) == [
-        'metadata.annotations[gpu-fraction] = "1.5": must be a decimal number between 0 and 1; set the part '
-        'of one GPU, such as "0.5"; request a whole GPU in the resources of a container [gpu-requests]'
+        (
+            'metadata.annotations[gpu-fraction] = "1.5": set the part of one GPU, such as "0.5", or request a whole '
+            "GPU in the resources of a container; must be a decimal number between 0 and 1 [gpu-requests]"
+        )
     ]
 
 

@@ -97,8 +97,11 @@ SIZED = ClassCatalogue(
         pytest.param(
             pod(gpu_container("5", "a"), gpu_container("4", "b"), nodeSelector={"accelerator": "h100"}),
             [
-                "spec: the pod needs 9 nvidia.com/gpu at one time: must be at most 8: no node of h100 (nodeSelector "
-                "accelerator=h100) has more; request 8 or fewer, and spread the work over several pods [gpu-requests]"
+                (
+                    "spec: request nvidia.com/gpu: 8 or less, and spread the work over several pods; the pod needs 9 "
+                    "nvidia.com/gpu at one time: must be at most 8: no node of h100 (nodeSelector accelerator=h100) "
+                    "has more [gpu-requests]"
+                )
             ],
             id="of-two-containers",
         ),

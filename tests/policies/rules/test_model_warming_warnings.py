@@ -25,8 +25,8 @@ def test_a_windows_pod_gets_no_linux_container(spec: JSON) -> None:
     assert after == document
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/llama": has no effect on a Windows pod: the fetcher '
-        "is a Linux image; fetch the model in a container of your own [model-warming]"
+        'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/llama": fetch the model in a container '
+        "of your own; has no effect on a Windows pod: the fetcher is a Linux image [model-warming]"
     )
 
 

@@ -279,9 +279,8 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        'spec.initContainers[0].livenessProbe (container "server"): should not kill this sidecar before 72 '
-        "s, the time its model may take to load: it can after 20 s; set initialDelaySeconds: 72 "
-        "[readiness-delay]"
+        'spec.initContainers[0].livenessProbe (container "server"): set initialDelaySeconds: 72; should not kill '
+        "this sidecar before 72 s, the time its model may take to load: it can after 20 s [readiness-delay]"
     )
     assert "startupProbe" not in apply(document, patch)["spec"]["initContainers"][0]
 
@@ -333,8 +332,8 @@ def test_startup_probe_of_the_user_s_that_is_left_alone(
 
 
 NO_PROBE = (
-    'metadata.annotations[gpu-admission.dev/model-load-seconds] = "60": has no effect: no container that requests a GPU has a '
-    "probe, so traffic can come before the model is loaded; add a readinessProbe [readiness-delay]"
+    'metadata.annotations[gpu-admission.dev/model-load-seconds] = "60": add a readinessProbe; has no effect: no '
+    "container that requests a GPU has a probe, so traffic can come before the model is loaded [readiness-delay]"
 )
 
 

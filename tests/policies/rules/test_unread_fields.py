@@ -18,8 +18,8 @@ REFUSED = "must be the name of an extended resource, domain/name in small letter
 UNKNOWN = "is a resource of no device plugin that is known: the pod stays pending unless a node has it; "
 UNREAD = "is not an annotation that gpu-admission reads; "
 WHOLE_POD = (
-    "must not be a resource of the pod as a whole: only cpu, memory and hugepages can be; "
-    "write it into resources.limits of the container that uses it [unread-fields]"
+    "write it into resources.limits of the container that uses it; must not be a resource of the pod as a whole: "
+    "only cpu, memory and hugepages can be [unread-fields]"
 )
 CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
 
@@ -160,14 +160,18 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
         ),
         pytest.param(
             {"labels": CLASS},
-            "metadata.labels[gpu-admission.dev/gpu-class]: has no effect as a label; "
-            "write it as annotation gpu-admission.dev/gpu-class",
+            (
+                "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+                "no effect as a label"
+            ),
             id="label",
         ),
         pytest.param(
             {"labels": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
-            "metadata.labels[gpu-admission.dev/gpuclass]: has no effect as a label; "
-            "write it as annotation gpu-admission.dev/gpu-class",
+            (
+                "metadata.labels[gpu-admission.dev/gpuclass]: write it as annotation gpu-admission.dev/gpu-class; has "
+                "no effect as a label"
+            ),
             id="misspelt-label",
         ),
     ],
@@ -210,8 +214,10 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     [
         pytest.param(
             deployment(annotations=CLASS),
-            "metadata.annotations[gpu-admission.dev/gpu-class]: has no effect here: the pods of a Deployment do not get its "
-            "annotations; write it into spec.template.metadata.annotations",
+            (
+                "metadata.annotations[gpu-admission.dev/gpu-class]: write it into spec.template.metadata.annotations; "
+                "has no effect here: the pods of a Deployment do not get its annotations"
+            ),
             id="annotation-on-the-deployment",
         ),
         pytest.param(
@@ -221,8 +227,11 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
                 "metadata": {"annotations": CLASS},
                 "spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": [gpu_container()]}}}}},
             },
-            "metadata.annotations[gpu-admission.dev/gpu-class]: has no effect here: the pods of a CronJob do not get its "
-            "annotations; write it into spec.jobTemplate.spec.template.metadata.annotations",
+            (
+                "metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
+                "spec.jobTemplate.spec.template.metadata.annotations; has no effect here: the pods of a CronJob do not "
+                "get its annotations"
+            ),
             id="annotation-on-the-cronjob",
         ),
         pytest.param(
@@ -232,36 +241,44 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
         ),
         pytest.param(
             deployment(labels=CLASS),
-            "metadata.labels[gpu-admission.dev/gpu-class]: has no effect as a label; "
-            "write it as annotation gpu-admission.dev/gpu-class",
+            (
+                "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+                "no effect as a label"
+            ),
             id="label-of-the-deployment",
         ),
         pytest.param(
             {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
-            "spec.containers: is not a field of a Deployment: the API server refuses or drops it; "
-            "write it into spec.template.spec",
+            (
+                "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
+                "refuses or drops it"
+            ),
             id="containers-below-the-spec-of-a-deployment",
         ),
         pytest.param(
             {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"containers": [gpu_container()]}}},
-            "spec.template.containers: is not a field of a Job: the API server refuses or drops it; "
-            "write it into spec.template.spec",
+            (
+                "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
+                "refuses or drops it"
+            ),
             id="containers-below-the-template-of-a-job",
         ),
         pytest.param(
             {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": {"initContainers": [{}]}}}},
-            "spec.jobTemplate.spec.initContainers: is not a field of a CronJob: the API server refuses or drops it; "
-            "write it into spec.jobTemplate.spec.template.spec",
+            (
+                "initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field of a CronJob: the "
+                "API server refuses or drops it"
+            ),
             id="init-containers-of-a-cronjob",
         ),
         pytest.param(
             {"apiVersion": "apps/v1", "kind": "Job"},
-            'apiVersion = "apps/v1": has no kind Job; write apiVersion: batch/v1',
+            'apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job',
             id="job-in-apps",
         ),
         pytest.param(
             {"apiVersion": "v1", "kind": "Deployment"},
-            'apiVersion = "v1": has no kind Deployment; write apiVersion: apps/v1',
+            'apiVersion = "v1": write apiVersion: apps/v1; has no kind Deployment',
             id="deployment-in-core",
         ),
     ],
