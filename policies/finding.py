@@ -20,7 +20,9 @@ PLATFORM_TEAM = "the platform team"
 VALUE_LENGTH = 120
 """The most characters of a value in a sentence; an annotation may hold 256 KiB."""
 
-_TEMPLATE = re.compile(r"((?:[\w-]+(?:\[[^\]]*\])?\.)*)(\w*[tT]emplate)\.(spec|metadata)\.(.+)", re.DOTALL)
+_TEMPLATE = re.compile(
+    r"((?:[\w-]+(?:\[[^\]]*\])?\.)*)(?!jobTemplate\.)(\w*[tT]emplate)\.(spec|metadata)\.(.+)", re.DOTALL
+)
 _EVERY_WORKLOAD = frozenset({"spec", "template", "jobTemplate", "podTemplate"})
 """Steps to a pod template that tell none from another."""
 

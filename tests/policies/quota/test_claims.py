@@ -284,8 +284,8 @@ def test_who_may_mark_a_claim(before: str | None, after: str | None, username: s
     assert (found is not None) is is_refused
     if found is not None:
         assert found.sentence() == (
-            f'metadata.annotations[{EXTENDED_RESOURCE_CLAIM}] = "{after}": must be omitted: only {SCHEDULER} marks the '
-            "claims that it makes for pods; remove the annotation [gpu-quota]"
+            f'metadata.annotations[{EXTENDED_RESOURCE_CLAIM}] = "{after}": remove the annotation; must be '
+            f"omitted: only {SCHEDULER} marks the claims that it makes for pods [gpu-quota]"
         )
 
 

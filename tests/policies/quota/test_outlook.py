@@ -252,7 +252,11 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     scaler = Workload.of(group, name, "ml-training", {}, (), target)
 
     assert said(scaler, Granted({"gpus": 10})) == [
-        f"{field}: may grow to 12 pods and then needs 24 GPUs; ml-training has 12 of 16 free: 6 of 12 pods will start [gpu-quota]"
+        (
+            f"{field}: set {field.removeprefix('spec.')}: 6; may grow to 12 pods and then needs 24 GPUs, which can never fit: "
+            "the GPUQuota of ml-training grants 16 in all; 6 of 12 pods will start; or ask the platform team to "
+            "raise spec.hard.gpus [gpu-quota]"
+        )
     ]
     assert said(Workload.of(group, name, "ml-training", {}, ()), Granted({"gpus": 10})) == []
 

@@ -232,7 +232,8 @@ def test_an_annotation_that_is_not_a_version_is_denied(text: str) -> None:
 
     assert found.severity is Severity.DENIAL
     assert found.sentence() == (
-        f'metadata.annotations[{CUDA}] = "{text}": must be a CUDA version; set for example "12.4" [cuda-version]'
+        f'metadata.annotations[{CUDA}] = "{text}": set for example {CUDA}: "12.4"; must be a CUDA version '
+        "[cuda-version]"
     )
 
 

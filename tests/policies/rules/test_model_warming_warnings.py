@@ -32,8 +32,9 @@ def test_a_windows_pod_gets_no_linux_container(spec: JSON) -> None:
 
 def gated(model: str) -> str:
     return (
-        f'metadata.annotations[gpu-admission.dev/model-uri] = "hf://{model}": should have a token: this model is gated, so '
-        "fetching it fails, and the pod stays in Init; set HF_TOKEN of the container from a Secret [model-warming]"
+        f'metadata.annotations[gpu-admission.dev/model-uri] = "hf://{model}": set HF_TOKEN of the container '
+        "from a Secret; should have a token: this model is gated, so fetching it fails, and the pod stays in "
+        "Init [model-warming]"
     )
 
 

@@ -286,25 +286,28 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("probe", "want"),
+    ("probe", "kills", "threshold"),
     [
-        pytest.param({**READY, "failureThreshold": 4}, "30 s; set failureThreshold: 9", id="every-10-s"),
-        pytest.param(READY, "20 s; set failureThreshold: 9", id="defaults-of-the-api"),
+        pytest.param({**READY, "failureThreshold": 4}, 30, 9, id="every-10-s"),
+        pytest.param(READY, 20, 9, id="defaults-of-the-api"),
         pytest.param(
             {**READY, "initialDelaySeconds": 20, "periodSeconds": 5, "failureThreshold": 8},
-            "55 s; set failureThreshold: 12",  # 20 + 11 × 5 = 75 s, the first multiple after 72
+            55,
+            12,  # 20 + 11 × 5 = 75 s, the first multiple after 72
             id="five-seconds-too-soon",
         ),
     ],
 )
-def test_startup_probe_that_is_shorter_than_the_declared_load_time(probe: JSON, want: str) -> None:
+def test_startup_probe_that_is_shorter_than_the_declared_load_time(
+    probe: JSON, kills: int, threshold: int
+) -> None:
     document = pod(gpu_container(startupProbe=probe, readinessProbe=READY), annotations=LOAD_60)
 
     assert run(document, ReadinessDelayOptions()) == (
         document,
         [
-            'spec.containers[0].startupProbe (container "main"): should allow the 60 s that the model takes to load: it '
-            f"kills the container after {want} [readiness-delay]"
+            f'spec.containers[0].startupProbe (container "main"): set failureThreshold: {threshold}; should allow the 60 s '
+            f"that the model takes to load: it kills the container after {kills} s [readiness-delay]"
         ],
     )
 
@@ -375,8 +378,11 @@ def test_load_time_that_is_no_number_is_refused(text: str) -> None:
 
     assert patched == document
     assert findings == [
-        f'metadata.annotations[gpu-admission.dev/model-load-seconds] = "{text}": must be a whole number of '
-        'seconds from 1 to 86400; set a plain number such as "60" (seconds) [readiness-delay]'
+        (
+            f'metadata.annotations[gpu-admission.dev/model-load-seconds] = "{text}": set for example '
+            'gpu-admission.dev/model-load-seconds: "60" (seconds); must be a whole number of seconds from 1 to '
+            "86400 [readiness-delay]"
+        )
     ]
 
 
