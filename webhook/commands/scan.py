@@ -21,7 +21,7 @@ from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, Proposal, Remark, ScanReport
 from webhook.tools.scan.scanning import Scan
 
-NAME_COLUMN = 26
+NAME_COLUMN = 24
 NUMBER_COLUMN = 9
 MOST_SENTENCES = 20
 """Different findings of one effect that are printed."""
