@@ -8,6 +8,7 @@ COMMANDS = (
     "canary",
     "certs",
     "check",
+    "classes",
     "config",
     "console",
     "controller",
