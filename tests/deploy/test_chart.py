@@ -18,10 +18,12 @@ from tests.deploy.manifests import (
     CHART,
     IMAGE,
     INSTALL,
+    README,
     RELEASE,
     ROOT,
     STATIC,
     WORKLOAD_RULES,
+    chart_readme,
     main,
     of_kind,
     rendered,
@@ -32,6 +34,7 @@ from tests.deploy.manifests import (
 )
 from webhook.commands.controller import controller
 from webhook.commands.serve import serve
+from webhook.configuration.loader import load_directory
 from webhook.server.settings import ServerSettings
 
 pytestmark = pytest.mark.usefixtures("rendering")
@@ -69,6 +72,36 @@ def test_without_an_image_nothing_is_rendered() -> None:
 
     with pytest.raises(helm.HelmFailed, match=re.escape(want)):
         helm.run("template", RELEASE, CHART)
+
+
+def test_the_readme_has_every_value() -> None:
+    text = README.read_text()
+
+    assert text == chart_readme(), "run `make manifests`"
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    shown = {tuple(path.split(".")) for path in re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE)}
+    missing = {path for path in schema_paths(schema) if not any(each[: len(path)] == path for each in shown)}
+    assert missing == {("global",)}
+    assert "| `webhook.preStopSeconds` | `5` | Between a pod's deletion and SIGTERM" in text
+
+
+def test_artifact_hub_reads_kinds_that_there_are_and_examples_that_load(tmp_path: Path) -> None:
+    """Its own annotations, as its documentation has them ("Artifact Hub annotations in Helm Chart.yaml file")."""
+    annotations = yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]
+    listed = yaml.safe_load(annotations["artifacthub.io/crds"])
+    examples = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
+    definitions = [yaml.safe_load(path.read_text()) for path in (CHART / "files" / "crds").iterdir()]
+    (tmp_path / "documents.yaml").write_text(
+        yaml.safe_dump_all(each for each in examples if each["kind"] != "GPUQuota")
+    )
+
+    assert {(each["name"], each["kind"], each["version"]) for each in listed} == {
+        (each["metadata"]["name"], each["spec"]["names"]["kind"], each["spec"]["versions"][0]["name"])
+        for each in definitions
+    }
+    assert [each["kind"] for each in examples] == [each["kind"] for each in listed]
+    assert {each.name for each in load_directory(tmp_path).policies.policies} == {"default"}
+    assert annotations["artifacthub.io/category"] == "ai-machine-learning"
 
 
 def test_rules_for_workloads_are_those_of_the_table() -> None:
