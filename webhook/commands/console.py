@@ -1,6 +1,5 @@
 """`gpu-admission console`: status, denials and `why` as a local web page."""
 
-import sys
 import webbrowser
 
 import click
@@ -12,11 +11,13 @@ PORT = 7080
 
 
 @click.command()
+@click.option("-n", "--namespace", "namespaces", multiple=True, help="Show this namespace only; repeatable.")
 @click.option(
-    "-n", "--namespace", "namespaces", multiple=True, help="Show this namespace only; repeatable."
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port on 127.0.0.1; 0: a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port on 127.0.0.1; 0: a free one.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
 @cluster_options

@@ -16,11 +16,13 @@ from webhook.commands import main
 COMMANDS = (
     ("serve",),
     ("controller",),
+    ("canary",),
     ("doctor",),
     ("export",),
     ("quota",),
     ("status",),
     ("why",),
+    ("classes",),
     ("certs", "show"),
     ("certs", "check"),
     ("certs", "rotate"),
@@ -54,6 +56,7 @@ def test_every_command_says_the_same_of_its_cluster(path: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
+        pytest.param(["canary"], id="canary"),
         pytest.param(["doctor"], id="doctor"),
         pytest.param(["export"], id="export"),
         pytest.param(["quota"], id="quota"),

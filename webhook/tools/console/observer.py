@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from time import monotonic, sleep
+from time import monotonic
 from typing import Generic, TypeVar
 
 import msgspec
@@ -32,7 +32,9 @@ class Observation(msgspec.Struct, Generic[T], frozen=True):
 class Observer(Generic[T]):
     """Calls `read` in a thread of its own, and `changed` with each result. The first one who asks waits for the first result."""
 
-    def __init__(self, read: Callable[[], T], changed: Callable[[T], None], pause: float = PAUSE_SECONDS) -> None:
+    def __init__(
+        self, read: Callable[[], T], changed: Callable[[T], None], pause: float = PAUSE_SECONDS
+    ) -> None:
         self._read, self._changed, self._pause = read, changed, pause
         self._condition = threading.Condition()
         self._observation = Observation[T]()
