@@ -22,7 +22,7 @@ from webhook.serving.engine import Engine
 from webhook.serving.judging import JudgedBy, Judgement, UnusedQuota, Verdict, judge
 from webhook.tools.console.corrections import corrected
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.report import Denial
+from webhook.tools.status.report import DeniedOwner
 from webhook.tools.why.discovery import ServedKind, ServedKinds, UnknownKindError
 
 MOST_LEVELS = 5
@@ -142,9 +142,9 @@ class DenialProposals:
         self._api = api
         self._lock = threading.Lock()
         self._made_at = 0.0
-        self._made: dict[Denial, Proposal | None] = {}
+        self._made: dict[DeniedOwner, Proposal | None] = {}
 
-    def of(self, denials: Sequence[Denial], now: datetime) -> Mapping[Denial, Proposal | None]:
+    def of(self, denials: Sequence[DeniedOwner], now: datetime) -> Mapping[DeniedOwner, Proposal | None]:
         """Return those that could be made. Raises `errors.ApiError`."""
         shown = denials[:MOST_PROPOSALS]
         with self._lock:
@@ -157,7 +157,7 @@ class DenialProposals:
             return self._made
 
 
-def _proposal(reader: ProposalReader, denial: Denial) -> Proposal | None:
+def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
     kind, _, name = denial.owner.partition("/")
     try:
         return reader.propose(kind, name, denial.namespace)
