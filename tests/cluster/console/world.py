@@ -14,7 +14,7 @@ from tests.cluster.controllers import Command, eventually
 from tests.cluster.doctor.installation import ACCOUNTS, CANARY_NAMESPACE, cluster
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import MANIFESTS, NAMESPACE, Webhook
+from tests.controlplane.webhook import NAMESPACE, Webhook, strict_manifests
 
 GPU = "nvidia.com/gpu"
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
@@ -121,7 +121,7 @@ def world() -> Iterator[ControlPlane]:
 def _around() -> Iterator[dict[str, Any]]:
     """Yield what else is installed: accounts and their rights, the ConfigMap, and Deployments, whose pods nothing runs."""
     kinds = {*ACCOUNTS, "ConfigMap", "Deployment"}
-    yield from (each for each in yaml.safe_load_all(MANIFESTS.read_text()) if each["kind"] in kinds)
+    yield from (each for each in strict_manifests() if each["kind"] in kinds)
 
 
 def _run_bound_pods(plane: ControlPlane) -> int:

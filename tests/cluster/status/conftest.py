@@ -23,8 +23,6 @@ def cluster() -> Iterator[ControlPlane]:
         webhook.register()
         install_quota_kind(plane.client())
         create_gpu_node(plane.client(), "a100-0", labels=A100, taints=(TAINT,))
-        create_gpu_node(
-            plane.client(), "t4-0", labels=T4, taints=(TAINT,), resources={"nvidia.com/gpu": "4"}
-        )
+        create_gpu_node(plane.client(), "t4-0", labels=T4, taints=(TAINT,), resources={"nvidia.com/gpu": "4"})
         with Running(plane):
             yield plane

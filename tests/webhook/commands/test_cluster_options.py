@@ -13,6 +13,7 @@ from webhook.commands import main
 
 COMMANDS = (
     ("serve",),
+    ("console",),
     ("controller",),
     ("doctor",),
     ("export",),
@@ -50,6 +51,7 @@ def test_every_command_says_the_same_of_its_cluster(path: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
+        pytest.param(["console"], id="console"),
         pytest.param(["doctor"], id="doctor"),
         pytest.param(["export"], id="export"),
         pytest.param(["quota"], id="quota"),
