@@ -16,7 +16,9 @@ from webhook.commands.quota import quota
 
 
 def run(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
-    return CliRunner().invoke(quota, ["--kubeconfig", str(plane.kubeconfig(user)), *arguments])
+    return CliRunner(env={"COLUMNS": "80"}).invoke(
+        quota, ["--kubeconfig", str(plane.kubeconfig(user)), *arguments]
+    )
 
 
 def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:

@@ -1,12 +1,13 @@
 """The static manifests of deploy/static/: what the chart makes of values-first-install.yaml, for `kubectl apply` and kustomize.
 
-`python -m tests.deploy.manifests` writes them, and before that the chart's rules for the built-in kinds of workloads; with
-`--check` it only says whether they are up to date.
+`python -m tests.deploy.manifests` writes them, the chart's README, and before both the chart's rules for the built-in kinds of
+workloads; with `--check` it only says whether they are up to date.
 """
 
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ IMAGE = "registry.invalid/gpu-admission"
 WORKLOAD_RULES = CHART / "files" / "workload-rules.yaml"
 KUBERNETES = frozenset({"", "apps", "batch", "extensions"})
 """Groups that have rules of their own in the chart, or are gone."""
+README = CHART / "README.md"
+WRITTEN = "<!-- written by `make manifests` from values.yaml -->"
 RELEASE = NAMESPACE = "gpu-admission"
 HEADER = "# Rendered from deploy/chart by `make manifests`; change it there.\n"
 # Helm says of every object that it manages it, and from which template it comes; of these neither is true, and without Helm a
@@ -83,6 +86,38 @@ def static() -> dict[str, str]:
     return files
 
 
+def chart_readme() -> str:
+    """Return the chart's README with a row for each value: its default, and the comment that stands above it."""
+    text = (CHART / "values.yaml").read_text()
+    rows = [
+        f"| {path} | {default} | {meaning} |"
+        for path, default, meaning in _values(text, yaml.compose(text, yaml.SafeLoader))
+    ]
+    head = README.read_text().partition(WRITTEN)[0] + WRITTEN
+    return "\n".join([head, "", "| value | default | meaning |", "|---|---|---|", *rows, ""])
+
+
+def _values(text: str, group: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield path, default and comment of each value as Markdown; of a group that has a comment the same without a default."""
+    for key, value in group.value if group else ():
+        meaning = _comment(text.splitlines(), key.start_mark.line, key.start_mark.column)
+        path = f"{prefix}{key.value}"
+        if not isinstance(value, yaml.MappingNode) or value.flow_style:
+            yield f"`{path}`", f"`{text[value.start_mark.index : value.end_mark.index]}`", meaning
+            continue
+        if meaning:
+            yield f"`{path}`", "", meaning
+        yield from _values(text, value, f"{path}.")
+
+
+def _comment(lines: list[str], line: int, indent: int) -> str:
+    """Return the comment that ends above a line, at its indentation."""
+    start = line
+    while start and lines[start - 1].startswith(" " * indent + "# "):
+        start -= 1
+    return " ".join(each.strip().removeprefix("# ") for each in lines[start:line]).replace("|", "\\|")
+
+
 def main(arguments: list[str]) -> int:
     try:
         helm.build(sys.stdout)
@@ -97,8 +132,8 @@ def main(arguments: list[str]) -> int:
             f"{WORKLOAD_RULES.relative_to(ROOT)} lacks kinds of workloads: run `make manifests`", err=True
         )
         return 1
-    for name, wanted in static().items():
-        path = STATIC / name
+    written = {README: chart_readme(), **{STATIC / name: text for name, text in static().items()}}
+    for path, wanted in written.items():
         if not is_checked:
             path.write_text(wanted)
         elif path.read_text() != wanted:

@@ -18,10 +18,12 @@ from tests.deploy.manifests import (
     CHART,
     IMAGE,
     INSTALL,
+    README,
     RELEASE,
     ROOT,
     STATIC,
     WORKLOAD_RULES,
+    chart_readme,
     main,
     of_kind,
     rendered,
@@ -32,13 +34,14 @@ from tests.deploy.manifests import (
 )
 from webhook.commands.controller import controller
 from webhook.commands.serve import serve
+from webhook.configuration.loader import load_directory
 from webhook.server.settings import ServerSettings
 
 pytestmark = pytest.mark.usefixtures("rendering")
-PRESETS = ("values-first-install.yaml", "values-production.yaml")
+PRESETS = ("first-install", "production", "eks", "gke-private", "openshift")
 SETS: dict[str, tuple[str | Path, ...]] = {
     "default": (),
-    **{name: ("-f", CHART / name) for name in PRESETS},
+    **{name: ("-f", CHART / f"values-{name}.yaml") for name in PRESETS},
     "cert-manager": ("--set", "certificates.certManager.enabled=true"),
     "known-callers": (
         "--set",
@@ -69,6 +72,36 @@ def test_without_an_image_nothing_is_rendered() -> None:
 
     with pytest.raises(helm.HelmFailed, match=re.escape(want)):
         helm.run("template", RELEASE, CHART)
+
+
+def test_the_readme_has_every_value() -> None:
+    text = README.read_text()
+
+    assert text == chart_readme(), "run `make manifests`"
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    shown = {tuple(path.split(".")) for path in re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE)}
+    missing = {path for path in schema_paths(schema) if not any(each[: len(path)] == path for each in shown)}
+    assert missing == {("global",)}
+    assert "| `webhook.preStopSeconds` | `5` | Between a pod's deletion and SIGTERM" in text
+
+
+def test_artifact_hub_reads_kinds_that_there_are_and_examples_that_load(tmp_path: Path) -> None:
+    """Its own annotations, as its documentation has them ("Artifact Hub annotations in Helm Chart.yaml file")."""
+    annotations = yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]
+    listed = yaml.safe_load(annotations["artifacthub.io/crds"])
+    examples = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
+    definitions = [yaml.safe_load(path.read_text()) for path in (CHART / "files" / "crds").iterdir()]
+    (tmp_path / "documents.yaml").write_text(
+        yaml.safe_dump_all(each for each in examples if each["kind"] != "GPUQuota")
+    )
+
+    assert {(each["name"], each["kind"], each["version"]) for each in listed} == {
+        (each["metadata"]["name"], each["spec"]["names"]["kind"], each["spec"]["versions"][0]["name"])
+        for each in definitions
+    }
+    assert [each["kind"] for each in examples] == [each["kind"] for each in listed]
+    assert {each.name for each in load_directory(tmp_path).policies.policies} == {"default"}
+    assert annotations["artifacthub.io/category"] == "ai-machine-learning"
 
 
 def test_rules_for_workloads_are_those_of_the_table() -> None:
@@ -317,7 +350,8 @@ def test_the_policy_bounds_all_that_the_controller_may_create(
         for role in of_kind(kind, documents)
         if role["metadata"]["name"] in {"gpu-admission-controller", "gpu-admission-canary"}
         for rule in role["rules"]
-        if "create" in rule["verbs"] or "admissionregistration.k8s.io" in rule["apiGroups"]
+        if "create" in rule["verbs"]
+        or ("admissionregistration.k8s.io" in rule["apiGroups"] and "patch" in rule["verbs"])
         for resource in rule["resources"]
     }
 
@@ -335,6 +369,17 @@ def test_where_policies_may_not_be_installed_there_is_none() -> None:
     kinds = {document["kind"] for document in rendered("--set", "admissionPolicy.enabled=false")}
 
     assert not [kind for kind in kinds if kind.startswith("ValidatingAdmissionPolicy")]
+
+
+def test_tenants_need_not_read_policies() -> None:
+    def groups(*values: str) -> set[str]:
+        bindings = [each for each in rendered(*values) if each["kind"] == "ClusterRoleBinding"]
+        return {
+            subject["name"] for each in bindings for subject in each["subjects"] if subject["kind"] == "Group"
+        }
+
+    assert groups() == {"system:authenticated"}
+    assert groups("--set", "tenants.readPolicies=false") == set()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER
+from webhook.commands.audit_options import audit_log_option, open_audit_log
 from webhook.commands.certificate_options import CertificateOptions, certificate_options
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.log_options import log_options
@@ -69,6 +70,7 @@ log = logging.getLogger("gpu_admission.controller")
     type=click.FloatRange(min=1.0),
     help="Seconds between canaries.",
 )
+@audit_log_option
 @certificate_options
 @log_options
 def controller(
@@ -81,6 +83,7 @@ def controller(
     recount_seconds: float,
     canary_namespace: str,
     canary_seconds: float,
+    audit_log: str,
     certificates: CertificateOptions,
 ) -> None:
     """Reconcile GPUQuotas, certificates and the status of documents until SIGTERM.
@@ -97,6 +100,10 @@ def controller(
     except (AccessError, ConfigurationError) as error:
         fail(error)
     metrics = ControllerMetrics(REGISTRY)
+    try:
+        audit = open_audit_log(audit_log, metrics.audit_lost.inc)
+    except StartupError as error:
+        fail(error, FAILED)
     REGISTRY.register(ConfigurationCollector(source))
     source.start()
     namespace = namespace or own_namespace()
@@ -115,6 +122,7 @@ def controller(
             metrics,
             namespace=namespace,
             recount_seconds=recount_seconds,
+            write_usage=audit.write if audit else None,
         )
 
     running = _reached(made, stopping)

@@ -36,26 +36,15 @@ INDENT = 9
 @click.option(
     "--certificate-secret", "secret", default=DEFAULTS.secret, help="The Secret of the certificate."
 )
-@click.option(
-    "--check",
-    "only",
-    multiple=True,
-    type=click.Choice([check.id for check in CHECKS]),
-    metavar="ID",
-    help="Run this check alone; may be repeated. `-o json` names all.",
-)
 @config_option("the cluster's documents")
 @output_option("text", "json")
-def doctor(
-    cluster: ClusterChoice, config: Path | None, output: str, only: tuple[str, ...], **names: str
-) -> None:
+def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: str) -> None:
     """Check an installation from end to end: configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
 
     Nothing is changed. Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the
     cluster cannot be reached.
     """
-    checks = [check for check in CHECKS if not only or check.id in only]
-    report(run_checks(checks, cluster, Names(**names), config), output)
+    report(run_checks(CHECKS, cluster, Names(**names), config), output)
 
 
 def run_checks(

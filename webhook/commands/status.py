@@ -16,7 +16,7 @@ from policies.quota.amounts import NOTHING, format_amount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, print_json, printable
+from webhook.commands.output import Screen, counted, one_line, print_json, printable
 from webhook.commands.parameters import config_option, output_option
 from webhook.commands.quota import bar
 from webhook.configuration.loader import ConfigurationError
@@ -186,6 +186,8 @@ def show(screen: Screen, status: ClusterStatus) -> None:
     title = f"gpu-admission {status.version}  Kubernetes {status.kubernetes}  configuration {status.configuration}"
     screen.line(f"{title}  {status.at:%Y-%m-%d %H:%M:%S} UTC", "bold")
     for part in status.installation.parts:
+        if part.for_administrators:
+            continue
         text = f"{part.name:<12} {part.health.value:<8} {part.text}"
         screen.paragraph(text, indent=2, hanging=22, style=HEALTH[part.health])
     _policies(screen, status)
@@ -193,9 +195,20 @@ def show(screen: Screen, status: ClusterStatus) -> None:
     _classes(screen, status)
     _denials(screen, status)
     _findings(screen, status)
-    if status.omitted:
+    omitted = list(_omitted(status))
+    if omitted:
         screen.line()
-        screen.paragraph(f"not shown, for you may not: {'; '.join(status.omitted)}", style="yellow")
+        screen.paragraph(f"not shown, for want of rights: {'; '.join(omitted)}", style="yellow")
+
+
+def _omitted(status: ClusterStatus) -> Iterator[str]:
+    """Yield what needs rights that the caller lacks."""
+    installation = status.installation
+    if parts := [part.name for part in installation.parts if part.for_administrators]:
+        yield f"the installation ({', '.join(parts)})"
+    if installation.not_checked:
+        yield f"{counted(len(installation.not_checked), 'check')} of gpu-admission doctor"
+    yield from status.omitted
 
 
 def _heading(screen: Screen, title: str, columns: str = "") -> None:
@@ -231,7 +244,7 @@ def _look(policy: PolicyStatus) -> str:
 
 def _quotas(screen: Screen, status: ClusterStatus) -> None:
     _heading(screen, "quotas", f"{'':<24} used + reserved of hard")
-    if not status.quotas:
+    if not status.quotas and status.quotas_are_known:
         where = f"in {', '.join(status.namespaces)}" if status.namespaces else "that you may read"
         screen.line(f"  there is no GPUQuota {where}")
     for quota in status.quotas:
@@ -281,13 +294,14 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
     if not status.denials:
         return
     _heading(screen, "denied in 24 h")
-    screen.paragraph(f"from {status.denials_from}", indent=2, style="dim")
+    screen.paragraph(
+        f"from {status.denials_from}; gpu-admission why KIND/NAME says more", indent=2, hanging=0, style="dim"
+    )
     for each in status.denials[:MOST_DENIALS]:
-        times = counted(each.count, "time")
-        screen.paragraph(
-            f"{each.namespace} {each.owner}, {times}, last at {each.last:%H:%M:%S} UTC: {each.message}",
-            indent=2,
+        screen.line(
+            f"  {each.namespace} {each.owner}, {counted(each.count, 'time')}, last at {each.last:%H:%M:%S} UTC"
         )
+        screen.line(one_line(f"    {each.message}", screen.width), "dim")
     if len(status.denials) > MOST_DENIALS:
         screen.line(f"  and {counted(len(status.denials) - MOST_DENIALS, 'owner')} more")
 
@@ -297,15 +311,5 @@ def _findings(screen: Screen, status: ClusterStatus) -> None:
     if installation.findings:
         _heading(screen, "doctor")
     for finding in sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
-        text = f"{finding.severity.value:<8} {finding.object} {finding.message} [{finding.id}]"
-        screen.line(_one_line(f"  {text}", screen.width), SEVERITIES[finding.severity])
-    if installation.not_checked:
-        number = counted(len(installation.not_checked), "check")
-        screen.line()
-        screen.paragraph(
-            f"{number} of gpu-admission doctor could not be made, or not in full", style="yellow"
-        )
-
-
-def _one_line(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+        text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
+        screen.line(one_line(f"  {text}", screen.width), SEVERITIES[finding.severity])

@@ -1,6 +1,7 @@
 """`gpu-admission why`: why a pod, or the pods of a workload, are refused or do not run, and what to do."""
 
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,19 +10,29 @@ import click
 from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.output import Screen, counted, one_line, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
-from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaDemand, QuotaFit
+from webhook.tools.why.explanation import (
+    Answer,
+    Explanation,
+    NodeFit,
+    ObservedEvent,
+    PodState,
+    QuotaDemand,
+    QuotaFit,
+    Source,
+)
 
 DOES_NOT_RUN = 1
 WELL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
 STYLES = {Answer.REFUSED: "red", Answer.PENDING: "yellow", Answer.GATED: "yellow", Answer.UNKNOWN: "yellow"}
 COLUMN = 11
 MOST_NODES = 10
+DENIED = "denied"
 NOT_STORED = "of an object that was denied at its creation nothing is stored: its denial is in the answer to whoever created it"
 
 
@@ -86,7 +97,7 @@ def show(screen: Screen, found: Explanation) -> None:
     _details(screen, found)
     if found.omitted:
         screen.line()
-        screen.paragraph(f"not shown, for you may not: {'; '.join(found.omitted)}", style="yellow")
+        screen.paragraph(f"not shown, for want of rights: {'; '.join(found.omitted)}", style="yellow")
 
 
 def _entry(screen: Screen, name: str, text: str, style: str = "") -> None:
@@ -97,47 +108,48 @@ def _details(screen: Screen, found: Explanation) -> None:
     screen.line()
     screen.line("what is known", "bold")
     asked = ", ".join(f"{format_amount(amount)} {name}" for name, amount in found.asked.items())
-    _entry(
-        screen,
-        "asks",
-        (asked or "for no resource of a GPU node")
-        + (f", on {' or '.join(found.classes)}" if found.classes else ""),
-    )
-    _entry(screen, "policy", _policy(found))
-    for verdict in found.verdicts:
-        _entry(screen, "", f"{verdict.outcome}: {verdict.sentence}")
+    where = f", on {' or '.join(found.classes)}" if found.classes else ""
+    _entry(screen, "asks", (asked or "for no GPU by a resource of nodes") + where)
+    _policy(screen, found)
     if found.quota is not None:
         _quota(screen, found.quota)
     if found.nodes is not None:
         _nodes(screen, found.nodes)
-    for index, pod in enumerate(found.pods):
-        place = f" on {pod.node}" if pod.node else ""
-        _entry(
-            screen,
-            "" if index else "pods",
-            f"{pod.name} {pod.phase}{place}{f': {pod.reason}' if pod.reason else ''}",
-        )
-    if found.pods_total > len(found.pods):
-        _entry(screen, "", f"and {counted(found.pods_total - len(found.pods), 'pod')} more")
-    for index, event in enumerate(found.events):
-        last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
-        _entry(
-            screen,
-            "" if index else "events",
-            f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}: {event.message}",
-        )
+    _lines(screen, "pods", map(_pod, found.pods), found.pods_total - len(found.pods))
+    _lines(screen, "events", map(_event, found.events))
 
 
-def _policy(found: Explanation) -> str:
-    if not found.policy:
-        return "not known"
-    denied = sum(verdict.outcome == "denied" for verdict in found.verdicts)
+def _lines(screen: Screen, name: str, texts: Iterable[str], more: int = 0) -> None:
+    """Print one line of each text, cut to the width: `-o json` has all of it."""
+    for index, text in enumerate(texts):
+        screen.line(one_line(f"  {'' if index else name:<{COLUMN}}{text}", screen.width))
+    if more:
+        _entry(screen, "", f"and {more} more")
+
+
+def _pod(pod: PodState) -> str:
+    place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
+    return f"{pod.name} {pod.phase}{place}{reason}"
+
+
+def _event(event: ObservedEvent) -> str:
+    last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
+    return f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}: {event.message}"
+
+
+def _policy(screen: Screen, found: Explanation) -> None:
+    denied = [verdict for verdict in found.verdicts if verdict.outcome == DENIED]
+    others = [verdict for verdict in found.verdicts if verdict.outcome != DENIED]
     what = (
-        f"it would be denied now, for {counted(denied, 'reason')}"
+        f"would deny it now, for {counted(len(denied), 'reason')}"
         if denied
         else "its rules deny nothing of it"
     )
-    return f"{found.policy}: {what}"
+    _entry(screen, "policy", f"{found.policy}: {what}" if found.policy else "not known")
+    # What it is refused for stands above.
+    is_said = any(reason.source is Source.POLICY for reason in found.reasons)
+    for verdict in others if is_said else (*denied, *others):
+        _entry(screen, "", f"{verdict.outcome}: {verdict.sentence}")
 
 
 def _quota(screen: Screen, quota: QuotaFit) -> None:
@@ -164,7 +176,7 @@ def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:
             f"{'?' if node.free is None else format_amount(node.free[name])} of {format_amount(has)} {name} free"
             for name, has in node.allocatable.items()
         )
-        against = f": {', and '.join(node.against)}" if node.against else ": could take it"
+        against = f": {', and '.join(node.against)}" if node.against else ""
         _entry(
             screen, "" if index else "nodes", f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
         )

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,6 +70,19 @@ class Installed:
     def client(self, account: str) -> Client:
         """Return a client that is that service account."""
         return Client(self._plane.url, ca_file=self._plane.ca_file, token=self._token(account))
+
+    def command(self, account: str, *arguments: str) -> tuple[int, str]:
+        """Run a command to its end as that service account; return its exit status and what it printed."""
+        command = [
+            sys.executable,
+            "-m",
+            "webhook",
+            *arguments,
+            "--kubeconfig",
+            str(self._kubeconfig(account)),
+        ]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr
 
     def arguments(self, deployment: str) -> list[str]:
         (found,) = (

@@ -53,11 +53,6 @@ def test_a_tenant_reads_one_line_about_what_needs_an_administrator(installation:
     )
 
 
-def test_one_check_alone(installation: Installation) -> None:
-    assert installation.text("--check", "canary") == (0, "1 check, no findings\n")
-    assert "'nothing' is not one of" in installation.text("--check", "nothing")[1]
-
-
 def test_a_certificate_out_of_reach_without_secret_is_not_called_fine(installation: Installation) -> None:
     with webhook_down(installation):
         _, document = installation.run()

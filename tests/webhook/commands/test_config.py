@@ -58,7 +58,7 @@ def directory(tmp_path: Path) -> str:
 
 
 def config(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["config", *arguments])
+    return CliRunner(env={"COLUMNS": "80"}).invoke(main, ["config", *arguments])
 
 
 def lines(*arguments: str) -> list[str]:

@@ -42,7 +42,12 @@ def _part(name: str, ids: Sequence[str], results: Sequence[CheckResult], text: s
             return Part(name=name, health=Health.FAILED, text=f"{finding.object} {finding.message}")
     for result in own:
         for missed in result.not_checked:
-            return Part(name=name, health=Health.UNKNOWN, text=missed.why)
+            return Part(
+                name=name,
+                health=Health.UNKNOWN,
+                text=missed.why,
+                for_administrators=missed.for_administrators,
+            )
     return Part(name=name, health=Health.OK, text=text)
 
 
@@ -50,7 +55,8 @@ def _webhook(cluster: InstalledCluster) -> Part:
     try:
         found = cluster.get("/apis/apps/v1", "namespaces", cluster.names.namespace, "deployments", WEBHOOK)
     except errors.ApiError as error:
-        return Part(name="webhook", health=Health.UNKNOWN, text=str(error))
+        is_forbidden = isinstance(error, errors.Forbidden)
+        return Part(name="webhook", health=Health.UNKNOWN, text=str(error), for_administrators=is_forbidden)
     if found is None:
         text = f"Deployment/{WEBHOOK} in {cluster.names.namespace} does not exist"
         return Part(name="webhook", health=Health.UNKNOWN, text=text)

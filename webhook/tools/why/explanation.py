@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
+from policies.quota.amounts import NOTHING
 from webhook.tools.status.report import QuotaState, Shown
 
 
@@ -32,6 +33,7 @@ class Source(Enum):
     POLICY = "policy"
     QUOTA = "quota"
     EVENT = "event"
+    CONTROLLER = "controller"
     SCHEDULER = "scheduler"
     NODES = "nodes"
     POD = "pod"
@@ -62,6 +64,12 @@ class QuotaDemand(Shown, frozen=True):
     hard: Fraction
     fits: bool
     never: bool
+
+    @property
+    def share(self) -> Fraction:
+        """How much of what it asks for there is: of all where it can never fit, else of what is free."""
+        there = self.hard if self.never else self.hard - (self.used or NOTHING) - self.reserved
+        return max(there, NOTHING) / self.asked
 
 
 class QuotaFit(Shown, frozen=True):

@@ -85,13 +85,15 @@ def quota_fit(
 
 
 def node_fits(pod: Pod, nodes: Iterable[GPUNode], asked: dict[str, Fraction]) -> tuple[NodeFit, ...]:
-    """Return for each node what is against the pod on it, those with the least against it first."""
+    """Return for each node what is against the pod on it, those with the least against it first; of a bound pod its own."""
+    if pod.body.node_name:
+        nodes = [node for node in nodes if node.name == pod.body.node_name]
     found = (_node_fit(pod, node, asked) for node in nodes)
     return tuple(sorted(found, key=lambda each: (len(each.against), each.name)))
 
 
 def _node_fit(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> NodeFit:
-    free, obstacles = node.free, list(_obstacles(pod, node, asked))
+    free, obstacles = node.free, [] if pod.body.node_name else list(_obstacles(pod, node, asked))
     return NodeFit(
         name=node.name,
         kind=node.kind,
@@ -119,8 +121,6 @@ def _obstacles(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> Iterator[
                 f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
                 f"if its pods belong there, add to spec.tolerations: {_toleration(taint)}",
             )
-    if pod.body.node_name and pod.body.node_name != node.name:
-        yield f"is not the node that spec.nodeName names ({pod.body.node_name})", ""
     for text in _unmet(pod, node):
         yield text, ""
     yield from _lacking(node, asked)

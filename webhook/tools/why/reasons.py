@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Finding
-from policies.quota.amounts import format_amount
+from policies.quota.amounts import GPUS, format_amount
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit, Reason, Source
@@ -83,7 +83,7 @@ def answered(of: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
         return Answer.ENDED, "it has ended", ()
     if of.stopped:
         return Answer.STOPPED, of.stopped, ()
-    reasons = tuple(_reasons(of))
+    reasons = tuple(_reasons(of)) or tuple(_no_reason(of))
     answer = _answer(of, reasons)
     running, wanted = sum(pod.is_running for pod in of.living), of.wanted
     number = f"{running} of {len(of.living) if wanted is None else wanted} pods run"
@@ -125,42 +125,48 @@ def _denial(finding: Finding) -> Reason:
 
 
 def _quota_reasons(of: Situation) -> Iterator[Reason]:
-    """Yield what is lacking of the quota; of dimensions alike the one that is named first stands for all."""
+    """Yield what is lacking of the quota: the dimension that limits most; `quota` has the others."""
     rows = [row for row in (of.quota.rows if of.quota else ()) if not row.fits]
-    rows.sort(key=lambda row: not row.never)
-    for row in rows[:1]:
-        more = f", and of {len(rows) - 1} more as well" if len(rows) > 1 else ""
-        message = f"a pod asks for {format_amount(row.asked)} of {row.key}{more}"
-        yield Reason(source=Source.QUOTA, message=f"{message}: {_lack(row)}", remedy=_way_out(row, of.whom))
+    if rows:
+        row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
+        message = f"a pod asks for {format_amount(row.asked)} of {row.key}{_lack(row)}"
+        yield Reason(source=Source.QUOTA, message=message, remedy=_way_out(row, of.whom))
 
 
 def _lack(row: QuotaDemand) -> str:
     hard = format_amount(row.hard)
     if row.never:
-        return f"it can never fit, the quota grants {hard} in all"
+        return f" and can never fit: the quota grants {hard} in all"
     if row.used is None:
-        return "the quota is not counted yet, and until then denies"
-    creating = f", and being created: {format_amount(row.reserved)}" if row.reserved else ""
-    return f"{format_amount(row.used)} of {hard} are used{creating}"
+        return ": the quota is not counted yet, and denies until it is"
+    creating = f", being created: {format_amount(row.reserved)}" if row.reserved else ""
+    return f": {format_amount(row.used)} of {hard} are used{creating}"
 
 
 def _way_out(row: QuotaDemand, whom: str) -> str:
-    raised = f"ask {whom} to raise spec.hard of the GPUQuota"
+    raised = f"ask {whom} to raise {_field(row.key)}"
     if row.never:
-        return f"ask for {format_amount(row.hard)} or fewer in a pod, or {raised}"
+        return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raised}"
     if row.used is None:
-        return "wait some seconds; gpu-admission doctor says what keeps the controller from counting"
+        return "wait some seconds; if it stays so, gpu-admission doctor says what keeps the controller from counting"
     return f"wait until others finish, delete pods that are not needed any more, or {raised}"
 
 
+def _field(key: str) -> str:
+    group, _, name = key.partition("/")
+    return f"spec.hard.{group}[{name}]" if name else f"spec.hard.{group}"
+
+
 def _event_reasons(of: Situation, *, is_explained: bool) -> Iterator[Reason]:
-    """Yield what controllers were answered: by us, last, and by anybody else."""
-    for event in of.denied[:1]:
-        number = sum(each.times for each in of.denied)
-        at = f", last at {timestamp(event.last)}" if event.last else ""
-        message = f"{event.owner} was denied pods {number} times{at}: {event.denial.partition(chr(10))[0]}"
+    """Yield what controllers were answered, by us and by others; what already explains it is not repeated."""
+    denied = of.denied
+    if denied:
+        last, number = denied[0], sum(each.times for each in denied)
+        at = f", last at {timestamp(last.last)}" if last.last else ""
+        said = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
         is_over = not is_explained and of.denials is not None
         remedy = "a pod would be admitted now: its controller tries again by itself" if is_over else ""
+        message = f"{last.owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{said}"
         yield Reason(source=Source.EVENT, message=message, remedy=remedy)
     others = {
         (event.owner, event.message): event
@@ -169,6 +175,15 @@ def _event_reasons(of: Situation, *, is_explained: bool) -> Iterator[Reason]:
     }
     for owner, message in others:
         yield Reason(source=Source.EVENT, message=f"{owner}: {message}")
+
+
+def _no_reason(of: Situation) -> Iterator[Reason]:
+    if of.is_missing_pods:
+        yield Reason(
+            source=Source.CONTROLLER,
+            message="pods are missing, and no Event says why",
+            remedy="see the log of the controller that makes pods of this kind",
+        )
 
 
 def _alike(of: Situation, reason_of: Callable[[StoredPod], Reason | None]) -> Iterator[Reason]:
