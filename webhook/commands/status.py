@@ -83,7 +83,7 @@ def status(
     output: str,
     cluster: ClusterChoice,
 ) -> None:
-    """Show the installation, policies, quotas, GPU classes and denials.
+    """Show policies, quotas, GPU classes and denials.
 
     What you may not read is left out, and named at the end. Exits with 2 if the cluster or the documents cannot be used.
     """
