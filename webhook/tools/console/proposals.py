@@ -83,8 +83,8 @@ class ProposalReader:
             title=f"{served.kind}/{data['metadata']['name']}",
             verdict=judged(data).verdict,
             is_accepted=is_accepted,
-            correction=tuple(_difference(data, fixed)),
-            injected=tuple(_difference(fixed, _admitted(fixed, judgement))) if is_accepted else (),
+            correction=tuple(difference(data, fixed)),
+            injected=tuple(difference(fixed, _admitted(fixed, judgement))) if is_accepted else (),
         )
 
     def _top(self, served: ServedKind, name: str, namespace: str) -> tuple[ServedKind, dict[str, Any]]:
@@ -169,7 +169,8 @@ def _admitted(data: dict[str, Any], judgement: Judgement) -> dict[str, Any]:
     return data
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
+def difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
+    """Yield the lines of the YAML that differ, with two around them; nothing of what only the cluster writes."""
     if before == after:
         return
     lines = [dump_document(_written(each)).splitlines() for each in (before, after)]
