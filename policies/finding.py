@@ -1,5 +1,6 @@
-"""Findings of rules about a pod, each one sentence with field path, value, remedy and severity."""
+"""Findings of rules about a pod, each one sentence: the field and its value, what to write, why, whom to ask, and the rule."""
 
+import re
 from enum import Enum
 
 import msgspec
@@ -19,17 +20,39 @@ PLATFORM_TEAM = "the platform team"
 VALUE_LENGTH = 120
 """The most characters of a value in a sentence; an annotation may hold 256 KiB."""
 
+_TEMPLATE = re.compile(
+    r"((?:[\w-]+(?:\[[^\]]*\])?\.)*)(?!jobTemplate\.)(\w*[tT]emplate)\.(spec|metadata)\.(.+)", re.DOTALL
+)
+_EVERY_WORKLOAD = frozenset({"spec", "template", "jobTemplate", "podTemplate"})
+"""Steps to a pod template that tell none from another."""
+
 
 def truncate(value: str, length: int = VALUE_LENGTH) -> str:
     """Return the value, cut to so many characters."""
     return value if len(value) <= length else value[: length - 1] + "…"
 
 
+def short_path(path: str) -> str:
+    """Return the path without the way to a pod template, but for the step that distinguishes several.
+
+    `spec.template.spec.containers[0]` → `containers[0]`, `spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]` →
+    `Worker…containers[0]`, `spec.template.metadata.annotations[x]` → `template.metadata.annotations[x]`.
+    """
+    found = _TEMPLATE.fullmatch(path)
+    if found is None:
+        return path
+    way, template, part, rest = found.groups()
+    steps = [step for step in (*way.split("."), template) if step and step not in _EVERY_WORKLOAD]
+    distinct = f"{steps[-1]}…" if steps else ""
+    return distinct + (rest if part == "spec" else f"template.metadata.{rest}")
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem of a pod, or advice.
 
-    `path` is relative to the pod (`spec.containers[0]…`), `message` says what must hold, `remedy` what to write, and `ask` what
-    to ask of the people who run the cluster, as an infinitive ("to raise spec.hard.gpus"); `whom` is filled in by the engine.
+    `path` is relative to the pod (`spec.containers[0]…`), `value` what the field has and `reads` what that means where it is
+    written otherwise ("500m" is 0.5). `remedy` says what to write, `message` what must hold and why, and `ask` what to ask of the
+    people who run the cluster, as an infinitive ("to raise spec.hard.gpus"); `whom` is filled in by the engine.
     """
 
     rule: str
@@ -38,6 +61,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str = ""
     container: str | None = None
     value: str | None = None
+    reads: str = ""
     remedy: str = ""
     ask: str = ""
     whom: str = PLATFORM_TEAM
@@ -52,15 +76,29 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return replace(self, whom=whom) if self.ask and whom != self.whom else self
 
     def sentence(self) -> str:
-        """All of it as one line, e.g. `spec.containers[0].… (container "main") = "500m": …; … [gpu-requests]`."""
-        subject = self.path
+        """Return all of it as one line.
+
+        `spec.containers[0].… (container "main") = "500m" (0.5): set …; must …; or ask … [gpu-requests]`
+        """
+        text = self.message
+        if self.remedy.endswith("?"):
+            text = f"{self.remedy} {text[:1].upper()}{text[1:]}"
+        elif self.remedy:
+            text = f"{self.remedy}; {text}"
+        if self.ask:
+            text += f"; {'or ' if self.remedy else ''}{self.whom_to_ask}"
+        return self._line(text)
+
+    def brief(self, length: int) -> str:
+        """Return the same without the reasons, cut to `length` characters where there is no remedy."""
+        return self._line(self.remedy) if self.remedy else truncate(self.sentence(), length)
+
+    def _line(self, text: str) -> str:
+        subject = short_path(self.path)
         if self.container is not None:
             subject += f' (container "{self.container}")'
         if self.value is not None:
             subject += f' = "{truncate(self.value)}"'
-        text = f"{subject.strip()}: {self.message}" if subject else self.message
-        if self.remedy:
-            text += f"; {self.remedy}"
-        if self.ask:
-            text += f"{', or' if self.remedy else ';'} {self.whom_to_ask}"
-        return f"{text} [{self.rule}]"
+        if self.reads:
+            subject += f" ({self.reads})"
+        return f"{subject.strip()}: {text} [{self.rule}]" if subject else f"{text} [{self.rule}]"

@@ -25,7 +25,7 @@ from policies.pods import annotations
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.builders import JSON, gpu_container, pod, uid
-from tests.metrics import metrics_defined
+from tests.generated_docs import api_reference, metrics_table, modules_table
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands import main
@@ -329,17 +329,6 @@ def nowhere(folder: Path) -> ApiClient:
 METRICS = re.compile(r"(?<=<!-- metrics -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 
 
-def metrics_table() -> str:
-    found = metrics_defined()
-    repeated = [name for name, times in Counter(name for name, *_ in found).items() if times > 1]
-    assert repeated == [], "a metric has one definition"
-    rows = [
-        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {meaning} |"
-        for name, kind, meaning, labels in sorted(found)
-    ]
-    return "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows]) + "\n"
-
-
 def test_every_metric_is_documented() -> None:
     """UPDATE_DOCS=1 writes the table from the definitions."""
     page = ROOT / "docs" / "audit-log.md"
@@ -420,18 +409,15 @@ def test_the_page_of_a_room_names_each_module(room: str) -> None:
     assert MODULES.search(text) is not None
 
 
-def modules_table(room: Path) -> str:
-    """Return a row for each module of the room: its path, and the first sentence of its docstring."""
-    rows = ["| module | holds |", "|---|---|"]
-    for path in sorted(room.rglob("*.py")):
-        docstring = ast.get_docstring(ast.parse(path.read_text()))
-        if docstring is not None:
-            paragraph = " ".join(docstring.partition("\n\n")[0].split())
-            sentence = re.split(r"[.](?= |$)", paragraph, maxsplit=1)[0]
-            rows.append(f"| `{path.relative_to(room)}` | {sentence} |")
-        else:
-            assert path.name == "__init__.py", path
-    return "\n".join([*rows, ""])
+def test_the_api_reference_is_that_of_the_crds() -> None:
+    """UPDATE_DOCS=1 writes it."""
+    page = ROOT / "docs" / "api.md"
+    written = api_reference()
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(written)
+        return
+
+    assert page.read_text() == written
 
 
 # ---- outputs

@@ -34,7 +34,7 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
         first = parts[0][0]
         if key.measure is not first.measure:
             message = f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory"
-            yield BadAnnotation(key.key, text, message, "keep one of the two")
+            yield BadAnnotation(key.key, text, message, f"remove it, or {first.key}")
 
 
 def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | None:
@@ -57,5 +57,5 @@ def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
         return number if isinstance(number, BadAnnotation) else None
     if _DECIMAL.fullmatch(text) and text.strip(".") and 0 < float(text) < 1:
         return None
-    remedy = 'set the part of one GPU, such as "0.5"; request a whole GPU in the resources of a container'
+    remedy = 'set the part of one GPU, such as "0.5", or request a whole GPU in the resources of a container'
     return BadAnnotation(key.key, text, "must be a decimal number between 0 and 1", remedy)

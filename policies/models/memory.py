@@ -87,12 +87,12 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
-    """Return what to ask for instead so that the model fits on `classes`: a larger slice, or so many whole cards."""
+    """Return what to request instead so that the model fits on `classes`: a larger slice, or so many cards; "" if nothing."""
     found = estimates.placement(need.estimate, classes, need.gpus)
     ways = [str(card) for card in found.in_one_node[-MOST_WAYS:]]
     if need.profile is not None and found.slices:
         ways.insert(0, f"a slice {found.slices[0].profile}")
-    return f"request {' or '.join(ways)}" if ways else "ask the platform team for larger cards"
+    return f"request {' or '.join(ways)}" if ways else ""
 
 
 def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple[BadAnnotation, ...] | None:
@@ -137,7 +137,7 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
             try:
                 fields[field] = parse(text)
             except EstimateError as error:
-                bad.append(BadAnnotation(key, text, str(error), f'set for example "{example}"'))
+                bad.append(BadAnnotation(key, text, str(error), f'set for example {key}: "{example}"'))
     if bad:
         return tuple(bad)
     attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}

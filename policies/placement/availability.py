@@ -17,7 +17,7 @@ from policies.finding import Severity
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
-from policies.placement.class_choice import ANY, is_covered
+from policies.placement.class_choice import ANY, is_covered, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
@@ -94,7 +94,7 @@ class Availability:
         offered = " or ".join(sorted({gpu_class.resource for gpu_class in self.classes}))
         return Complaint(
             f"must be {offered}: the pod is pinned to {self._description}",
-            f"request {offered}{self._or_pin(having, resource.name)}",
+            f"request {offered}{self._or_pin(having, resource)}",
         )
 
     def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
@@ -134,7 +134,7 @@ class Availability:
                 if is_denied
                 else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
             )
-            return Complaint(message, remedy + self._or_pin(having, "them"), severity)
+            return Complaint(message, remedy + self._or_pin(having, resource), severity)
         if is_nowhere and not is_closed:
             message = f"must be a slice that some node has: none has {profile}"
         elif is_denied:
@@ -161,7 +161,7 @@ class Availability:
             return None
         return Complaint(
             f"must be at most {most}, for a pod runs on one node: {each} on each {name}, {cards} GPUs in a node",
-            f"request {most} or fewer, and spread the work over several pods",
+            f"request {resource.name}: {most} or less, and spread the work over several pods",
         )
 
     def cards_per_node(self, resource: GPUResource) -> int | None:
@@ -183,13 +183,13 @@ class Availability:
             return None
         return Complaint(
             f"must be at most {most}: no node of {self._description} has more",
-            f"request {most} or fewer, and spread the work over several pods",
+            f"request {resource.name}: {most} or less, and spread the work over several pods",
         )
 
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
     ) -> list[str]:
-        """Return the resources by which a part (< 1) of such a GPU can be had: a slice and a share, if there are any."""
+        """Return how a part (< 1) of such a GPU is requested: a slice and a share, if there are any."""
         found = []
         having = [gpu_class for gpu_class in self._usable if gpu_class.resource == resource.name]
         best = Counter(name for gpu_class in having for name in self._smallest_slice(gpu_class, part))
@@ -198,10 +198,10 @@ class Availability:
             name = f"{vendor(resource.name)}/mig-{profile}"
             known = resource_mapping.resource(name)
             if known is not None and known.measure is Measure.SLICES:
-                found.append(f"a slice of a GPU such as {name}")
+                found.append(f"{name}: 1 (a slice)")
         shared = resource_mapping.resource(f"{resource.name}.shared")
         if shared is not None and shared.measure is Measure.SHARES:
-            found.append(f"a time-sliced share ({shared.name})")
+            found.append(f"{shared.name}: 1 (a time-sliced share)")
         return found
 
     @property
@@ -217,10 +217,11 @@ class Availability:
     def _description(self) -> str:
         return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._because)})"
 
-    def _or_pin(self, having: Sequence[GPUClass], what: str) -> str:
-        """Return the remedy of pinning the pod to another class, "" where its namespace may use none of them."""
-        allowed = self._allowed(having)
-        return f", or pin the pod to a class that has {what}, such as {allowed[0].name}" if allowed else ""
+    def _or_pin(self, having: Sequence[GPUClass], resource: GPUResource) -> str:
+        """Return the remedy of pinning the pod to another class that has the resource, "" where its namespace may use none."""
+        usable = (each for each in self._allowed(having) if offers(each, resource, self._catalogue))
+        first = next(usable, None)
+        return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return the lightest profile that is at least this part of the card, as a list of none or one."""

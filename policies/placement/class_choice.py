@@ -22,6 +22,8 @@ from policies.pods.pod import Pod
 RULE_ID = "gpu-class"
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
+NAMES_LISTED = 3
+"""Names in one message."""
 OPEN_POD = Pod()
 """Demands nothing of its node."""
 
@@ -74,10 +76,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def is_restricted(self) -> bool:
         return ANY not in self.allowed
 
-    @property
-    def allowed_words(self) -> str:
-        return "allowed here: " + ", ".join(self.allowed)
-
     def allows(self, gpu_class: GPUClass) -> bool:
         return is_covered(gpu_class, self.allowed)
 
@@ -86,12 +84,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def offers(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have everything that the pod's containers ask for."""
-        return all(_offers(gpu_class, resource, self.catalogue) for resource in self.resources)
+        return all(offers(gpu_class, resource, self.catalogue) for resource in self.resources)
 
     def may_offer(self, gpu_class: GPUClass) -> bool:
         """Whether they can have it as far as is known: gpu-requests warns of a MIG profile that no class lists."""
         listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
-        return all(_offers(gpu_class, each, self.catalogue) for each in listed)
+        return all(offers(gpu_class, each, self.catalogue) for each in listed)
 
     def has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class are there, or can be made; no where that is not known."""
@@ -99,6 +97,35 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             return True
         values = label_values_of(gpu_class, self.label_key)
         return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
+
+    def usable(self) -> tuple[GPUClass, ...]:
+        """Return the classes that the namespace may use and that have what is asked for; if some have nodes, those."""
+        having = [each for each in self.allowed_of(tuple(self.catalogue)) if self.may_offer(each)]
+        return tuple(filter(self.has_nodes, having) if self.nodes is not None else ()) or tuple(having)
+
+    def without_any(self) -> tuple[str, str]:
+        """Return what the author can write where there are none of those, and what to ask for."""
+        allowed = self.allowed_of(tuple(self.catalogue))
+        others = sorted({each.resource for each in allowed} - {each.name for each in self.resources})
+        having = [each.name for each in self.catalogue if self.may_offer(each)]
+        remedy = f"request {few(others)}" if others else ""
+        if not having:
+            return remedy, f"for a GPUClass with {self.asked_words}"
+        return remedy, f"to allow {few(having)} in namespace {self.namespace}"
+
+    def meant(self, word: str) -> str:
+        """Return as a question the class or family that was probably meant; "" where it would not help the pod."""
+        near = self.catalogue.nearest(word)
+        named = self.catalogue.resolve(near) if near else ()
+        return f"did you mean {near}?" if not set(self.usable()).isdisjoint(named) else ""
+
+    @property
+    def asked_words(self) -> str:
+        return ", ".join(resource.name for resource in self.resources)
+
+    @property
+    def none_usable(self) -> str:
+        return f"no class that namespace {self.namespace} may use has {self.asked_words}"
 
     @property
     def has_claims(self) -> bool:
@@ -119,7 +146,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def is_for(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have it, and all of it is of the class's own vendor."""
         return all(
-            _offers(gpu_class, resource, self.catalogue) and _is_of(gpu_class, resource)
+            offers(gpu_class, resource, self.catalogue) and _is_of(gpu_class, resource)
             for resource in self.resources
         )
 
@@ -143,20 +170,20 @@ def choose(question: Question, need: ModelNeed | None, *, is_pinned: bool) -> Ch
 
 def _named(question: Question, name: str) -> Choice | Finding:
     named = question.catalogue.resolve(name)
-    if not named:
-        known = "known: " + ", ".join(question.catalogue.families())
-        remedy = suggestion(name, question.catalogue) or known
-        return about_annotation(name, "must be a GPU class or a family of classes", remedy)
-    if not any(question.may_offer(gpu_class) for gpu_class in named):
-        asked = ", ".join(resource.name for resource in question.resources)
-        offered = ", ".join(sorted({gpu_class.resource for gpu_class in named}))
-        message = f"must be a class with {asked}: nodes of this class have {offered}"
-        return about_annotation(name, message, "request what the class has, or name another class")
     permitted = question.allowed_of(named)
-    if not permitted:
-        message = f"is not allowed in namespace {question.namespace}"
-        return about_annotation(name, message, question.allowed_words)
-    return _chosen(question, permitted, name, ChoiceSource.ANNOTATION, f"annotation {GPU_CLASS}")
+    if permitted and any(question.may_offer(gpu_class) for gpu_class in named):
+        return _chosen(question, permitted, name, ChoiceSource.ANNOTATION, f"annotation {GPU_CLASS}")
+    usable = question.usable()
+    remedy, ask = (f"set {GPU_CLASS}: {names(usable)}", "") if usable else question.without_any()
+    if not usable:
+        message = question.none_usable
+    elif not named:
+        message, remedy = "must be a GPU class or a family of classes", question.meant(name) or remedy
+    elif permitted:
+        message = f"must be a class with {question.asked_words}"
+    else:
+        message = f"must be a class that namespace {question.namespace} may use"
+    return about_annotation(name, message, remedy, ask=ask)
 
 
 def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
@@ -189,7 +216,8 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
         path=annotation_path(key),
         value=value,
         message=f"must fit on a class that the pod may use: {need.weights_words}",
-        remedy=advice(need, usable),
+        remedy=(ways := advice(need, usable)),
+        ask="" if ways else "for larger cards",
     )
 
 
@@ -224,7 +252,8 @@ def label_values(choice: Choice, key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each))
 
 
-def _offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue) -> bool:
+def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue) -> bool:
+    """Whether nodes of the class can have the resource, as far as the catalogue says."""
     if resource.measure is Measure.SLICES and resource.profile is not None:
         return catalogue.mig_profile(gpu_class, resource.profile) is not None
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
@@ -242,11 +271,29 @@ def _is_of(gpu_class: GPUClass, resource: GPUResource) -> bool:
 def suggestion(word: str, catalogue: ClassCatalogue, before: str = "") -> str:
     """Return the class or family that was probably meant, as a question; nothing where none is near."""
     nearest = catalogue.nearest(word)
-    return f'{before}did you mean "{nearest}"?' if nearest else ""
+    return f"{before}did you mean {nearest}?" if nearest else ""
 
 
-def about_annotation(asked: str, message: str, remedy: str, severity: Severity = Severity.DENIAL) -> Finding:
+def few(words: Sequence[str]) -> str:
+    listed = " or ".join(words[:NAMES_LISTED])
+    return f"{listed} or {len(words) - NAMES_LISTED} more" if len(words) > NAMES_LISTED else listed
+
+
+def names(classes: Iterable[GPUClass]) -> str:
+    """Return the names of the classes, as alternatives."""
+    return few([gpu_class.name for gpu_class in classes])
+
+
+def about_annotation(
+    asked: str, message: str, remedy: str, severity: Severity = Severity.DENIAL, *, ask: str = ""
+) -> Finding:
     """Return a finding about the annotation that names a class."""
     return Finding(
-        rule=RULE_ID, severity=severity, path=ANNOTATION_PATH, value=asked, message=message, remedy=remedy
+        rule=RULE_ID,
+        severity=severity,
+        path=ANNOTATION_PATH,
+        value=asked,
+        message=message,
+        remedy=remedy,
+        ask=ask,
     )

@@ -11,6 +11,7 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
+from policies.pods.annotations import GPU_CLASS, INJECTED, MODEL_FAMILY, MODEL_PARAMS
 from policies.pods.label_selector import meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 
@@ -28,24 +29,41 @@ class Pinning(msgspec.Struct, frozen=True):
 
     classes: tuple[str, ...]
     because: tuple[str, ...]
+    is_injected: bool = False
+    """Whether all of them were added by gpu-class, as far as the pod says."""
 
 
 def pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex = NO_NODES) -> Pinning | None:
     """Return the classes to which the pod pins itself, None where it pins none."""
     narrowed: list[frozenset[str]] = []
     because: list[str] = []
+    injected: list[bool] = []
+    note = pod.annotations.get(INJECTED, "")
     for key, value in sorted((pod.body.node_selector or {}).items()):
         named = _of_label(key, value, catalogue, nodes)
         if named:
             narrowed.append(named)
             because.append(f"nodeSelector {key}={value}")
+            injected.append(because[-1] in note)
     terms = required_terms(pod)
     # Terms are alternatives: one that pins nothing leaves every class open.
     alternatives = [_of_term(term, catalogue, nodes) for term in terms if not is_empty_term(term)]
     if terms and all(words for _, words in alternatives):
         narrowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
         because += (word for _, words in alternatives for word in words)
-    return Pinning(tuple(sorted(frozenset.intersection(*narrowed))), tuple(because)) if narrowed else None
+        injected.append(False)
+    if not narrowed:
+        return None
+    is_injected = all(injected)
+    if is_injected and GPU_CLASS not in pod.annotations:
+        because[0] += f", by {_guess(pod)}"
+    return Pinning(tuple(sorted(frozenset.intersection(*narrowed))), tuple(because), is_injected)
+
+
+def _guess(pod: Pod) -> str:
+    """Return in words by what gpu-class chose where no annotation names a class."""
+    is_declared = MODEL_PARAMS in pod.annotations or MODEL_FAMILY in pod.annotations
+    return "the declared model" if is_declared else "the policy's default"
 
 
 def required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...]:

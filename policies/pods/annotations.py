@@ -58,4 +58,4 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     if digits.isascii() and digits.isdigit() and len(digits) <= 12 and 1 <= int(digits) <= maximum:  # noqa: PLR2004 - see above
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"
-    return BadAnnotation(key, text, message, f'set a plain number such as "60" ({unit})')
+    return BadAnnotation(key, text, message, f'set for example {key}: "60" ({unit})')

@@ -251,9 +251,9 @@ def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterat
     if device_class is not None:
         yield Finding(
             rule=RULE_ID,
-            message=f"must not ask for devices of DeviceClass {device_class}: nothing says whether they are GPUs, "
-            "and unknownDeviceClasses is deny",
-            remedy="use another DeviceClass, or ask the administrators to name this one in deviceClasses of a GPUResourceMapping",
+            message=f"must not ask for devices of DeviceClass {device_class}: nothing says whether they are GPUs",
+            remedy="use another DeviceClass",
+            ask="to name this one in deviceClasses of a GPUResourceMapping",
         )
 
 

@@ -64,8 +64,7 @@ def template_findings(
             rule=RULE_ID,
             severity=Severity.WARNING,
             path="spec.spec.devices.requests",
-            message="exceeds the quota, so no claim can be made from this template, "
-            f"requested: {requested}, limited: {limited}",
+            message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
             remedy="request fewer devices",
         )
 

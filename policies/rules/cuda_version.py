@@ -66,7 +66,7 @@ class _Asked(msgspec.Struct, frozen=True):
     def by_annotation(self) -> bool:
         return self.container is None
 
-    def warning(self, message: str, remedy: str) -> Finding:
+    def warning(self, message: str, remedy: str, ask: str) -> Finding:
         return Finding(
             rule=ID,
             severity=Severity.WARNING,
@@ -75,6 +75,7 @@ class _Asked(msgspec.Struct, frozen=True):
             value=truncate(self.text),
             message=message,
             remedy=remedy,
+            ask=ask,
         )
 
 
@@ -103,7 +104,7 @@ def _asked(pod: Pod, context: Context) -> _Asked | BadAnnotation | None:
             return None
         version = _parsed(text.strip())
         if version is None:
-            return BadAnnotation(CUDA, text, "must be a CUDA version", 'set for example "12.4"')
+            return BadAnnotation(CUDA, text, "must be a CUDA version", f'set for example {CUDA}: "12.4"')
         return _Asked(version, annotation_path(CUDA), text)
     if context.nodes is None:
         return None
@@ -197,13 +198,15 @@ def _obstacles(asked: _Asked, offers: _Offers) -> Iterator[Finding]:
         if asked.by_annotation:
             yield asked.warning(
                 f"has no effect: label {FULL} is missing on {where}",
-                "ask the platform team for the label, which GPU Feature Discovery sets",
+                "",
+                "for the label, which GPU Feature Discovery sets",
             )
         return
     newest = ".".join(map(str, offers.newest))
     yield asked.warning(
         f"should be at most {newest}, the newest CUDA of the nodes that can take the pod",
-        "use an image with an older CUDA, or ask the platform team for newer drivers",
+        "use an image with an older CUDA",
+        "for newer drivers",
     )
 
 

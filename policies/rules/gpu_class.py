@@ -15,7 +15,7 @@ out where the pod chooses hardware otherwise, be it by preference, and where it 
 asks for what another vendor makes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -34,8 +34,11 @@ from policies.placement.class_choice import (
     Question,
     about_annotation,
     choose,
+    few,
     is_covered,
     label_values,
+    label_values_of,
+    names,
     suggestion,
     warning,
 )
@@ -55,9 +58,6 @@ from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
-
-NAMES_LISTED = 3
-"""Names in one message."""
 
 
 class GPUClassOptions(RuleOptions, frozen=True):
@@ -110,7 +110,7 @@ class Placer(msgspec.Struct, frozen=True):
     who: str
 
 
-DAEMONSET = Placer("pods of a DaemonSet are placed by its controller", "set in the template of the DaemonSet")
+DAEMONSET = Placer("pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set")
 NODE_NAME = Placer("spec.nodeName says where the pod runs", "set")
 GATE = Placer(
     "gated pods are placed by the controller that removes their gates",
@@ -158,6 +158,23 @@ class _Case:
         if self.pod.body.node_name:
             return NODE_NAME
         return GATE if self.pod.is_gated or self.context.is_update else None
+
+    def naming(self, classes: Iterable[GPUClass]) -> str:
+        """Return what the author writes so that the pod lands on one of the classes."""
+        key, pinned = self.options.label_key, self.pinned
+        values = few([value for each in classes for value in label_values_of(each, key)[:1]])
+        if self.placed_by is not None:
+            return f"{self.placed_by.who} nodeSelector {key}: {values}"
+        if pinned is None or self.is_asked_for or pinned.is_injected:
+            return f"set {GPU_CLASS}: {names(classes)}"
+        if list(self.pod.body.node_selector or ()) == [key] and len(pinned.because) == 1:
+            return f"set nodeSelector {key}: {values}"
+        return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names(classes)}"
+
+    def another(self) -> tuple[str, str]:
+        """Return likewise what lands it on a class that there is for it; where there is none, what else, and what to ask for."""
+        usable = self.question.usable()
+        return (self.naming(usable), "") if usable else self.question.without_any()
 
     def missing_values(self) -> tuple[str, ...]:
         """Return the values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
@@ -241,7 +258,7 @@ def _unsatisfiable(case: _Case) -> Iterator[Finding]:
             path=f"spec.nodeSelector[{key}]",
             value=value,
             message="should be a GPU class: the pod stays pending unless a node has this label",
-            remedy=suggestion(value, catalogue),
+            remedy=case.question.meant(value) or "remove it",
         )
     if case.pinned is not None and not case.pinned.classes:
         yield warning(
@@ -262,11 +279,13 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
     if pinned is None:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
-            yield about_annotation(choice.asked, message, "remove one of the two")
+            yield about_annotation(choice.asked, message, "remove the annotation, or those constraints")
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
-        yield about_annotation(choice.asked, f"must be {itself}", "remove one of the two")
+        fitting = [c for c in case.question.usable() if c.name in pinned.classes]
+        remedy = f"set {GPU_CLASS}: {names(fitting)}, or remove" if fitting else "remove"
+        yield about_annotation(choice.asked, f"must be {itself}", f"{remedy} the pod's own constraint")
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"
         yield about_annotation(choice.asked, f"cannot narrow {itself}", remedy, Severity.WARNING)
@@ -284,7 +303,7 @@ def _unpinned(case: _Case) -> Iterator[Finding]:
             severity=Severity.DENIAL if case.is_asked_for else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_asked_for else "",
             message=f"{choice.asked} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
-            remedy=f"ask the platform team to add the label to the GPUClass, or to change labelKey of {RULE_ID} in the policy",
+            ask=f"to add the label to the GPUClass, or to change labelKey of {RULE_ID} in the policy",
         )
         return
     placer = case.placed_by
@@ -300,16 +319,23 @@ def _too_small(case: _Case) -> Iterator[Finding]:
     if need is not None and classes and not any(need.fits(each, catalogue) for each in classes):
         largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, catalogue))
         key, value = need.declared
-        ways, words = advice(need, classes), need.words
+        fitting = [
+            c for c in case.question.usable() if case.question.offers_whole(c) and need.fits(c, catalogue)
+        ]
+        ways, words = list(filter(None, [advice(need, classes)])), need.words
+        if fitting:
+            ways.append(case.naming(fitting))
+        ask = "" if ways else "for larger cards"
         if not need.weights_fit(largest, catalogue):
             words = need.weights_words
         elif not need.estimate.knows_cache:
-            ways += f", or declare {MODEL_FAMILY} or {MODEL_LAYERS}"
+            ways.append(f"declare {MODEL_FAMILY} or {MODEL_LAYERS}")
         yield warning(
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, catalogue)}): {words}",
-            remedy=ways,
+            remedy=", or ".join(ways),
+            ask=ask,
         )
 
 
@@ -326,53 +352,53 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     if case.choice and case.is_out_of_reach():
         guess, values = case.choice, label_values(case.choice, key)
         yield warning(
-            message=f"class {guess.asked} ({guess.because}) is not added: no node matches both {key}={_few(values)} and the "
+            message=f"class {guess.asked} ({guess.because}) is not added: no node matches both {key}={few(values)} and the "
             "pod's own nodeSelector and affinity",
             remedy=f"name a class with the annotation {GPU_CLASS}",
         )
         return
     values = case.missing_values()
     if case.choice and values:
-        names, asked, demanded = case.choice.names, case.choice.asked, f"{key}={_few(values)}"
+        chosen, asked, demanded = case.choice.names, case.choice.asked, f"{key}={few(values)}"
     elif case.pinned:
-        names, asked = frozenset(case.pinned.classes), _few(case.pinned.classes)
+        chosen, asked = frozenset(case.pinned.classes), few(case.pinned.classes)
         demanded = " and ".join(case.pinned.because)
     else:
         return
-    classes = catalogue.named(names)
+    classes = catalogue.named(chosen)
     if not classes or case.is_made_on_demand(classes):
         return
     if nodes.could_take(case.pod, key, values):
         return
+    remedy, ask = _instead(case, nodes, chosen)
     yield warning(
-        message=f"class {asked}: no node matches {demanded}, so the pod stays pending",
-        remedy=_instead(case, nodes, names),
+        message=f"class {asked}: no node matches {demanded}, so the pod stays pending", remedy=remedy, ask=ask
     )
 
 
-def _instead(case: _Case, nodes: NodeFacts, names: frozenset[str]) -> str:
+def _instead(case: _Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
+    """Return what the author can write, and what to ask for."""
     key, catalogue = case.options.label_key, case.context.classes
     values = case.lacking() or tuple(v for k, v in (case.pod.body.node_selector or {}).items() if k == key)
     if values and nodes.could_take(OPEN_POD, key, values):
-        return "nodes of it lack another label that the pod's nodeSelector or affinity demands"
+        return "remove what else the pod's nodeSelector or affinity demands", ""
     known_otherwise = sorted(
         f"{each}={value}"
         for labels in nodes.label_sets
         if key not in dict(labels)
         for each, value in labels
-        if classes_of_label(each, value, catalogue) & names
+        if classes_of_label(each, value, catalogue) & pinned
     )
     if known_otherwise:
-        return f"nodes with {known_otherwise[0]} lack {key}: ask the platform team to label them"
+        return "", f"to label nodes with {known_otherwise[0]}, which lack {key}"
     there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
     question = case.question
-    usable = [c.name for c in catalogue.named(there) if question.offers(c) and question.allows(c)]
-    return f"nodes exist for {_few(usable)}" if usable else "ask the platform team for such nodes"
-
-
-def _few(words: Sequence[str]) -> str:
-    listed = " or ".join(words[:NAMES_LISTED])
-    return f"{listed} or {len(words) - NAMES_LISTED} more" if len(words) > NAMES_LISTED else listed
+    usable = [c for c in catalogue.named(there) if question.offers(c) and question.allows(c)]
+    if case.need is not None:
+        usable = [each for each in usable if case.need.weights_fit(each, catalogue)]
+    if usable:
+        return f"{case.naming(usable)}, of which there are nodes", ""
+    return "", f"for nodes of {few(sorted(pinned))}"
 
 
 def _entitlement(case: _Case) -> Iterator[Finding]:
@@ -383,12 +409,14 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     if pinned is not None:
         outside = [c.name for c in case.context.classes.named(pinned.classes) if not question.allows(c)]
         if outside:
+            remedy, ask = case.another()
             yield Finding(
                 rule=RULE_ID,
                 path="spec",
                 message=f"must not pin the pod to {', '.join(outside)} ({'; '.join(pinned.because)}): "
                 f"not allowed in namespace {namespace}",
-                remedy=question.allowed_words,
+                remedy=remedy,
+                ask=ask,
             )
         return
     is_refused = case.refusal is not None and case.refusal.severity is Severity.DENIAL
@@ -397,17 +425,14 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     is_certain = case.context.phase is not Phase.TEMPLATE and case.options.mode is Mode.ENFORCE
     if case.missing_values() and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
-    how, why = f"name one with the annotation {GPU_CLASS}", ""
+    why = ""
     if case.choice is None and case.options.default and question.chosen_hardware:
         why = f" ({question.chosen_hardware} keeps the default {case.options.default} out)"
-    if case.placed_by is not None:
-        how = f"{case.placed_by.who} nodeSelector {case.options.label_key}"
-    yield Finding(
-        rule=RULE_ID,
-        path="spec",
-        message=f"must pin the pod to a GPU class: namespace {namespace} may not use every class{why}",
-        remedy=f"{how}; {question.allowed_words}",
-    )
+    message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class{why}"
+    if not question.usable():
+        message = question.none_usable
+    remedy, ask = case.another()
+    yield Finding(rule=RULE_ID, path="spec", message=message, remedy=remedy, ask=ask)
 
 
 RULE = Rule(

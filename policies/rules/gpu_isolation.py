@@ -34,7 +34,7 @@ ID = "gpu-isolation"
 VARIABLE, VOID = exposure.NVIDIA_VISIBLE_DEVICES, exposure.VOID
 
 # The texts of findings that `gpu-admission export` says in the API server, too; of a pair, what depends on the pod goes between.
-REQUEST_GPUS = 'request GPUs in resources.limits ("nvidia.com/gpu": 1)'
+REQUEST_GPUS = "request nvidia.com/gpu: 1 in resources.limits"
 EXPOSED = " must be ", " or unset in a container that requests no GPU: its GPUs belong to other pods"
 EXPOSED_REMEDY = f"{REQUEST_GPUS} or remove the variable"
 REPLACED = " must be ", " or unset beside a GPU request: it replaces the GPUs that the node assigns"
@@ -44,9 +44,8 @@ NAME_VARIABLES = "set a prefix, or name the variables in env"
 LISTED = "must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves them"
 LEADS_TO_GPUS = (
     'must not lead to GPUs of the node (mounted by container "',
-    '"): nothing counts or reserves them',
+    '"): nothing counts or reserves them; device plugins and exporters need an exemption in the GPUPolicy',
 )
-EXEMPT = f"{REQUEST_GPUS}; device plugins and exporters need an exemption in the GPUPolicy"
 ANNOTATED = "must not name devices of the node: nothing counts or reserves them"
 PRIVILEGED = (
     "should be false: a privileged container sees every device of the node, also the GPUs of other pods"
@@ -156,7 +155,7 @@ def mounts(pod: Pod) -> Iterator[Finding]:
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=path,
                 message=container.join(LEADS_TO_GPUS),
-                remedy=EXEMPT,
+                remedy=REQUEST_GPUS,
             )
 
 

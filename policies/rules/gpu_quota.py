@@ -10,7 +10,7 @@ Runs last, at the validation of creations and of pod updates, and only if nothin
 has to fit. Templates cost nothing. In modes warn and audit it reserves what fits, and only reports what does not.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from fractions import Fraction
@@ -23,7 +23,7 @@ from policies.quota.amounts import CLASSES, format_amount
 from policies.quota.charge import RULE_ID, Charge
 from policies.quota.charge_request import ChargeRequest, LedgerError
 from policies.quota.claims import template_findings
-from policies.quota.ledger.decide import Reason, ReservationVerdict
+from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from policies.quota.outlook import Outlook, Trouble, outlook
 from policies.quota.spec import NAME
@@ -68,8 +68,9 @@ def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) 
     elif verdict.reason is Reason.EXCEEDED:
         yield _exceeded(context.namespace, ledger, verdict, outcome.charge, context.now)
     elif not verdict.allowed:
-        message, remedy = _UNDECIDED[verdict.reason]
-        yield Finding(rule=RULE_ID, message=f"quota {context.namespace}/{NAME} {message}", remedy=remedy)
+        message, remedy, else_see = _UNDECIDED[verdict.reason]
+        message = f"quota {context.namespace}/{NAME} {message}; if it persists, {else_see}"
+        yield Finding(rule=RULE_ID, message=message, remedy=remedy)
 
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
@@ -109,29 +110,30 @@ def _ledger_error(error: LedgerError, on_error: OnLedgerError) -> Finding:
     if on_error is OnLedgerError.ALLOW:
         message = f"admitted without a quota check, which failed: {error}"
         return Finding(rule=RULE_ID, severity=Severity.WARNING, message=message)
-    remedy = "try again; if it persists, contact the platform team"
-    return Finding(rule=RULE_ID, message=f"the quota could not be checked: {error}", remedy=remedy)
+    message = f"the quota could not be checked: {error}"
+    return Finding(rule=RULE_ID, message=message, remedy="try again", ask="if it persists")
 
 
-_UNDECIDED: Mapping[Reason, tuple[str, str]] = {
+_UNDECIDED: Mapping[Reason, tuple[str, str, str]] = {
     Reason.UNCOUNTED: (
         "has not been counted yet: it, or a dimension of it, is new",
-        "try again in some seconds; if it persists, see its conditions and the log of `gpu-admission controller`",
+        "try again in some seconds",
+        "see its conditions and the log of `gpu-admission controller`",
     ),
     Reason.OTHER_CATALOGUE: (
         "must be counted again: it was counted by GPUClasses or resource names that this replica cannot read",
-        f"try again in some seconds, at most {HELD_SECONDS} while creations are in flight; if it persists, see the quota's "
-        "conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
+        f"try again in some seconds, at most {HELD_SECONDS} while creations are in flight",
+        "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
     ),
     Reason.UNREADABLE: (
         "cannot be decided: its status.reservations has lines that cannot be read",
-        f"try again; the controller drops them within {HELD_SECONDS} s; if it persists, see its condition Ready and the log of "
-        "`gpu-admission controller`",
+        f"try again in {HELD_SECONDS} s, within which the controller drops them",
+        "see its condition Ready and the log of `gpu-admission controller`",
     ),
     Reason.FULL: (
         "cannot hold more reservations than it has now",
-        f"try again; each is counted or dropped within {HELD_SECONDS} s; if it persists, `gpu-admission controller` is not "
-        "running",
+        f"try again in {HELD_SECONDS} s, within which each is counted or dropped",
+        "`gpu-admission controller` is not running",
     ),
 }
 
@@ -139,60 +141,109 @@ _UNDECIDED: Mapping[Reason, tuple[str, str]] = {
 def _exceeded(
     namespace: str, ledger: QuotaLedger, verdict: ReservationVerdict, charge: Charge, now: datetime
 ) -> Finding:
-    """Return the denial in the words of ResourceQuota (`checkRequest` in the API server's resourcequota controller)."""
-    shortfalls = verdict.shortfalls
-    message = (
-        f"exceeded quota: {namespace}/{NAME}, requested: {_amounts((s.key, s.requested) for s in shortfalls)}, "
-        f"used: {_amounts((s.key, s.used) for s in shortfalls)}"
-    )
-    if any(shortfall.reserved for shortfall in shortfalls):
-        message += f", reserved: {_amounts((s.key, s.reserved) for s in shortfalls)}"
-        # Else no controller counts: without a cluster, reservations are what exists.
-        if ledger.revisions.pods:
-            message += f" (until {now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS):%H:%M:%SZ})"
-    message += f", limited: {_amounts((s.key, s.hard) for s in shortfalls)}"
-    keys = [shortfall.key for shortfall in shortfalls]
-    for key in keys:
-        holders = ", ".join(f"{holder.name} {holder.amount}" for holder in ledger.holders.get(key, ()))
-        if holders:
-            message += f"; largest holders of {key}: {holders}"
+    """Return the denial: what can never fit, and for the rest the words of ResourceQuota.
+
+    Those are of `checkRequest` in the API server's resourcequota controller.
+    """
+    never = [each for each in verdict.shortfalls if each.requested > each.hard]
+    full = [each for each in verdict.shortfalls if each.requested <= each.hard]
+    facts, ways = [], []
+    if never:
+        if granted_some := [_count(each.key, each.hard) for each in never if each.hard]:
+            ways.append(f"request {_all(granted_some)} or fewer")
+        asked, granted = (
+            [format_amount(n) for n in each]
+            for each in zip(*((s.requested, s.hard) for s in never), strict=True)
+        )
+        facts.append(f"{_all(asked)} can never fit: quota {namespace}/{NAME} grants {_all(granted)} in all")
+    if full:
+        missing = ((each.key, each.requested + each.used + each.reserved - each.hard) for each in full)
+        waiting = f"wait until {_all(_count(*each) for each in missing)} more are free"
+        ways.append(waiting)
+        facts += _full(namespace, ledger, full, now)
+    keys = [each.key for each in verdict.shortfalls]
     classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
     if classes and charge.because:
-        message += f"; charged to {', '.join(classes)}: {charge.because}"
-    remedy = f"wait until others finish, or ask the platform team to raise {', '.join(map(_field, keys))}"
-    return Finding(rule=RULE_ID, message=message, remedy=remedy)
+        facts.append(f"charged to {', '.join(classes)}: {charge.because}")
+    return Finding(
+        rule=RULE_ID,
+        message="; ".join(facts),
+        remedy=", and ".join(ways),
+        ask=f"to raise {_all(map(_field, keys))}",
+    )
+
+
+def _full(namespace: str, ledger: QuotaLedger, full: Sequence[Shortfall], now: datetime) -> Iterator[str]:
+    def amounts(of: Callable[[Shortfall], Fraction]) -> str:
+        return ",".join(f"{each.key}={format_amount(of(each))}" for each in full)
+
+    text = f"exceeded quota: {namespace}/{NAME}, requested: {amounts(lambda s: s.requested)}, used: {amounts(lambda s: s.used)}"
+    if any(each.reserved for each in full):
+        text += f", being created: {amounts(lambda s: s.reserved)}"
+        # Else no controller counts: without a cluster, reservations are what exists.
+        if ledger.revisions.pods:
+            text += f" (until {now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS):%H:%M:%SZ})"
+    yield f"{text}, limited: {amounts(lambda s: s.hard)}"
+    for each in full:
+        holders = ", ".join(f"{holder.name} {holder.amount}" for holder in ledger.holders.get(each.key, ()))
+        if holders:
+            yield f"largest holders of {each.key}: {holders}"
 
 
 def _bad_outlook(found: Outlook, workload: Workload, namespace: str, mode: Mode) -> Iterator[Finding]:
     """Yield the warning; where the rule denies nothing it says that instead of what will not start."""
     needs, hard = _count(found.key, found.needed), format_amount(found.hard)
-    allows, free = f"the GPUQuota of {namespace} allows {hard}", f"{format_amount(found.left)} of {hard} free"
-    path, remedy = found.path, f"ask the platform team to raise {_field(found.key)}"
+    grants, free = (
+        f"the GPUQuota of {namespace} grants {hard} in all",
+        f"{format_amount(found.left)} of {hard} free",
+    )
+    path, remedy, ask = found.path, "", f"to raise {_field(found.key)}"
+    is_denied = mode is Mode.ENFORCE
     match found.trouble:
         case Trouble.POD_TOO_LARGE:
-            facts, outcome = f"a pod needs {needs}; {allows}", "it can never start"
+            remedy = f"request {_count(found.key, found.hard)} or fewer" if found.hard else ""
+            facts = f"a pod needs {needs}, which can never fit: {grants}"
         case Trouble.GANG_TOO_LARGE:
-            facts = f"{found.pods} pods that must run together need {needs}; {allows}"
-            outcome = "they can never start"
+            facts = f"{found.pods} pods that must run together need {needs}, which can never fit: {grants}"
         case Trouble.NO_SURGE:
-            path, remedy = "spec.strategy", "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
-            facts = f"an update needs {needs} for a pod beside the others; {namespace} will have {free}"
-            outcome = "it will not finish"
+            if not is_denied:
+                return
+            path, remedy, ask = "spec.strategy", "set type: Recreate, or rollingUpdate.maxUnavailable: 1", ""
+            facts = f"an update needs {needs} for a pod beside the others, and will not finish: {namespace} will have {free}"
         case _:
-            grows = found.trouble is Trouble.TOO_LITTLE_TO_GROW
-            remedy, subject = "", f"may grow to {found.pods} pods and then " if grows else ""
+            is_growth = found.trouble is Trouble.TOO_LITTLE_TO_GROW
+            subject = f"may grow to {found.pods} pods and then " if is_growth else ""
             path = _MAXIMUM.get(workload.kind, path) if workload.target else path
-            facts = f"{subject}needs {needs}; {namespace} has {free}"
-            outcome = f"{found.starting} of {found.pods} pods will start"
-    if mode is not Mode.ENFORCE:
-        if found.trouble is Trouble.NO_SURGE:
-            return
-        outcome = f"{RULE_ID} is in mode {mode.value} and denies nothing"
-    yield Finding(
-        rule=RULE_ID, severity=Severity.WARNING, path=path, message=f"{facts}: {outcome}", remedy=remedy
+            if field := _pods_field(found, workload):
+                path, remedy = field, f"set {field.removeprefix('spec.')}: {found.starting}"
+            facts = f"{subject}needs {needs}; {namespace} has {free}: "
+            if found.needed > found.hard:
+                facts = f"{subject}needs {needs}, which can never fit: {grants}; "
+            else:
+                ask = ""
+            facts += f"{found.starting} of {found.pods} pods will start" if is_denied else ""
+    if not is_denied:
+        facts = f"{facts.rstrip(':; ')}; {RULE_ID} is in mode {mode.value} and denies nothing"
+    yield Finding(rule=RULE_ID, severity=Severity.WARNING, path=path, message=facts, remedy=remedy, ask=ask)
+
+
+def _pods_field(found: Outlook, workload: Workload) -> str:
+    """Return the field that says how many pods there are, if fewer of them would all start; "" where it is not a single one."""
+    if not found.starting or (found.trouble is not Trouble.TOO_LITTLE and not workload.target):
+        return ""
+    return (
+        _MAXIMUM.get(workload.kind, "") if workload.target else _PODS.get((workload.group, workload.kind), "")
     )
 
 
+_PODS = {
+    ("", "ReplicationController"): "spec.replicas",
+    ("apps", "Deployment"): "spec.replicas",
+    ("apps", "ReplicaSet"): "spec.replicas",
+    ("apps", "StatefulSet"): "spec.replicas",
+    ("batch", "Job"): "spec.parallelism",
+}
+"""The field that says how many pods there are."""
 _MAXIMUM = {"HorizontalPodAutoscaler": "spec.maxReplicas", "ScaledObject": "spec.maxReplicaCount"}
 
 
@@ -202,8 +253,8 @@ def _count(key: str, amount: Fraction) -> str:
     return f"{format_amount(amount)} {name}"
 
 
-def _amounts(pairs: Iterable[tuple[str, Fraction]]) -> str:
-    return ",".join(f"{key}={format_amount(amount)}" for key, amount in pairs)
+def _all(words: Iterable[str]) -> str:
+    return " and ".join(words)
 
 
 def _field(key: str) -> str:

@@ -59,16 +59,13 @@ _QUOTED = 61
 _PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
 """By quarters."""
 
-# Message and remedy of the findings that `gpu-admission export` says in the API server, too.
-NOT_A_QUANTITY = "must be a quantity that Kubernetes can count", "set a whole number such as 1"
-NEGATIVE = "must not be negative", "set 1 or more, or omit it"
-TOO_LARGE = (
-    f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits",
-    "set a whole number such as 1",
-)
-OVER_100_PERCENT = "must be at most 100 percent of a GPU", "set a percentage from 1 to 100"
+# Message and remedy of the findings that `gpu-admission export` says in the API server, too; NAME stands for the resource's.
+NAME = "{name}"
+NOT_A_QUANTITY = "must be a quantity that Kubernetes can count", f"set {NAME}: 1"
+NEGATIVE = "must not be negative", f"set {NAME}: 1, or omit it"
+TOO_LARGE = f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits", f"set {NAME}: 1"
+OVER_100_PERCENT = "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less"
 NO_LIMIT = "must have an equal limit: GPUs cannot be overcommitted"
-SAME_VALUE = "set both to the same value or omit the request"
 
 
 class GPURequestsOptions(RuleOptions, frozen=True):
@@ -125,9 +122,17 @@ class Amount(msgspec.Struct, frozen=True, dict=True):
             path=f"{self.place.path}.resources.{self.kind}[{self.resource.name}]",
             container=self.place.container.name,
             value="null" if self.raw is None else truncate(str(self.raw), _QUOTED),
+            reads=self.reads,
             message=message,
-            remedy=remedy,
+            remedy=remedy.replace(NAME, self.resource.name),
         )
+
+    @property
+    def reads(self) -> str:
+        """The amount in plain numbers, where its author may not know it again: the API server writes 500m for 0.5."""
+        quantity = self.quantity
+        is_plain = self.raw is None or str(self.raw)[-1:].isdecimal()
+        return "" if is_plain or quantity is None or quantity.nano < 0 else number(quantity)
 
 
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
@@ -208,16 +213,16 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     resource, least = amount.resource, quantity.value
     if resource.measure is not Measure.DEVICES:
         noun = _NOUNS[resource.measure]
-        return amount.finding(f"must be a whole number of {noun}, not {number(quantity)}", f"set {least}")
+        return amount.finding(f"must be a whole number of {noun}", f"set {NAME}: {least}")
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
     part = Fraction(quantity.nano, NANO)
     if part > 1:
-        asked, remedies = f"{number(quantity)} of them", [f"set {least - 1} or {least}"]
+        asked, ways = f"{number(quantity)} of them", [f"{NAME}: {least - 1} or {least}"]
     else:
         asked = _PARTS.get(4 * part) or f"{number(quantity)} of one"
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
-        remedies = [f"set {least}", *(f"request {way}" for way in smaller)]
-    return amount.finding(f"must be a whole number of {noun}, not {asked}", ", or ".join(remedies))
+        ways = [f"{NAME}: {least}", *smaller]
+    return amount.finding(f"must be a whole number of {noun}, not {asked}", f"set {', or '.join(ways)}")
 
 
 # ---- limit and request together
@@ -234,13 +239,12 @@ def pair_findings(
     if limit is not None:
         if not request.same_as(limit):
             message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
-            yield request.finding(message, SAME_VALUE)
+            yield request.finding(message, f"set {name}: {limit.raw or 0}, or omit the request")
     elif not options.complete_limits:
         yield request.finding(NO_LIMIT, remedy)
     elif context.phase is Phase.TEMPLATE:
         yield request.finding(
-            "must have an equal limit in a template: completeLimits adds it to pods only, and the API server refuses this "
-            "template of a built-in kind (Deployment, Job)",
+            "must have an equal limit in a template: completeLimits adds it to pods only",
             remedy,
             Severity.WARNING,
         )
@@ -263,7 +267,7 @@ def size_findings(
     resource, count = amount.resource, amount.quantity.milli_value // 1000
     most = limit_of(options.max_per_container, resource, availability.pinned)
     if resource.measure.is_count and most is not None and count > most:
-        yield amount.finding(f"must be at most {most} per container by policy", f"set {most} or fewer")
+        yield amount.finding(f"must be at most {most} per container by policy", f"set {NAME}: {most} or less")
     complaint = availability.other_vendor(resource) or availability.unknown_slice(
         resource, is_closed=options.known_profiles_only
     )
@@ -271,9 +275,8 @@ def size_findings(
         yield amount.finding(*complaint)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
         yield amount.finding(
-            "should be 1: time-sliced shares are turns on a GPU, several give no more of it, and NVIDIA's device plugin may "
-            "refuse them (failRequestsGreaterThanOne)",
-            "set 1",
+            "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
+            f"set {NAME}: 1",
             Severity.WARNING,
         )
 
@@ -313,7 +316,9 @@ def total_findings(
             availability.too_many_cards(resource, total.value),
         ]
         if most is not None and total.value > most and not reported:
-            by_policy = Complaint(f"must be at most {most} per pod by policy", f"request {most} or fewer")
+            by_policy = Complaint(
+                f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
+            )
             complaints.insert(0, by_policy)
         for complaint in filter(None, complaints):
             yield total_finding(single, resource, total, complaint)
@@ -335,7 +340,9 @@ def total_finding(
     if amount is not None:
         return amount.finding(*complaint)
     message = f"the pod needs {total} {resource.name} at one time: {complaint.message}"
-    return Finding(rule=ID, path="spec", message=message, remedy=complaint.remedy)
+    return Finding(
+        rule=ID, path="spec", message=message, remedy=complaint.remedy.replace(NAME, resource.name)
+    )
 
 
 # ---- around the resources
@@ -351,8 +358,7 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
                 path=f"{place.path}.env[{index}]",
                 container=place.container.name,
                 value=None if variable.value is None else truncate(variable.value, _QUOTED),
-                message=f"{variable.name} should not be set by hand: the node decides which GPUs a container gets, and "
-                "this can hide them or name others",
+                message=f"{variable.name} should not be set by hand: the node decides which GPUs a container gets",
                 remedy=f"remove {variable.name}",
             )
 
@@ -373,20 +379,19 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield warning(
             path=annotation_path(key.key),
             value=truncate(text, _QUOTED),
-            message=f"should not stand beside whole GPUs (container {names}): schedulers that know the annotation refuse "
-            "such pods, the others ignore it",
-            remedy="keep one of the two",
+            message="should not stand beside them: schedulers that know the annotation refuse such pods, the others ignore it",
+            remedy=f"remove it, or the whole GPUs of container {names}",
         )
     # Before validation another webhook may still set the scheduler.
     elif context.phase is not Phase.MUTATE and fraction_container(pod, context.resource_mapping) is None:
         scheduler = pod.body.scheduler_name or DEFAULT_SCHEDULER
         why = "nodeName bypasses schedulers" if pod.body.node_name else f"{scheduler} does not share GPUs"
-        schedulers = " or ".join(context.resource_mapping.fraction_schedulers)
+        scheduler_name = next(iter(context.resource_mapping.fraction_schedulers), "")
         yield warning(
             path=annotation_path(key.key),
             value=truncate(text, _QUOTED),
             message=f"has no effect: {truncate(why, _QUOTED)}, so the pod gets none",
-            remedy=f"set schedulerName {schedulers} and no nodeName, or request a GPU in resources.limits",
+            remedy=f"set schedulerName: {scheduler_name} and no nodeName, or request a GPU in resources.limits",
         )
 
 
@@ -401,7 +406,8 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
                 container=asked.place.container.name,
                 value=str(asked.quantity),
                 message="is held on every node of this DaemonSet, and no other pod gets it there",
-                remedy="if it only monitors GPUs, remove the request, and exempt its namespace in the GPUPolicy",
+                remedy="remove the request if it only monitors GPUs",
+                ask="to exempt its namespace in the GPUPolicy",
             )
 
 

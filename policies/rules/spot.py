@@ -81,7 +81,7 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
     elif asks and SPOT in pod.annotations:
         obstacle = _obstacle(pod, options, context)
         if obstacle is not None:
-            why, remedy = obstacle
+            why, remedy, ask = obstacle
             yield Finding(
                 rule=ID,
                 severity=Severity.WARNING,
@@ -89,6 +89,7 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
                 value=pod.annotations[SPOT],
                 message=f"has no effect: {why}",
                 remedy=remedy,
+                ask=ask,
             )
 
 
@@ -102,30 +103,31 @@ def _asks(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotat
     try:
         is_annotated = parse_flag(text)
     except EstimateError:
-        return BadAnnotation(SPOT, text, "must be true or false", 'set "true"')
+        return BadAnnotation(SPOT, text, "must be true or false", f'set {SPOT}: "true"')
     return is_annotated or options.pods is SpotPods.ALL
 
 
-def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, str] | None:
-    """Return why the pod stays where it is, and what its author can do; None where it moves to the pool."""
+def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, str, str] | None:
+    """Return why the pod stays where it is, what its author can write, and what to ask for; None where it moves to the pool."""
     if context.made_by_daemonset or pod.body.node_name or pod.is_gated:
-        return "somebody else places the pod", "set the tolerations and the nodeSelector of the pool there"
-    if may_serve(pod) and not options.serving:
-        phase = f'declare {MODEL_PHASE}: "training" where it does not'
         return (
-            "the pod restarts always, so it may serve",
-            f"{phase}, or ask the platform team for serving: true",
+            "somebody else places the pod",
+            "set the tolerations and the nodeSelector of the pool there",
+            "",
         )
+    if may_serve(pod) and not options.serving:
+        phase = f'declare {MODEL_PHASE}: "training" where it does not serve'
+        return "the pod restarts always, so it may", phase, "for serving: true"
     selected = pod.body.node_selector or {}
     constrained = {each.key for term in required_terms(pod) for each in term.match_expressions or ()}
     for key, value in options.node_selector.items():
         if selected.get(key, value) != value or key in constrained:
-            return f"the pod constrains node label {key} itself", "remove the constraint"
+            return f"the pod constrains node label {key} itself", "remove the constraint", ""
     if context.nodes is not None:
         moved = PodPatch(pod)
         _move(moved, options)
         if not context.nodes.could_take(moved.pod, "", ()):
-            return "no node of the spot pool meets the pod's own constraints", "remove one of them"
+            return "no node of the spot pool meets the pod's own constraints", "remove one of them", ""
     return None
 
 

@@ -237,6 +237,27 @@ def test_a_canary_finds_what_is_broken(
     assert remedy in outcome.remedy
 
 
+def test_a_canary_changes_no_counter_of_what_users_create(
+    config: Path, webhook: Webhook, api: ApiClient, namespace: str
+) -> None:
+    _write(config, {})
+    assert eventually(lambda: REFUSED in probe(api, namespace).proved)
+    before = webhook.counted()
+
+    assert probe(api, namespace).ok
+
+    after = webhook.counted()
+    moved = {key for key in after if after[key] != before.get(key)}
+    assert {name for name, _ in moved} >= {
+        "gpu_admission_requests_total",
+        "gpu_admission_findings_total",
+        "gpu_admission_injections_total",
+        "gpu_admission_request_duration_seconds_count",
+    }
+    assert {dict(labels)["dry_run"] for _, labels in moved} == {"true"}
+    assert "denied" not in webhook.log()
+
+
 def test_a_canary_has_the_labels_for_which_the_webhook_asks(
     plane: ControlPlane, webhook: Webhook, config: Path, api: ApiClient, namespace: str
 ) -> None:

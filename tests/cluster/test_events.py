@@ -49,7 +49,7 @@ def quota_event(
         message=message,
         first=AT + timedelta(seconds=after),
         last=AT + timedelta(seconds=after + 5),
-        cause="ReplicaSet train",
+        cause="ReplicaSet/train",
         count=count,
     )
 
@@ -146,7 +146,7 @@ def test_a_storm_is_one_event_and_lines_that_add_up(
     replicas = [DenialReports(EventWriter(api, "gpu-admission-webhook")) for _ in range(2)]
     denial = Denial(
         namespace=team.name,
-        owner="ReplicaSet train",
+        owner="ReplicaSet/train",
         message="pod train-x: exceeded quota",
         reason="Refused",
         quota_uid=uid,
@@ -156,6 +156,6 @@ def test_a_storm_is_one_event_and_lines_that_add_up(
             replica.take(denial)
         replica.stop()
     assert [(event["message"], event["count"]) for event in stored(team)] == [
-        ("ReplicaSet train: pod train-x: exceeded quota", 60)
+        ("ReplicaSet/train: pod train-x: exceeded quota", 60)
     ]
     assert len(caplog.messages) == 2

@@ -226,10 +226,12 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
         'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset',
         'spec.containers[0].securityContext.privileged (container "a") = "true": should be false: a privileged container sees',
         "spec.tolerations[0]: should not let the pod onto GPU nodes: it requests no GPU",
-        'spec.containers[0].env[0] (container "main"): can replace the GPUs that the node assigns: what it holds is not known '
-        "at admission; remove the variable [gpu-isolation]; "
-        'spec.containers[0].envFrom[1] (container "main"): can replace the GPUs that the node assigns: what it holds is not '
-        "known at admission; set a prefix, or name the variables in env [gpu-isolation]",
+        (
+            'spec.containers[0].env[0] (container "main"): can replace the GPUs that the node assigns: what it holds '
+            "is not known at admission; remove the variable [gpu-isolation]; spec.containers[0].envFrom[1] (container "
+            '"main"): set a prefix, or name the variables in env; can replace the GPUs that the node assigns: what it '
+            "holds is not known at admission [gpu-isolation]"
+        ),
     ):
         assert told in done.stderr
 

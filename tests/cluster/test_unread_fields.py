@@ -133,8 +133,11 @@ def named(document: JSON) -> JSON:
         pytest.param(
             named(limited("nvidia.com/gpus")),
             True,
-            'Warning: spec.containers[0].resources.limits[nvidia.com/gpus] (container "main"): is a resource of no device plugin '
-            "that is known: the pod stays pending unless a node has it; did you mean nvidia.com/gpu? [unread-fields]",
+            (
+                'Warning: spec.containers[0].resources.limits[nvidia.com/gpus] (container "main"): did you mean '
+                "nvidia.com/gpu? Is a resource of no device plugin that is known: the pod stays pending unless a node "
+                "has it [unread-fields]"
+            ),
             id="misspelt-resource",
         ),
         pytest.param(
@@ -148,15 +151,20 @@ def named(document: JSON) -> JSON:
                 "Deployment", gpu_container(), annotations={"gpu-admission.dev/gpu-class": "nvidia-a100"}
             ),
             True,
-            "Warning: metadata.annotations[gpu-admission.dev/gpu-class]: has no effect here: the pods of a Deployment do not get "
-            "its annotations; write it into spec.template.metadata.annotations [unread-fields]",
+            (
+                "Warning: metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
+                "spec.template.metadata.annotations; has no effect here: the pods of a Deployment do not get its "
+                "annotations [unread-fields]"
+            ),
             id="annotation-of-a-deployment",
         ),
         pytest.param(
             workload("StatefulSet", gpu_container(2, args=["vllm", "serve", "--tensor-parallel-size", "4"])),
             True,
-            'Warning: spec.template.spec.containers[0].args[2] (container "main") = "--tensor-parallel-size 4": should be at '
-            "most 2, the GPUs of the container; set 2 or request 4 GPUs [parallelism]",
+            (
+                'Warning: spec.template.spec.containers[0].args[2] (container "main") = "--tensor-parallel-size 4": '
+                "set 2 or request 4 GPUs; should be at most 2, the GPUs of the container [parallelism]"
+            ),
             id="more-processes-than-gpus",
         ),
         pytest.param(

@@ -176,6 +176,15 @@ class Webhook:
         families = text_string_to_metric_families(self.metrics())
         return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
+    def counted(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        """Return the samples of all counters and histograms about reviews, by name and labels."""
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(self.metrics())
+            for sample in family.samples
+            if family.type in {"counter", "histogram"} and "dry_run" in sample.labels
+        }
+
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane."""
         return manifests(self.address, self.certificates / "ca.crt")

@@ -8,6 +8,7 @@ COMMANDS = (
     "canary",
     "certs",
     "check",
+    "classes",
     "config",
     "console",
     "controller",
@@ -17,11 +18,13 @@ COMMANDS = (
     "fetch-model",
     "pause",
     "quota",
+    "replay",
     "resume",
     "rules",
     "scan",
     "serve",
     "status",
+    "usage",
     "why",
 )
 """Each is a module of this package with a command of the same name in it; a dash is an underscore there."""

@@ -18,7 +18,7 @@ FAILED = 1
 @click.option("-n", "--namespace", default=CANARY_NAMESPACE, help="Where a GPU pod is created on a dry run.")
 @output_option("text", "json")
 def canary(cluster: ClusterChoice, namespace: str, output: str) -> None:
-    """Create a GPU pod on a dry run, and say which part of the path it proves.
+    """Create a GPU pod on a dry run, and show what it proves.
 
     Nothing is stored. Exits with 0 if it came through, whatever the policy leaves unproved, 1 if not, 2 if the cluster cannot be
     used.

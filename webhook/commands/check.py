@@ -153,8 +153,9 @@ def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
             screen.line(f"{place}: {level}: {each.finding.sentence()}", OUTCOME_STYLES[each.outcome])
         for placeholder in result.placeholders:
             screen.line(f"{_place(result.manifest, placeholder.path)}: note: {placeholder.sentence()}")
-    for each in found.to_render:
-        screen.line(f"{each.file}:{each.line or 1}: note: {each.renderer.noun}: {each.renderer.remedy}")
+    for unrendered in found.to_render:
+        what = f"{unrendered.renderer.noun}: {unrendered.renderer.remedy}"
+        screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
 
 
 def _line(problem: LocatedProblem, level: str) -> str:

@@ -54,7 +54,9 @@ EVERYTHING = "*"
 def config(
     *, directory: Path | None, cluster: ClusterChoice, namespaces: tuple[str, ...], output: str, now: datetime
 ) -> None:
-    """Validate the documents in DIRECTORY, or those of a cluster, and show which policy governs which namespaces, and why.
+    """Validate documents, and show which policy governs where.
+
+    The documents are those in DIRECTORY, or of a cluster.
 
     Exit codes: 0 the documents are valid, 2 they are not, or could not be read. Of a cluster it shows what is in force anyway.
     """

@@ -86,7 +86,7 @@ def controller(
     audit_log: str,
     certificates: CertificateOptions,
 ) -> None:
-    """Reconcile GPUQuotas, certificates and the status of documents until SIGTERM.
+    """Reconcile quotas, certificates and status until SIGTERM.
 
     Any number of replicas may run; a Lease elects the leader, which counts usage and removes expired reservations.
     """

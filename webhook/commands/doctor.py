@@ -39,7 +39,9 @@ INDENT = 9
 @config_option("the cluster's documents")
 @output_option("text", "json")
 def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: str) -> None:
-    """Check an installation from end to end: configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
+    """Check an installation from end to end.
+
+    Configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
 
     Nothing is changed. Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the
     cluster cannot be reached.

@@ -16,7 +16,7 @@ NARROWEST, WIDEST = 40, 120
 
 
 class Screen:
-    """Prints lines of text: styled and wrapped on a terminal; plain into a pipe, and there wrapped only if COLUMNS says how wide."""
+    """Prints lines of text: styled and wrapped on a terminal, plain into a pipe, wrapped there only if COLUMNS says how wide."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         self._console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)

@@ -41,7 +41,9 @@ EVERYTHING = "*"
 def pause(
     *, names: tuple[str, ...], duration: str | None, reason: str | None, cluster: ClusterChoice, output: str
 ) -> None:
-    """Pause GPUPolicies, all of them if none is named: their rules only audit for a while.
+    """Pause GPUPolicies: their rules only audit for a while.
+
+    All of them are paused if none is named.
 
     Exit codes: 0 all are paused, 1 some could not be, 2 nothing was changed.
     """

@@ -27,7 +27,9 @@ from webhook.configuration.documents import PAUSE
 @cluster_options
 @output_option("text", "json")
 def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
-    """End the pause of GPUPolicies, of all that are paused if none is named.
+    """End the pause of GPUPolicies.
+
+    Of all that are paused if none is named.
 
     Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
     """

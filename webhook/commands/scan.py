@@ -21,7 +21,7 @@ from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, Proposal, Remark, ScanReport
 from webhook.tools.scan.scanning import Scan
 
-NAME_COLUMN = 26
+NAME_COLUMN = 24
 NUMBER_COLUMN = 9
 MOST_SENTENCES = 20
 """Different findings of one effect that are printed."""
@@ -61,7 +61,7 @@ def scan(
     cluster: ClusterChoice,
     now: datetime,
 ) -> None:
-    """Judge the pods and workloads that run as if they were created now.
+    """Judge the pods and workloads that run as if created now.
 
     Nothing needs to be installed, and nothing in the cluster is changed. Shows what would be refused, changed and warned about,
     who holds which GPUs, and what no rule can read; it proposes GPUClasses, GPUQuotas and exemptions.

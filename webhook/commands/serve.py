@@ -1,5 +1,6 @@
 """`gpu-admission serve`: the composition root. The only place where the parts of a running webhook are put together."""
 
+import atexit
 import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
+from webhook.cluster.events import EventWriter
+from webhook.cluster.objects import WEBHOOK
 from webhook.commands.audit_options import audit_log_option, open_audit_log
 from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import log_options
@@ -37,6 +40,7 @@ from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.claim_watch import ClaimLookup, ClaimWatch
+from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.engine import EngineInForce
@@ -137,7 +141,7 @@ def serve(
 
 def build(
     config: Path | None,
-    recorder: Callable[[Metrics], Recorder],
+    recorder: Callable[[Metrics, DenialReports], Recorder],
     cluster: ClusterChoice | None,
     secret: SecretCertificate | None,
     fetcher_image: str,
@@ -179,7 +183,7 @@ def build(
         documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
     )
     engine = EngineInForce(lambda: source.configuration, fetcher_image)
-    admission = Admission(engine, recorder(metrics), cluster_state)
+    admission = Admission(engine, recorder(metrics, _denials(api)), cluster_state)
     served = secret or serving
     if serving.client_ca is not None:
         metrics.watch_client_ca(serving.client_ca)
@@ -220,9 +224,16 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     return QuotaEnforcer(batcher, metrics)
 
 
-def _recorder(target: str, metrics: Metrics, *, with_pods: bool) -> Recorder:
+def _denials(api: ApiClient | None) -> DenialReports:
+    denials = DenialReports(EventWriter(api, WEBHOOK) if api else None)
+    denials.start()
+    atexit.register(denials.stop)
+    return denials
+
+
+def _recorder(target: str, metrics: Metrics, denials: DenialReports, *, with_pods: bool) -> Recorder:
     audit = open_audit_log(target, metrics.audit_lost.inc)
-    return Recorder(metrics, audit, replica=socket.gethostname(), with_pods=with_pods)
+    return Recorder(metrics, audit, denials, replica=socket.gethostname(), with_pods=with_pods)
 
 
 def _readiness(

@@ -83,7 +83,7 @@ def status(
     output: str,
     cluster: ClusterChoice,
 ) -> None:
-    """Show the installation, policies, quotas, GPU classes and denials.
+    """Show policies, quotas, GPU classes and denials.
 
     What you may not read is left out, and named at the end. Exits with 2 if the cluster or the documents cannot be used.
     """
@@ -244,7 +244,7 @@ def _look(policy: PolicyStatus) -> str:
 
 def _quotas(screen: Screen, status: ClusterStatus) -> None:
     _heading(screen, "quotas", f"{'':<24} used + reserved of hard")
-    if not status.quotas:
+    if not status.quotas and status.quotas_are_known:
         where = f"in {', '.join(status.namespaces)}" if status.namespaces else "that you may read"
         screen.line(f"  there is no GPUQuota {where}")
     for quota in status.quotas:
@@ -313,9 +313,3 @@ def _findings(screen: Screen, status: ClusterStatus) -> None:
     for finding in sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
         screen.line(one_line(f"  {text}", screen.width), SEVERITIES[finding.severity])
-    if installation.not_checked:
-        number = counted(len(installation.not_checked), "check")
-        screen.line()
-        screen.paragraph(
-            f"{number} of gpu-admission doctor could not be made, or not in full", style="yellow"
-        )

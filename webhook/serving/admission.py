@@ -172,7 +172,7 @@ def review_autoscaler(asked: Review) -> Answered:
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> Answered:
-    warnings = review.warning_texts([f"gpu-admission {why}"])
+    warnings = review.warning_texts(before=[f"gpu-admission {why}"])
     return Answered(review.allowed(request.uid, warnings=warnings))
 
 
@@ -201,7 +201,7 @@ def review_document(asked: Review) -> Answered:
     if decision.allowed:
         return Answered(review.advised(request.uid, [decision]), [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
-    warnings = review.warning_texts(review.sentences([decision], Outcome.WARNED))
+    warnings = review.warning_texts(decision.findings(Outcome.WARNED))
     name = review.object_name(request)
     response = review.invalid_document(request.uid, request.kind, name, causes, warnings)
     return Answered(response, [decision], name)

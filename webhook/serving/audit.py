@@ -18,6 +18,7 @@ import msgspec
 
 from webhook.serving import review
 from webhook.serving.audit_line import OMITTED, audit_line
+from webhook.serving.denials import DenialReports, denial_of
 from webhook.serving.handling import Answered, Review
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionResponse
@@ -104,16 +105,23 @@ class AuditLog:
 
 
 class Recorder:
-    """Counts every answered review, and logs it where there is an audit log.
+    """Counts every answered review, logs it where there is an audit log, and reports what is denied, but for dry runs.
 
     `replica` says in every line which process wrote it; `with_pods` adds what `gpu-admission replay` needs.
     """
 
     def __init__(
-        self, metrics: Metrics, audit: AuditLog | None = None, *, replica: str = "", with_pods: bool = False
+        self,
+        metrics: Metrics,
+        audit: AuditLog | None = None,
+        denials: DenialReports | None = None,
+        *,
+        replica: str = "",
+        with_pods: bool = False,
     ) -> None:
         self._metrics = metrics
         self._audit = audit
+        self._denials = denials
         self._replica = replica
         self._with_pods = with_pods
 
@@ -127,6 +135,8 @@ class Recorder:
                 asked, answered, verdict=verdict, seconds=seconds, replica=replica, with_pods=with_pods
             )
             self._audit.write(line)
+        if self._denials is not None and not answered.response.allowed and not dry_run:
+            self._denials.take(denial_of(asked, answered))
 
 
 def _line(record: dict[str, Any]) -> bytes:

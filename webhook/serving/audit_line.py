@@ -20,7 +20,7 @@ from webhook.configuration.loader import Configuration
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
 from webhook.serving.handling import Answered, Review
-from webhook.serving.replayable import without_secrets
+from webhook.serving.replayable import TOKEN_VOLUME, without_secrets
 
 LONGEST_FIELD = 256
 """Characters of what a request says of itself; no name of Kubernetes is longer."""
@@ -28,12 +28,6 @@ LONGEST_TEXT = 2048
 """Characters of a text of a finding."""
 OMITTED = ("operations", "injected", "findings", "pod")
 """What a line goes without where it would be too long."""
-
-TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
-"""Before admission webhooks are called, the API server adds a volume of this name with five random characters to pods that get
-a token (`plugin/pkg/admission/serviceaccount`, ServiceAccountVolumeName); of the rest of a pod that has no name yet, nothing
-differs from its siblings."""
-
 
 CHARGES_REMEMBERED = 1024
 
@@ -76,14 +70,19 @@ def audit_line(
     if answered.decisions:
         line |= _decision(answered.decisions[0], is_patched=verdict == "patched")
     if with_pods and answered.pod and asked.phase is Phase.MUTATE and not request.dry_run:
-        line["pod"] = without_secrets(answered.pod, asked.engine.configuration.resource_mapping)
+        mapping = asked.engine.configuration.resource_mapping
+        if (replayable := without_secrets(answered.pod, mapping)) is not None:
+            line["pod"] = replayable
         if answered.claims:
             line["claims"] = {key: sorted(names) for key, names in answered.claims.items()}
     return line
 
 
 def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
-    """Return what both phases of the creation of a pod share, "" where nothing that they share tells it from its siblings."""
+    """Return what both phases of the creation of a pod share, "" where nothing that they share tells it from its siblings.
+
+    Of a pod without a name only the name of its token's volume does.
+    """
     if pod is None:
         return ""
     metadata = pod.metadata or Metadata()

@@ -13,9 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from policies.quota.charge_request import ChargeRequest
 from policies.quota.spec import NAME
 from webhook.cluster.events import EventWriter, Happening, Regarding
 from webhook.quota.documents import GROUP, KIND, VERSION
+from webhook.serving.audit_line import owner_of
+from webhook.serving.handling import Answered, Review
 
 log = logging.getLogger("gpu_admission.denials")
 
@@ -30,6 +33,7 @@ OTHERS = "others"
 STOP_SECONDS = 5.0
 """For the Events that are left at the end."""
 
+POD = "Pod"
 CAN_NEVER_FIT, REFUSED = "CanNeverFit", "Refused"
 """Reasons of Events on a GPUQuota: of what asks for more than the quota grants in all, and of what it denied otherwise."""
 
@@ -37,7 +41,7 @@ CAN_NEVER_FIT, REFUSED = "CanNeverFit", "Refused"
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """A request that was denied, and the first line of the message.
 
-    owner: who makes it again and again, as `ReplicaSet train-5d9`; empty for an object without a controller.
+    owner: who makes it again and again, as `ReplicaSet/train-5d9`; empty for a pod without a controller.
     reason, quota_uid: of the Event and its GPUQuota; empty where it was not a quota that denied.
     """
 
@@ -46,6 +50,37 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     reason: str = ""
     quota_uid: str = ""
+
+
+def denial_of(asked: Review, answered: Answered) -> Denial:
+    """Return the denial of a review whose answer is no."""
+    request, status = asked.request, answered.response.status
+    owner = owner_of(answered.metadata) if answered.metadata else ""
+    if not owner and request.kind.kind != POD:
+        owner = f"{request.kind.kind}/{request.name}"
+    reason, quota_uid = _denied_by_quota(answered.charge_request)
+    return Denial(
+        namespace=request.namespace,
+        owner=_printable(owner),
+        message=_printable(status.message.partition("\n")[0] if status else ""),
+        reason=reason,
+        quota_uid=quota_uid,
+    )
+
+
+def _denied_by_quota(request: ChargeRequest | None) -> tuple[str, str]:
+    """Return reason and uid of the Event; the quota is only asked where nothing else denies."""
+    outcome = request.outcome if request else None
+    if outcome is None or outcome.ledger is None:
+        return "", ""
+    shortfalls = outcome.verdict.shortfalls if outcome.verdict else ()
+    never = any(shortfall.requested > shortfall.hard for shortfall in shortfalls)
+    return CAN_NEVER_FIT if never else REFUSED, outcome.ledger.quota_uid
+
+
+def _printable(text: str) -> str:
+    """Return the text without what a terminal would take for a command: /mutate comes before anybody has checked names."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 class _Key(NamedTuple):

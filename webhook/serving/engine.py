@@ -138,7 +138,10 @@ class Engine:
         self.fetcher_image = fetcher_image
 
     def mutate(self, subject: Subject, now: datetime) -> Decision:
-        """Return what is to be injected, and what makes the pod unacceptable already."""
+        """Return what is to be injected, and what makes the pod unacceptable already.
+
+        A pod that is denied here goes no further, so its author also learns what /validate would say.
+        """
         run = _Run(self, subject, Phase.MUTATE, now)
         for binding, mode in run.rules:
             if binding.rule.check_before_mutation:
@@ -146,6 +149,9 @@ class Engine:
         for binding, mode in run.rules:
             if binding.rule.mutate is not None:
                 run.mutate(binding, mode)
+        for binding, mode in run.rules if run.judged[Outcome.DENIED] else ():
+            if not binding.rule.check_before_mutation:
+                run.check(binding, mode)
         return run.decision(note=run.note())
 
     def validate(self, subject: Subject, now: datetime) -> Decision:

@@ -5,7 +5,7 @@ which GPUs a container sees, what probes run, and annotations that no rule reads
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from policies.gpus import exposure
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.server_credentials import KEY_FILE
 from policies.pods.annotations import DOMAIN, INJECTED
-from policies.pods.pod import Container, EnvVar, Metadata, Pod, Probe
+from policies.pods.pod import Container, EnvVar, Metadata, Pod, Probe, Volume, VolumeMount
 from policies.rules.cuda_version import DISABLE, REQUIRE
 
 LONGEST_POD = 16 * 1024
@@ -22,6 +22,12 @@ LONGEST_POD = 16 * 1024
 
 READ = frozenset({REQUIRE, DISABLE, KEY_FILE, "CUDA_VISIBLE_DEVICES"})
 """Variables whose values rules read, beside those by which runtimes show devices. None holds a secret."""
+
+TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
+"""Before admission webhooks are called, the API server adds a volume of this name with five random characters to pods that get
+a token (`plugin/pkg/admission/serviceaccount`, ServiceAccountVolumeName)."""
+
+N = TypeVar("N", Volume, VolumeMount)
 
 _SOMETHING = msgspec.Raw(b"{}")
 _HANDLERS = ("http_get", "tcp_socket", "grpc", "exec")
@@ -34,8 +40,6 @@ def without_secrets(pod: Pod, mapping: ResourceMapping) -> msgspec.Raw | None:
     reduced = replace(
         pod,
         metadata=Metadata(
-            name=metadata.name,
-            generate_name=metadata.generate_name,
             labels=labels or None,
             annotations=_annotations(pod, mapping) or None,
             owner_references=metadata.owner_references,
@@ -45,6 +49,7 @@ def without_secrets(pod: Pod, mapping: ResourceMapping) -> msgspec.Raw | None:
             containers=_containers(body.containers),
             init_containers=_containers(body.init_containers),
             ephemeral_containers=None,
+            volumes=_without_token(body.volumes),
         ),
         status=None,
     )
@@ -72,12 +77,18 @@ def _containers(containers: Iterable[Container] | None) -> tuple[Container, ...]
             command=None,
             args=None,
             env=tuple(map(_variable, each.env)) if each.env else None,
+            volume_mounts=_without_token(each.volume_mounts),
             readiness_probe=_probe(each.readiness_probe),
             liveness_probe=_probe(each.liveness_probe),
             startup_probe=_probe(each.startup_probe),
         )
         for each in containers
     )
+
+
+def _without_token(named: tuple[N, ...] | None) -> tuple[N, ...] | None:
+    """Return the volumes or mounts but those of the pod's token, without which the pods of one Job are alike."""
+    return named and tuple(each for each in named if not each.name.startswith(TOKEN_VOLUME))
 
 
 def _variable(variable: EnvVar) -> EnvVar:

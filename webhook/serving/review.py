@@ -5,9 +5,11 @@ never from a validating webhook. Warnings become HTTP headers: control character
 all there is for a request.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
-from policies.finding import truncate
+from policies.finding import Finding, truncate
 from policies.pods.names import is_dns_label, is_dns_subdomain, is_kind, is_uid
 from policies.pods.patch import Operation
 from webhook.cluster.objects import ObjectMeta, decode_metadata, timestamp
@@ -29,10 +31,11 @@ OUT_OF_TIME = "could not decide within the timeoutSeconds of the webhook"
 LONGEST_NAME = 256
 """Characters of a name that are shown: /mutate comes before the API server has validated it."""
 
-WARNING_LIMIT = 250
-"""Characters of one warning: over a total of 4096 the API server cuts each to 256."""
-WARNING_COUNT = 14
-"""Warnings of one answer: 14 × 250 = 3500 stays under the 4096 of the whole request, which other webhooks share."""
+WARNINGS_TOTAL = 3_500
+"""Characters of all warnings of an answer. Over a total of 4096, which other webhooks share, the API server cuts each to 256."""
+WARNING_BRIEF = 250
+"""Characters of a warning where they come to more, and of its field and remedy where it has any `WARNING_LONGEST`."""
+WARNING_LONGEST = 1_000
 MESSAGE_FINDINGS = 40
 """Findings listed in one denial; a pod may have hundreds of containers, and nobody reads further."""
 
@@ -225,11 +228,12 @@ def decided(
 
     `subject` names the object in a denial ("pod ml/train"); only a mutating webhook may `patch`.
     """
-    denials = sentences(decisions, Outcome.DENIED)
+    denials = [finding.sentence() for finding in found(decisions, Outcome.DENIED)]
+    message = denial_message(denials, subject, decisions[0].policy.help) if denials else ""
     patched = decisions if patch and not denials else ()
     operations = [operation for decision in patched for operation in decision.operations]
     injected = bool(operations)
-    warnings = warning_texts(_paused(decisions) + sentences(decisions, Outcome.WARNED))
+    warnings = warning_texts(found(decisions, Outcome.WARNED), before=_paused(decisions))
     if trace is not None:
         warnings = (trace.text(), *warnings)
         if patched and not trace.patched:
@@ -237,7 +241,7 @@ def decided(
     return AdmissionResponse(
         uid=uid,
         allowed=not denials,
-        status=Status(FORBIDDEN, "Forbidden", denial_message(denials, subject)) if denials else None,
+        status=Status(FORBIDDEN, "Forbidden", message) if denials else None,
         patch=encode_operations(operations) if operations else None,
         patch_type="JSONPatch" if operations else None,
         warnings=warnings or None,
@@ -247,8 +251,8 @@ def decided(
 
 def advised(uid: str, decisions: list[Decision]) -> AdmissionResponse:
     """Return the response that allows a workload, but warns of what its pods would meet."""
-    denials = [f"its pods would be denied: {text}" for text in sentences(decisions, Outcome.DENIED)]
-    warnings = warning_texts(_paused(decisions) + denials + sentences(decisions, Outcome.WARNED))
+    denied, warned = (found(decisions, outcome) for outcome in (Outcome.DENIED, Outcome.WARNED))
+    warnings = warning_texts(warned, denied=denied, before=_paused(decisions))
     return AdmissionResponse(
         uid=uid,
         allowed=True,
@@ -266,33 +270,59 @@ def _paused(decisions: list[Decision]) -> list[str]:
     return []
 
 
-def sentences(decisions: list[Decision], outcome: Outcome) -> list[str]:
-    return [finding.sentence() for decision in decisions for finding in decision.findings(outcome)]
+def found(decisions: list[Decision], outcome: Outcome) -> list[Finding]:
+    return [finding for decision in decisions for finding in decision.findings(outcome)]
 
 
-def denial_message(denials: list[str], subject: str) -> str:
-    """Return everything that is wrong, one line a finding."""
-    lines = denials[:MESSAGE_FINDINGS]
-    if len(denials) > len(lines):
-        lines.append(f"… and {len(denials) - len(lines)} more")
-    if len(lines) == 1:
-        return f"{subject}: {lines[0]}"
-    return f"{subject} has {len(denials)} problems:\n" + "\n".join(f"- {line}" for line in lines)
+def denial_message(denials: list[str], subject: str, contact: str = "") -> str:
+    """Return everything that is wrong, one line a finding.
+
+    The first line is a sentence that stands alone: `kubectl get events` shows no other. It names the contact, unless its finding
+    does.
+    """
+    first, *others = map(_printable, denials)
+    notes = [f"and {len(others)} more"] if others else []
+    if contact and contact not in first:
+        notes.append(f"help: {contact}")
+    lines = [f"- {line}" for line in others[: MESSAGE_FINDINGS - 1]]
+    if len(others) > len(lines):
+        lines.append(f"- … and {len(others) - len(lines)} more")
+    return "\n".join([f"{subject}: {first}" + (f" ({'; '.join(notes)})" if notes else ""), *lines])
 
 
-def warning_texts(texts: list[str]) -> tuple[str, ...]:
-    """Return the texts as warnings that survive as HTTP headers, duplicates left out."""
-    warnings = list(dict.fromkeys(_header_text(text) for text in texts))
-    if more := len(warnings[WARNING_COUNT:]):
-        last = f"… and {more + 1} more; the audit log of gpu-admission has them all"
-        warnings[WARNING_COUNT - 1 :] = [last]
-    return tuple(warnings)
+def warning_texts(
+    warned: Iterable[Finding] = (), *, denied: Iterable[Finding] = (), before: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Return warnings that survive as HTTP headers, duplicates left out; `denied` are what pods would be denied for.
+
+    Where they come to more than WARNINGS_TOTAL they go without their reasons, and the last ones go altogether.
+    """
+    findings = [*(("its pods would be denied: ", each) for each in denied), *(("", each) for each in warned)]
+    before = list(before)
+    full = _unique([*before, *(prefix + each.sentence() for prefix, each in findings)])
+    if sum(map(len, full)) <= WARNINGS_TOTAL:
+        return tuple(full)
+    brief = _unique([*before, *(prefix + each.brief(WARNING_BRIEF) for prefix, each in findings)])
+    kept: list[str] = []
+    left = WARNINGS_TOTAL - WARNING_BRIEF
+    for text in (truncate(each, WARNING_LONGEST) for each in brief):
+        left -= len(text)
+        if left < 0:
+            more = len(brief) - len(kept)
+            return (*kept, f"… and {more} more; the audit log of gpu-admission has them all")
+        kept.append(text)
+    return tuple(kept)
 
 
-def _header_text(text: str) -> str:
-    if not text.isprintable():
-        text = "".join(character if character.isprintable() else " " for character in text)
-    return text if len(text) <= WARNING_LIMIT else text[: WARNING_LIMIT - 1] + "…"
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(map(_printable, texts)))
+
+
+def _printable(text: str) -> str:
+    """Return the text as one line; control characters would drop a header silently."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str, str] | None:

@@ -121,10 +121,7 @@ def _bad_source(scheme: str, separator: str) -> Problems:
 
 
 def _credentials(scheme: str, rest: str) -> Problems:
-    remedy = (
-        "put the credentials into a Secret and have the platform team name it as credentialsSecret of "
-        f"the source {scheme} in the policy"
-    )
+    remedy = f"remove the credentials, and put them into a Secret that the policy names as credentialsSecret of source {scheme}"
     if _USER.match(rest):
         yield "holds credentials, which everyone who may see the pod can read", remedy
     query = rest.partition("#")[0].partition("?")[2]
@@ -136,7 +133,7 @@ def _bad_text(text: str) -> Problems:
     if len(text) > LONGEST:
         yield f"is longer than {LONGEST} characters", "use a shorter path"
     if not _PLAIN.fullmatch(text):
-        remedy = "write such characters %-encoded in an https:// URI; rename the object otherwise"
+        remedy = "write such characters %-encoded in an https:// URI, or rename the object"
         yield "holds a space, a quote, $ or another character that no URI may hold", remedy
 
 

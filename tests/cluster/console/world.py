@@ -6,16 +6,15 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.cluster.controllers import Command, eventually
-from tests.cluster.doctor.installation import CANARY_NAMESPACE, cluster
+from tests.cluster.doctor.installation import ACCOUNTS, CANARY_NAMESPACE, cluster
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import NAMESPACE, Webhook
+from tests.controlplane.webhook import MANIFESTS, NAMESPACE, Webhook
 
 GPU = "nvidia.com/gpu"
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
@@ -58,7 +57,7 @@ WORKLOADS: tuple[tuple[str, str, str, int, int, str], ...] = (
 
 
 def workload(kind: str, name: str, pods: int, gpus: int, gpu_class: str) -> dict[str, Any]:
-    template = {
+    template: dict[str, Any] = {
         "metadata": {
             "labels": {"app": name},
             "annotations": {"gpu-admission.dev/gpu-class": gpu_class} if gpu_class else {},
@@ -100,7 +99,9 @@ def world() -> Iterator[ControlPlane]:
                 create_gpu_node(
                     client, f"{name}-{number}", labels=labels, taints=(TAINT,), resources=resources
                 )
+        create_gpu_node(client, "cpu-0", resources={})
         webhook.register()
+        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_around()))
         Command(plane, "controller", "--namespace", NAMESPACE, "--canary-namespace", CANARY_NAMESPACE).start()
         teams = {name: Namespace(plane, name) for name in QUOTAS}
         _grant_tenant(plane)
@@ -109,17 +110,36 @@ def world() -> Iterator[ControlPlane]:
         for team in teams.values():
             assert eventually(lambda team=team: team.used() is not None), team.name  # type: ignore[misc]
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_documents()))
-        for namespace, *each in WORKLOADS:
-            plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(workload(*each)))
+        for namespace, kind, name, pods, gpus, gpu_class in WORKLOADS:
+            document = workload(kind, name, pods, gpus, gpu_class)
+            plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(document))
         assert eventually(lambda: _denied(plane), seconds=60)
+        assert eventually(lambda: _run_bound_pods(plane) > len(WORKLOADS), seconds=30)
         yield plane
+
+
+def _around() -> Iterator[dict[str, Any]]:
+    """Yield what else is installed: accounts and their rights, the ConfigMap, and Deployments, whose pods nothing runs."""
+    kinds = {*ACCOUNTS, "ConfigMap", "Deployment"}
+    yield from (each for each in yaml.safe_load_all(MANIFESTS.read_text()) if each["kind"] in kinds)
+
+
+def _run_bound_pods(plane: ControlPlane) -> int:
+    """Say of every pod on a node that it runs, as its kubelet would; return how many there are."""
+    client = plane.client()
+    bound = [each for each in client.get("/api/v1/pods")[1]["items"] if each["spec"].get("nodeName")]
+    for number, each in enumerate(bound):
+        address = f"10.1.2.{number + 1}"
+        ready = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready", "ContainersReady")]
+        status = {"phase": "Running", "conditions": ready, "podIP": address, "podIPs": [{"ip": address}]}
+        path = f"/api/v1/namespaces/{each['metadata']['namespace']}/pods/{each['metadata']['name']}/status"
+        client.patch(path, {"status": status})
+    return len(bound)
 
 
 def _documents() -> Iterator[dict[str, Any]]:
     api = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUPolicy"}
-    exempt = [
-        {"namespaces": [NAMESPACE, CANARY_NAMESPACE, "kube-system"], "reason": "the cluster's own components"}
-    ]
+    exempt = [{"namespaces": [NAMESPACE, "kube-system"], "reason": "the cluster's own components"}]
     yield {**api, "metadata": {"name": "default"}, "spec": {"exemptions": exempt}}
     serving = {"gpu-class": {"allowed": ["nvidia-l4", "nvidia-t4"]}}
     yield {
@@ -152,9 +172,10 @@ def _denied(plane: ControlPlane) -> bool:
 
 def main() -> None:
     with world() as plane:
-        print(Path(plane.kubeconfig()), plane.kubeconfig(TENANT), flush=True)
+        print(plane.kubeconfig(), plane.kubeconfig(TENANT), flush=True)  # noqa: T201 - a command
         while True:
-            time.sleep(60)
+            _run_bound_pods(plane)
+            time.sleep(10)
 
 
 if __name__ == "__main__":

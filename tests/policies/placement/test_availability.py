@@ -55,7 +55,7 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
                 "must be a slice of nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod "
                 "is pinned: it has no 1g.5gb",
                 "request nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb, "
-                "or pin the pod to a class that has them, such as nvidia-a100-40gb",
+                "or pin the pod to nvidia-a100-40gb, which has nvidia.com/mig-1g.5gb",
             ),
             id="another-class-has-it",
         ),
@@ -77,7 +77,7 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
                 "should be a slice of nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it "
                 "lists no 1g.5gb",
                 "request whole GPUs (nvidia.com/gpu), "
-                "or pin the pod to a class that has them, such as nvidia-a100-40gb",
+                "or pin the pod to nvidia-a100-40gb, which has nvidia.com/mig-1g.5gb",
                 Severity.WARNING,
             ),
             id="pinned-to-a-class-that-lists-no-slices",
@@ -132,7 +132,7 @@ def test_profiles_that_no_class_lists(
 
 
 ONLY_T4 = ClassUse(allowed=("nvidia-t4",))
-SHARED = "a time-sliced share (nvidia.com/gpu.shared)"
+SHARED = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ SHARED = "a time-sliced share (nvidia.com/gpu.shared)"
         pytest.param(
             pod(),
             ClassUse(default="nvidia-a100-40gb"),
-            ["a slice of a GPU such as nvidia.com/mig-3g.20gb", SHARED],
+            ["nvidia.com/mig-3g.20gb: 1 (a slice)", SHARED],
             id="of-the-default",
         ),
         pytest.param(
             pod(annotations={GPU_CLASS: "nvidia-a100-80gb"}),
             ClassUse(default="nvidia-t4"),
-            ["a slice of a GPU such as nvidia.com/mig-3g.40gb", SHARED],
+            ["nvidia.com/mig-3g.40gb: 1 (a slice)", SHARED],
             id="of-the-class-that-the-pod-names",
         ),
         pytest.param(
@@ -205,7 +205,7 @@ SIZED = ClassCatalogue(
             64,
             Complaint(
                 "must be at most 8: no node of big (nodeSelector accelerator=big) has more",
-                "request 8 or fewer, and spread the work over several pods",
+                "request nvidia.com/gpu: 8 or less, and spread the work over several pods",
             ),
             id="more-than-a-node-has",
         ),
@@ -214,7 +214,7 @@ SIZED = ClassCatalogue(
             5,
             Complaint(
                 "must be at most 4: no node of small (annotation gpu-admission.dev/gpu-class) has more",
-                "request 4 or fewer, and spread the work over several pods",
+                "request nvidia.com/gpu: 4 or less, and spread the work over several pods",
             ),
             id="of-the-class-that-the-pod-names",
         ),
@@ -224,7 +224,7 @@ SIZED = ClassCatalogue(
             9,
             Complaint(
                 "must be at most 8: no node of big or small (nodeSelector accelerator=nvidia) has more",
-                "request 8 or fewer, and spread the work over several pods",
+                "request nvidia.com/gpu: 8 or less, and spread the work over several pods",
             ),
             id="more-than-the-largest-of-a-family",
         ),
@@ -247,7 +247,7 @@ def test_slices_on_the_cards_that_the_class_states() -> None:
         resource("nvidia.com/mig-3g.40gb"), 9, 8
     ) == Complaint(
         "must be at most 8, for a pod runs on one node: 2 on each dgx, 4 GPUs in a node",
-        "request 8 or fewer, and spread the work over several pods",
+        "request nvidia.com/mig-3g.40gb: 8 or less, and spread the work over several pods",
     )
 
 
@@ -271,7 +271,7 @@ def test_whole_cards_are_no_slices() -> None:
             17,
             Complaint(
                 "must be at most 16, for a pod runs on one node: 2 on each nvidia-a100-80gb, 8 GPUs in a node",
-                "request 16 or fewer, and spread the work over several pods",
+                "request nvidia.com/mig-3g.40gb: 16 or less, and spread the work over several pods",
             ),
             id="one-more",
         ),
@@ -293,7 +293,7 @@ def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, want:
             "amd.com/gpu",
             Complaint(
                 "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
-                "request nvidia.com/gpu, or pin the pod to a class that has amd.com/gpu, such as amd-mi300x",
+                "request nvidia.com/gpu, or pin the pod to amd-mi300x, which has amd.com/gpu",
             ),
             id="another-vendor",
         ),
@@ -330,7 +330,7 @@ def test_contradictory_constraints_pin_nothing_here() -> None:
     assert contradictory.other_vendor(resource("amd.com/gpu")) is None
 
 
-SHARE = "a time-sliced share (nvidia.com/gpu.shared)"
+SHARE = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
 
 
 @pytest.mark.parametrize(
@@ -340,21 +340,21 @@ SHARE = "a time-sliced share (nvidia.com/gpu.shared)"
             A100_80,
             "nvidia.com/gpu",
             Fraction(1, 4),
-            ["a slice of a GPU such as nvidia.com/mig-1g.20gb", SHARE],
+            ["nvidia.com/mig-1g.20gb: 1 (a slice)", SHARE],
             id="quarter",
         ),
         pytest.param(
             A100_80,
             "nvidia.com/gpu",
             Fraction(1, 10),
-            ["a slice of a GPU such as nvidia.com/mig-1g.10gb", SHARE],
+            ["nvidia.com/mig-1g.10gb: 1 (a slice)", SHARE],
             id="tenth",
         ),
         pytest.param(
             A100_40,
             "nvidia.com/gpu",
             Fraction(1, 100),
-            ["a slice of a GPU such as nvidia.com/mig-1g.5gb", SHARE],
+            ["nvidia.com/mig-1g.5gb: 1 (a slice)", SHARE],
             id="no-variants",
         ),
         pytest.param(A100_40, "nvidia.com/gpu", Fraction(3, 4), [SHARE], id="no-slice-is-so-large"),

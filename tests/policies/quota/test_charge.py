@@ -382,7 +382,7 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
             pod(gpu_container("1")),
             Unpinned.DENY,
             {},
-            "it pins no GPU class; set the nodeSelector",
+            "counts GPUs by class: it pins no GPU class",
             id="refuse",
         ),
         pytest.param(
@@ -554,8 +554,10 @@ def test_what_a_node_says_of_the_class(
         pytest.param(
             pod(gpu_container("many")),
             {},
-            'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "many": must be a quantity '
-            "that a quota can count; set a whole number such as 1 [gpu-quota]",
+            (
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "many": set a whole number '
+                "such as 1; must be a quantity that a quota can count [gpu-quota]"
+            ),
             id="no-number",
         ),
         pytest.param(
@@ -585,7 +587,7 @@ def test_what_a_node_says_of_the_class(
         pytest.param(
             pod(annotations={"gpu-fraction": "half"}),
             {"gpus": "1"},
-            'metadata.annotations[gpu-fraction] = "half": must be a decimal number between 0 and 1',
+            'metadata.annotations[gpu-fraction] = "half": set the part of one GPU, such as "0.5", or request',
             id="fraction-that-is-none-is-a-whole-card",
         ),
         pytest.param(

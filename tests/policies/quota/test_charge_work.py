@@ -127,13 +127,13 @@ def charged_claim(document: JSON) -> Charge:
         pytest.param(
             MOST_REQUESTS + 1,
             1,
-            ["spec.devices.requests: must have at most 32 items; split the claim [gpu-quota]"],
+            ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"],
             id="requests",
         ),
         pytest.param(
             1,
             MOST_ALTERNATIVES + 1,
-            ["spec.devices.requests[0].firstAvailable: must have at most 8 items; remove some [gpu-quota]"],
+            ["spec.devices.requests[0].firstAvailable: remove some; must have at most 8 items [gpu-quota]"],
             id="alternatives",
         ),
     ],

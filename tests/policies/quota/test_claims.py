@@ -203,9 +203,9 @@ def test_claims_of_no_class_in_particular(
     assert len(charge.denials) == denials
     if denials:
         assert charge.denials[0].sentence() == (
-            'spec.devices.requests[0].exactly.deviceClassName = "gpu.nvidia.com": must name a GPU class, because '
-            "the quota of this namespace counts GPUs by class: device class gpu.nvidia.com is of no GPU class in "
-            "particular; set the nodeSelector of the pod or the deviceClassName of the claim [gpu-quota]"
+            'spec.devices.requests[0].exactly.deviceClassName = "gpu.nvidia.com": set the nodeSelector of the pod '
+            "or the deviceClassName of the claim; must name a GPU class, because the quota of this namespace "
+            "counts GPUs by class: device class gpu.nvidia.com is of no GPU class in particular [gpu-quota]"
         )
 
 
@@ -284,8 +284,8 @@ def test_who_may_mark_a_claim(before: str | None, after: str | None, username: s
     assert (found is not None) is is_refused
     if found is not None:
         assert found.sentence() == (
-            f'metadata.annotations[{EXTENDED_RESOURCE_CLAIM}] = "{after}": must be omitted: only {SCHEDULER} marks the '
-            "claims that it makes for pods; remove the annotation [gpu-quota]"
+            f'metadata.annotations[{EXTENDED_RESOURCE_CLAIM}] = "{after}": remove the annotation; must be '
+            f"omitted: only {SCHEDULER} marks the claims that it makes for pods [gpu-quota]"
         )
 
 
@@ -400,10 +400,11 @@ def test_the_schedulers_claim_is_free_where_its_pod_was_charged(
             UnknownDeviceClasses.DENY,
             "2",
             [
-                'spec.devices.requests[0].exactly.deviceClassName = "nobody-knows": must not ask for devices of DeviceClass '
-                "nobody-knows: nothing says whether they are GPUs, and unknownDeviceClasses is deny; use another "
-                "DeviceClass, or ask the administrators to name this one in deviceClasses of a GPUResourceMapping "
-                "[gpu-quota]"
+                (
+                    'spec.devices.requests[0].exactly.deviceClassName = "nobody-knows": use another DeviceClass; must '
+                    "not ask for devices of DeviceClass nobody-knows: nothing says whether they are GPUs; or ask the "
+                    "platform team to name this one in deviceClasses of a GPUResourceMapping [gpu-quota]"
+                )
             ],
             id="denied",
         ),
@@ -432,9 +433,11 @@ def test_device_classes_that_nothing_knows(
             {"gpus": "4", "classes/nvidia-h100": "2"},
             Unpinned.TOTAL_ONLY,
             [
-                "spec.spec.devices.requests: exceeds the quota, so no claim can be made from this template, "
-                "requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4; "
-                "request fewer devices [gpu-quota]"
+                (
+                    "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
+                    "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
+                    "[gpu-quota]"
+                )
             ],
             id="never-fits",
         ),
@@ -443,8 +446,10 @@ def test_device_classes_that_nothing_knows(
             {"gpus": "4"},
             Unpinned.TOTAL_ONLY,
             [
-                'spec.spec.devices.requests[0].exactly.allocationMode = "Half": must be ExactCount or All; set '
-                "allocationMode ExactCount with a count, or All [gpu-quota]"
+                (
+                    'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
+                    "a count, or All; must be ExactCount or All [gpu-quota]"
+                )
             ],
             id="would-be-denied",
         ),

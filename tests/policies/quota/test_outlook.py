@@ -55,17 +55,28 @@ ROLLING: JSON = {"replicas": 3}
     [
         pytest.param(
             workload(pods(2, running=16), kind="batch/Job"), {"gpus": 8},
-            "spec.template: needs 32 GPUs; ml-training has 8 of 16 free: 4 of 16 pods will start",
+            (
+                "spec.parallelism: set parallelism: 4; needs 32 GPUs, which can never fit: the GPUQuota of ml-training "
+                "grants 16 in all; 4 of 16 pods will start; or ask the platform team to raise spec.hard.gpus"
+            ),
             id="replicas-times-demand-against-what-is-free",
         ),
         pytest.param(
             workload(pods(2, on=A100, running=8), kind="apps/StatefulSet"), {"gpus": 4, "classes/nvidia-a100-80gb": 4},
-            "spec.template: needs 16 nvidia-a100-80gb; ml-training has 4 of 8 free: 2 of 8 pods will start",
+            (
+                "spec.replicas: set replicas: 2; needs 16 nvidia-a100-80gb, which can never fit: the GPUQuota of "
+                "ml-training grants 8 in all; 2 of 8 pods will start; or ask the platform team to raise "
+                "spec.hard.classes[nvidia-a100-80gb]"
+            ),
             id="the-class-that-limits-most-is-named",
         ),
         pytest.param(
             workload(pods(1, on=A100, running=17)), {"gpus": 8, "classes/nvidia-a100-80gb": 0},
-            "spec.template: needs 17 nvidia-a100-80gb; ml-training has 8 of 8 free: 8 of 17 pods will start",
+            (
+                "spec.replicas: set replicas: 8; needs 17 nvidia-a100-80gb, which can never fit: the GPUQuota of "
+                "ml-training grants 8 in all; 8 of 17 pods will start; or ask the platform team to raise "
+                "spec.hard.classes[nvidia-a100-80gb]"
+            ),
             id="of-two-that-limit-alike-the-class-is-named",
         ),
         pytest.param(
@@ -78,14 +89,19 @@ ROLLING: JSON = {"replicas": 3}
         ),
         pytest.param(
             workload(pods(17, running=1)), {},
-            "spec.template: a pod needs 17 GPUs; the GPUQuota of ml-training allows 16: it can never start; "
-            "ask the platform team to raise spec.hard.gpus",
+            (
+                "spec.template: request 16 GPUs or fewer; a pod needs 17 GPUs, which can never fit: the GPUQuota of "
+                "ml-training grants 16 in all; or ask the platform team to raise spec.hard.gpus"
+            ),
             id="a-pod-larger-than-the-quota",
         ),
         pytest.param(
             workload(pods(9, on=A100, running=None), kind="apps/DaemonSet"), None,
-            "spec.template: a pod needs 9 nvidia-a100-80gb; the GPUQuota of ml-training allows 8: it can never start; "
-            "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]",
+            (
+                "spec.template: request 8 nvidia-a100-80gb or fewer; a pod needs 9 nvidia-a100-80gb, which can never "
+                "fit: the GPUQuota of ml-training grants 8 in all; or ask the platform team to raise "
+                "spec.hard.classes[nvidia-a100-80gb]"
+            ),
             id="also-before-the-quota-was-counted-and-whatever-the-number-of-nodes",
         ),
         pytest.param(
@@ -94,8 +110,10 @@ ROLLING: JSON = {"replicas": 3}
                 pods(8, "spec.pytorchReplicaSpecs.Worker.template", running=3, gang=3),
                 kind="kubeflow.org/PyTorchJob",
             ), {"gpus": 8},
-            "4 pods that must run together need 32 GPUs; the GPUQuota of ml-training allows 16: they can never start; "
-            "ask the platform team to raise spec.hard.gpus",
+            (
+                "4 pods that must run together need 32 GPUs, which can never fit: the GPUQuota of ml-training grants "
+                "16 in all; ask the platform team to raise spec.hard.gpus"
+            ),
             id="a-gang-larger-than-the-quota",
         ),
         pytest.param(
@@ -109,12 +127,18 @@ ROLLING: JSON = {"replicas": 3}
         ),
         pytest.param(
             workload(pods(1, running=2, most=40), kind="ray.io/RayCluster"), {"gpus": 6},
-            "spec.template: may grow to 40 pods and then needs 40 GPUs; ml-training has 10 of 16 free: 10 of 40 pods will start",
+            (
+                "spec.template: may grow to 40 pods and then needs 40 GPUs, which can never fit: the GPUQuota of "
+                "ml-training grants 16 in all; 10 of 40 pods will start; ask the platform team to raise spec.hard.gpus"
+            ),
             id="an-elastic-workload-at-its-maximum",
         ),
         pytest.param(
             workload(pods(1, running=0, most=20), kind="serving.kserve.io/InferenceService"), {},
-            "spec.template: may grow to 20 pods and then needs 20 GPUs; ml-training has 16 of 16 free: 16 of 20 pods will start",
+            (
+                "spec.template: may grow to 20 pods and then needs 20 GPUs, which can never fit: the GPUQuota of "
+                "ml-training grants 16 in all; 16 of 20 pods will start; ask the platform team to raise spec.hard.gpus"
+            ),
             id="one-that-starts-from-zero",
         ),
         pytest.param(workload(pods(17, running=0)), {}, None, id="suspended-or-only-a-template"),
@@ -166,8 +190,8 @@ def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int
     found = said(subject, Granted({"classes/nvidia-a100-80gb": held}))
 
     want = (
-        "spec.strategy: an update needs 1 nvidia-a100-80gb for a pod beside the others; ml-training will have "
-        "0 of 8 free: it will not finish; set type: Recreate, or rollingUpdate.maxUnavailable: 1 [gpu-quota]"
+        "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1; an update needs 1 nvidia-a100-80gb "
+        "for a pod beside the others, and will not finish: ml-training will have 0 of 8 free [gpu-quota]"
     )
     assert found == ([want] if stuck else [])
 
@@ -186,18 +210,26 @@ def test_a_stateful_set_stops_a_pod_before_it_starts_the_next() -> None:
         ),
         pytest.param(
             workload(pods(1, running=17), spec={"replicas": 17}, status={"replicas": 8}),
-            "spec.template: needs 17 GPUs; ml-training has 14 of 16 free: 14 of 17 pods will start",
+            (
+                "spec.replicas: set replicas: 14; needs 17 GPUs, which can never fit: the GPUQuota of ml-training "
+                "grants 16 in all; 14 of 17 pods will start; or ask the platform team to raise spec.hard.gpus"
+            ),
             id="what-its-own-pods-hold-is-free-for-it",
         ),
         pytest.param(
             workload(pods(1, running=12), kind="batch/Job", status={"active": 3}),
-            "spec.template: needs 12 GPUs; ml-training has 9 of 16 free: 9 of 12 pods will start", id="a-job-by-its-active-pods",
+            (
+                "spec.parallelism: set parallelism: 9; needs 12 GPUs; ml-training has 9 of 16 free: 9 of 12 pods will "
+                "start"
+            ), id="a-job-by-its-active-pods",
         ),
         pytest.param(workload(pods(1, running=17), kind="kubeflow.org/PyTorchJob"), None, id="unknown-how-many-it-has"),
         pytest.param(
             workload(pods(17, running=1), kind="kubeflow.org/PyTorchJob"),
-            "spec.template: a pod needs 17 GPUs; the GPUQuota of ml-training allows 16: it can never start; "
-            "ask the platform team to raise spec.hard.gpus", id="a-pod-larger-than-the-quota-whatever-it-has",
+            (
+                "spec.template: request 16 GPUs or fewer; a pod needs 17 GPUs, which can never fit: the GPUQuota of "
+                "ml-training grants 16 in all; or ask the platform team to raise spec.hard.gpus"
+            ), id="a-pod-larger-than-the-quota-whatever-it-has",
         ),
     ],
 )  # fmt: skip
@@ -220,7 +252,11 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     scaler = Workload.of(group, name, "ml-training", {}, (), target)
 
     assert said(scaler, Granted({"gpus": 10})) == [
-        f"{field}: may grow to 12 pods and then needs 24 GPUs; ml-training has 12 of 16 free: 6 of 12 pods will start [gpu-quota]"
+        (
+            f"{field}: set {field.removeprefix('spec.')}: 6; may grow to 12 pods and then needs 24 GPUs, which can never fit: "
+            "the GPUQuota of ml-training grants 16 in all; 6 of 12 pods will start; or ask the platform team to "
+            "raise spec.hard.gpus [gpu-quota]"
+        )
     ]
     assert said(Workload.of(group, name, "ml-training", {}, ()), Granted({"gpus": 10})) == []
 
@@ -231,8 +267,11 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
         pytest.param(
             workload(pods(1, running=20), kind="batch/Job"),
             [
-                "spec.template: needs 20 GPUs; ml-training has 16 of 16 free: gpu-quota is in mode audit and denies nothing "
-                "[gpu-quota]"
+                (
+                    "spec.parallelism: set parallelism: 16; needs 20 GPUs, which can never fit: the GPUQuota of "
+                    "ml-training grants 16 in all; gpu-quota is in mode audit and denies nothing; or ask the platform "
+                    "team to raise spec.hard.gpus [gpu-quota]"
+                )
             ],
             id="what-does-not-fit",
         ),

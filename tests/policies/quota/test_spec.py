@@ -14,22 +14,26 @@ WHY = "has no effect: a ResourceQuota counts only requests of extended resources
         pytest.param(["requests.nvidia.com/gpu", "cpu", "pods"], [], id="what-is-enforced"),
         pytest.param(
             ["nvidia.com/gpu"],
-            [f"spec.hard[nvidia.com/gpu]: {WHY}; set requests.nvidia.com/gpu [resource-quota]"],
+            [f"spec.hard[nvidia.com/gpu]: set requests.nvidia.com/gpu; {WHY} [resource-quota]"],
             id="bare-name",
         ),
         pytest.param(
             ["limits.nvidia.com/gpu", "requests.nvidia.com/gpu"],
             [
-                f"spec.hard[limits.nvidia.com/gpu]: {WHY}; remove it, requests.nvidia.com/gpu is set as well "
-                "[resource-quota]"
+                (
+                    f"spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well; {WHY} "
+                    "[resource-quota]"
+                )
             ],
             id="limits-beside-requests",
         ),
         pytest.param(
             ["nvidia.com/mig-1g.10gb"],
             [
-                f"spec.hard[nvidia.com/mig-1g.10gb]: {WHY};"
-                " set requests.nvidia.com/mig-1g.10gb [resource-quota]"
+                (
+                    f"spec.hard[nvidia.com/mig-1g.10gb]: set requests.nvidia.com/mig-1g.10gb; {WHY} "
+                    "[resource-quota]"
+                )
             ],
             id="mig-slice",
         ),

@@ -163,8 +163,8 @@ def test_nothing_added(document: JSON, nodes: list[Labels], tweaks: Any) -> None
 MISSING = f"has no effect: label {FULL} is missing on"
 ASK = "; ask the platform team for the label, which GPU Feature Discovery sets [cuda-version]"
 OLDER = (
-    "should be at most 12.2, the newest CUDA of the nodes that can take the pod; use an image with an older CUDA, or ask the "
-    "platform team for newer drivers [cuda-version]"
+    "use an image with an older CUDA; should be at most 12.2, the newest CUDA of the nodes that can take the pod; "
+    "or ask the platform team for newer drivers [cuda-version]"
 )
 
 
@@ -232,7 +232,8 @@ def test_an_annotation_that_is_not_a_version_is_denied(text: str) -> None:
 
     assert found.severity is Severity.DENIAL
     assert found.sentence() == (
-        f'metadata.annotations[{CUDA}] = "{text}": must be a CUDA version; set for example "12.4" [cuda-version]'
+        f'metadata.annotations[{CUDA}] = "{text}": set for example {CUDA}: "12.4"; must be a CUDA version '
+        "[cuda-version]"
     )
 
 

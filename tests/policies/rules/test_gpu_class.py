@@ -19,8 +19,6 @@ ANY = GPUClassOptions()
 T4_ONLY = GPUClassOptions(allowed=("nvidia-t4",))
 BY_PRODUCT = GPUClassOptions(label_key=PRODUCT)
 GATED = [{"name": "kueue.x-k8s.io/admission"}]
-UNPINNED = "spec: must pin the pod to a GPU class: namespace ml-training may not use every class; "
-ALLOWED = "; allowed here: nvidia-t4 [gpu-class]"
 
 H100 = gpu_class(
     "nvidia-h100",
@@ -313,50 +311,66 @@ def test_pods_of_a_daemonset_are_not_pinned() -> None:
         pytest.param(
             asking("a100"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "a100": must be a GPU class or a family of classes; did you mean '
-            '"nvidia-a100"? [gpu-class]',
+            (
+                f'metadata.annotations[{CLASS}] = "a100": did you mean nvidia-a100? Must be a GPU class or a '
+                "family of classes [gpu-class]"
+            ),
             id="unknown-class",
         ),
         pytest.param(
             asking("zzz"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "zzz": must be a GPU class or a family of classes; known: '
-            "amd-mi300x, nvidia-a100, nvidia-t4 [gpu-class]",
+            (
+                f'metadata.annotations[{CLASS}] = "zzz": set {CLASS}: nvidia-a100-40gb or nvidia-a100-80gb or '
+                "nvidia-t4; must be a GPU class or a family of classes [gpu-class]"
+            ),
             id="unknown-class-like-no-other",
         ),
         pytest.param(
             asking("nvidia-t4", resource="amd.com/gpu"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-t4": must be a class with amd.com/gpu: nodes of this class '
-            "have nvidia.com/gpu; request what the class has, or name another class [gpu-class]",
+            (
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": set {CLASS}: amd-mi300x; must be a class with '
+                "amd.com/gpu [gpu-class]"
+            ),
             id="class-of-another-vendor",
         ),
         pytest.param(
             asking("nvidia-t4", resource="nvidia.com/mig-1g.10gb"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-t4": must be a class with nvidia.com/mig-1g.10gb: nodes of '
-            "this class have nvidia.com/gpu; request what the class has, or name another class [gpu-class]",
+            (
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": set {CLASS}: nvidia-a100-80gb; must be a class '
+                "with nvidia.com/mig-1g.10gb [gpu-class]"
+            ),
             id="class-without-mig",
         ),
         pytest.param(
             asking("nvidia-a100", **selecting("nvidia-t4")),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-a100": must be nvidia-t4, to which the pod pins itself '
-            "(nodeSelector accelerator=nvidia-t4); remove one of the two [gpu-class]",
+            (
+                f'metadata.annotations[{CLASS}] = "nvidia-a100": set {CLASS}: nvidia-t4, or remove the pod\'s own '
+                "constraint; must be nvidia-t4, to which the pod pins itself (nodeSelector "
+                "accelerator=nvidia-t4) [gpu-class]"
+            ),
             id="pinned-to-something-else",
         ),
         pytest.param(
             asking("nvidia-a100", schedulingGates=GATED, **selecting("nvidia-t4")),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-a100": must be nvidia-t4, to which the pod pins itself '
-            "(nodeSelector accelerator=nvidia-t4); remove one of the two [gpu-class]",
+            (
+                f'metadata.annotations[{CLASS}] = "nvidia-a100": set {CLASS}: nvidia-t4, or remove the pod\'s own '
+                "constraint; must be nvidia-t4, to which the pod pins itself (nodeSelector "
+                "accelerator=nvidia-t4) [gpu-class]"
+            ),
             id="gated-pod-pinned-to-something-else",
         ),
         pytest.param(
             asking("nvidia-t4", **affinity("accelerator", "NotIn", "nvidia-t4")),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-t4": '
-            "must not contradict the pod's own constraints on node label accelerator; remove one of the two [gpu-class]",
+            (
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": remove the annotation, or those constraints; must '
+                "not contradict the pod's own constraints on node label accelerator [gpu-class]"
+            ),
             id="pod-excludes-its-own-class",
         ),
         pytest.param(
@@ -370,32 +384,47 @@ def test_pods_of_a_daemonset_are_not_pinned() -> None:
         pytest.param(
             asking("nvidia-a100"),
             T4_ONLY,
-            f'metadata.annotations[{CLASS}] = "nvidia-a100": is not allowed in namespace ml-training{ALLOWED}',
+            (
+                f'metadata.annotations[{CLASS}] = "nvidia-a100": set {CLASS}: nvidia-t4; must be a class that '
+                "namespace ml-training may use [gpu-class]"
+            ),
             id="class-that-the-namespace-may-not-use",
         ),
         pytest.param(
             asking(**selecting("nvidia-a100")),
             GPUClassOptions(allowed=("nvidia-t4", "nvidia-a100-40gb")),
-            "spec: must not pin the pod to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100): not allowed "
-            "in namespace ml-training; allowed here: nvidia-t4, nvidia-a100-40gb [gpu-class]",
+            (
+                "spec: set nodeSelector accelerator: nvidia-a100-40gb or nvidia-t4; must not pin the pod to "
+                "nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training "
+                "[gpu-class]"
+            ),
             id="family-of-which-one-class-is-not-allowed",
         ),
         pytest.param(
             asking(),
             T4_ONLY,
-            f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}",
+            (
+                "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
+                "ml-training may not use every class [gpu-class]"
+            ),
             id="could-be-any-class",
         ),
         pytest.param(
             asking(**affinity("accelerator", "In", "nvidia-t4", "somebody-elses")),
             T4_ONLY,
-            f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}",
+            (
+                "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
+                "ml-training may not use every class [gpu-class]"
+            ),
             id="could-be-a-class-that-nobody-knows",
         ),
         pytest.param(
             asking("nvidia-t4", nodeName="node-1"),
             T4_ONLY,
-            f"{UNPINNED}set nodeSelector accelerator{ALLOWED}",
+            (
+                "spec: set nodeSelector accelerator: nvidia-t4; must pin the pod to a GPU class: namespace "
+                "ml-training may not use every class [gpu-class]"
+            ),
             id="nobody-gets-around-it-by-naming-a-node",
         ),
     ],
@@ -410,31 +439,38 @@ def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
         pytest.param(
             asking(**selecting("nvidia-t5")),
             ANY,
-            'spec.nodeSelector[accelerator] = "nvidia-t5": should be a GPU class: the pod stays pending unless a '
-            'node has this label; did you mean "nvidia-t4"? [gpu-class]',
+            (
+                'spec.nodeSelector[accelerator] = "nvidia-t5": did you mean nvidia-t4? Should be a GPU class: the pod '
+                "stays pending unless a node has this label [gpu-class]"
+            ),
             id="misspelt-label",
         ),
         pytest.param(
             asking(**selecting("nvidia-t4"), **affinity("accelerator", "In", "nvidia-a100")),
             ANY,
-            "spec: no GPU class meets nodeSelector "
-            "accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the pod stays pending; remove the "
-            "constraint that contradicts the others [gpu-class]",
+            (
+                "spec: remove the constraint that contradicts the others; no GPU class meets nodeSelector "
+                "accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the pod stays pending [gpu-class]"
+            ),
             id="constraints-that-contradict-each-other",
         ),
         pytest.param(
             asking("nvidia-a100-80gb", **selecting("nvidia-a100")),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-a100-80gb": cannot narrow nvidia-a100-40gb, '
-            "nvidia-a100-80gb, to which the pod pins itself (nodeSelector accelerator=nvidia-a100); remove the "
-            "pod's own constraints, and the annotation pins it [gpu-class]",
+            (
+                f'metadata.annotations[{CLASS}] = "nvidia-a100-80gb": remove the pod\'s own constraints, and the '
+                "annotation pins it; cannot narrow nvidia-a100-40gb, nvidia-a100-80gb, to which the pod pins "
+                "itself (nodeSelector accelerator=nvidia-a100) [gpu-class]"
+            ),
             id="family-that-cannot-be-narrowed",
         ),
         pytest.param(
             asking("nvidia-t4", nodeName="node-1"),
             ANY,
-            f'metadata.annotations[{CLASS}] = "nvidia-t4": has no effect: spec.nodeName says where the pod runs; '
-            "set nodeSelector accelerator: nvidia-t4 [gpu-class]",
+            (
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": set nodeSelector accelerator: nvidia-t4; has no '
+                "effect: spec.nodeName says where the pod runs [gpu-class]"
+            ),
             id="annotation-beside-node-name",
         ),
         pytest.param(
@@ -487,15 +523,23 @@ def test_everything_is_told_at_once() -> None:
     )
 
     assert [sentence for _, sentence in reported(document, T4_ONLY)] == [
-        f'metadata.annotations[{PARAMS}] = "x": must be a number of parameters such as 70b, 350M or 1.3e9, '
-        'not "x"; set for example "70b" [gpu-class]',
-        'metadata.annotations[gpu-admission.dev/model-batch] = "0": must be a batch size, a whole number '
-        'from 1 to 1000000000, not "0"; set for example "8" [gpu-class]',
-        f'metadata.annotations[{CLASS}] = "nvidia-t5": must be a GPU class or a family of classes; did you '
-        'mean "nvidia-t4"? [gpu-class]',
-        "spec: must not pin the pod to nvidia-a100-40gb, nvidia-a100-80gb (nodeSelector "
-        "accelerator=nvidia-a100): not allowed in namespace"
-        f" ml-training{ALLOWED}",
+        (
+            f'metadata.annotations[{PARAMS}] = "x": set for example {PARAMS}: "70b"; must be a number of '
+            'parameters such as 70b, 350M or 1.3e9, not "x" [gpu-class]'
+        ),
+        (
+            'metadata.annotations[gpu-admission.dev/model-batch] = "0": set for example gpu-admission.dev/model-batch: '
+            '"8"; must be a batch size, a whole number from 1 to 1000000000, not "0" [gpu-class]'
+        ),
+        (
+            f'metadata.annotations[{CLASS}] = "nvidia-t5": did you mean nvidia-t4? Must be a GPU class or a '
+            "family of classes [gpu-class]"
+        ),
+        (
+            "spec: set nodeSelector accelerator: nvidia-t4; must not pin the pod to nvidia-a100-40gb, "
+            "nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training "
+            "[gpu-class]"
+        ),
     ]
 
 
@@ -507,8 +551,11 @@ def test_everything_is_told_at_once() -> None:
             asking("nvidia-t4", **selecting("nvidia-a100-40gb")),
             ANY,
             [
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": must be nvidia-a100-40gb, to which the pod pins itself '
-                "(nodeSelector accelerator=nvidia-a100-40gb); remove one of the two [gpu-class]"
+                (
+                    f'metadata.annotations[{CLASS}] = "nvidia-t4": set {CLASS}: nvidia-a100-40gb, or remove the '
+                    "pod's own constraint; must be nvidia-a100-40gb, to which the pod pins itself (nodeSelector "
+                    "accelerator=nvidia-a100-40gb) [gpu-class]"
+                )
             ],
             id="released-to-another-class",
         ),
@@ -516,25 +563,34 @@ def test_everything_is_told_at_once() -> None:
             asking(**selecting("nvidia-a100-40gb")),
             T4_ONLY,
             [
-                "spec: must not pin the pod to nvidia-a100-40gb (nodeSelector "
-                "accelerator=nvidia-a100-40gb): not allowed in namespace"
-                f" ml-training{ALLOWED}"
+                (
+                    "spec: have the controller that removes its gates set nodeSelector accelerator: nvidia-t4; "
+                    "must not pin the pod to nvidia-a100-40gb (nodeSelector accelerator=nvidia-a100-40gb): not "
+                    "allowed in namespace ml-training [gpu-class]"
+                )
             ],
             id="released-to-what-is-not-allowed",
         ),
         pytest.param(
             asking("nvidia-t4"),
             T4_ONLY,
-            [f"{UNPINNED}have the controller that removes its gates set nodeSelector accelerator{ALLOWED}"],
+            [
+                (
+                    "spec: have the controller that removes its gates set nodeSelector accelerator: nvidia-t4; must "
+                    "pin the pod to a GPU class: namespace ml-training may not use every class [gpu-class]"
+                )
+            ],
             id="released-to-anywhere-where-not-all-is-allowed",
         ),
         pytest.param(
             asking("nvidia-t4"),
             ANY,
             [
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": has no effect: gated pods are placed by the controller '
-                "that removes their gates; have the controller that removes its gates set nodeSelector accelerator: "
-                "nvidia-t4 [gpu-class]"
+                (
+                    f'metadata.annotations[{CLASS}] = "nvidia-t4": have the controller that removes its gates set '
+                    "nodeSelector accelerator: nvidia-t4; has no effect: gated pods are placed by the controller "
+                    "that removes their gates [gpu-class]"
+                )
             ],
             id="released-to-anywhere",
         ),
@@ -554,15 +610,23 @@ def test_update(document: JSON, options: GPUClassOptions, want: list[str]) -> No
         pytest.param(
             asking(),
             T4_ONLY,
-            [f"{UNPINNED}set in the template of the DaemonSet nodeSelector accelerator{ALLOWED}"],
+            [
+                (
+                    "spec: in the template of the DaemonSet set nodeSelector accelerator: nvidia-t4; must pin the "
+                    "pod to a GPU class: namespace ml-training may not use every class [gpu-class]"
+                )
+            ],
             id="template-does-not-pin",
         ),
         pytest.param(
             asking("nvidia-t4"),
             ANY,
             [
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": has no effect: pods of a DaemonSet are placed by its '
-                "controller; set in the template of the DaemonSet nodeSelector accelerator: nvidia-t4 [gpu-class]"
+                (
+                    f'metadata.annotations[{CLASS}] = "nvidia-t4": in the template of the DaemonSet set '
+                    "nodeSelector accelerator: nvidia-t4; has no effect: pods of a DaemonSet are placed by its "
+                    "controller [gpu-class]"
+                )
             ],
             id="annotation-pins-nothing",
         ),
@@ -575,7 +639,13 @@ def test_daemonset(document: JSON, options: GPUClassOptions, want: list[str]) ->
 def test_template_whose_pods_will_be_pinned_is_fine() -> None:
     assert reported(asking("nvidia-t4"), T4_ONLY, phase=Phase.TEMPLATE) == []
     assert reported(asking(), T4_ONLY, phase=Phase.TEMPLATE) == [
-        (Severity.DENIAL, f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}")
+        (
+            Severity.DENIAL,
+            (
+                "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
+                "ml-training may not use every class [gpu-class]"
+            ),
+        )
     ]
 
 
@@ -583,7 +653,10 @@ def test_pin_that_a_later_webhook_took_out_is_missed_where_not_all_is_allowed() 
     stripped = asking("nvidia-t4")
 
     assert [f.sentence() for f in check(view(stripped), T4_ONLY, context())] == [
-        f"{UNPINNED}name one with the annotation {CLASS}{ALLOWED}"
+        (
+            "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
+            "ml-training may not use every class [gpu-class]"
+        )
     ]
     only_warns = GPUClassOptions(
         mode=Mode.WARN, allowed=("nvidia-t4",)
@@ -630,8 +703,8 @@ def test_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None
             [
                 ("labelKey", 'must be a node label of some class, not "accel"'),
                 ("allowed[0]", '"h1" matches no class'),
-                ("allowed[1]", '"nvidia-a10" matches no class: did you mean "nvidia-a100"?'),
-                ("default", 'must be a class or a family, not "nvidia-t5": did you mean "nvidia-t4"?'),
+                ("allowed[1]", '"nvidia-a10" matches no class: did you mean nvidia-a100?'),
+                ("default", 'must be a class or a family, not "nvidia-t5": did you mean nvidia-t4?'),
             ],
             id="all-at-once",
         ),

@@ -314,8 +314,10 @@ def test_what_is_not_allowed_stays_refused(spec: JSON, why: str) -> None:
     assert reported(asking(**spec), options) == [
         (
             Severity.DENIAL,
-            f"spec: must pin the pod to a GPU class: namespace ml-training may not use every class{why}; name one with "
-            "the annotation gpu-admission.dev/gpu-class; allowed here: nvidia-t4 [gpu-class]",
+            (
+                "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
+                f"ml-training may not use every class{why} [gpu-class]"
+            ),
         )
     ]
 

@@ -12,7 +12,7 @@ from policies.quota.charge_request import (
     ReservationOutcome,
     charge_request_for_pod,
 )
-from policies.quota.ledger.decide import Reason, ReservationVerdict
+from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.rules.gpu_quota import GPUQuotaOptions, reserve
 from tests.builders import context, uid
@@ -22,11 +22,18 @@ LEDGER = QuotaLedger(
 )
 
 
+def verdict(reason: Reason) -> ReservationVerdict:
+    short = Shortfall(
+        key="gpus", requested=Fraction(1), used=Fraction(8), reserved=Fraction(0), hard=Fraction(8)
+    )
+    return ReservationVerdict(reason, (short,) if reason is Reason.EXCEEDED else ())
+
+
 class Decided:
     """A quota that has decided."""
 
     def __init__(self, reason: Reason) -> None:
-        self.outcome = ReservationOutcome(LEDGER, verdict=ReservationVerdict(reason))
+        self.outcome = ReservationOutcome(LEDGER, verdict=verdict(reason))
 
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:  # noqa: ARG002 - the signature of a quota
         return self.outcome

@@ -74,56 +74,54 @@ def test_fine_as_it_is(document: JSON) -> None:
     [
         pytest.param(
             "500m",
-            f'{LIMIT} (container "main") = "500m": must be a whole number of GPUs, not half of one; set 1, or '
-            "request a slice of a GPU such as nvidia.com/mig-3g.20gb, or request a time-sliced share "
-            "(nvidia.com/gpu.shared) [gpu-requests]",
+            f'{LIMIT} (container "main") = "500m" (0.5): set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or '
+            f"{GPU}.shared: 1 (a time-sliced share); must be a whole number of GPUs, not half of one [gpu-requests]",
             id="half",
         ),
         pytest.param(
             0.25,
-            f'{LIMIT} (container "main") = "0.25": must be a whole number of GPUs, not a quarter of one; set 1, '
-            "or request a slice of a GPU such as nvidia.com/mig-1g.20gb, or request a time-sliced share "
-            "(nvidia.com/gpu.shared) [gpu-requests]",
+            f'{LIMIT} (container "main") = "0.25": set {GPU}: 1, or nvidia.com/mig-1g.20gb: 1 (a slice), or '
+            f"{GPU}.shared: 1 (a time-sliced share); must be a whole number of GPUs, not a quarter of one [gpu-requests]",
             id="quarter-as-a-json-number",
         ),
         pytest.param(
             "1.5",
-            f'{LIMIT} (container "main") = "1.5": must be a whole number of GPUs, not 1.5 of them; set 1 or 2 '
+            f'{LIMIT} (container "main") = "1.5": set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them '
             "[gpu-requests]",
             id="one-and-a-half",
         ),
         pytest.param(
             "1.0001",
-            f'{LIMIT} (container "main") = "1.0001": must be a whole number of GPUs, not 1.0001 of them; set 1 or '
-            "2 [gpu-requests]",
+            f'{LIMIT} (container "main") = "1.0001": set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.0001 of '
+            "them [gpu-requests]",
             id="a-little-too-much",
         ),
         pytest.param(
             "-1",
-            f'{LIMIT} (container "main") = "-1": must not be negative; set 1 or more, or omit it [gpu-requests]',
+            f'{LIMIT} (container "main") = "-1": set {GPU}: 1, or omit it; must not be negative [gpu-requests]',
             id="negative",
         ),
         pytest.param(
             "-500m",
-            f'{LIMIT} (container "main") = "-500m": must not be negative; set 1 or more, or omit it [gpu-requests]',
+            f'{LIMIT} (container "main") = "-500m": set {GPU}: 1, or omit it; must not be negative [gpu-requests]',
             id="negative-and-a-half",
         ),
         pytest.param(
             "one",
-            f'{LIMIT} (container "main") = "one": must be a quantity that Kubernetes can count; set a whole '
-            "number such as 1 [gpu-requests]",
+            f'{LIMIT} (container "main") = "one": set {GPU}: 1; must be a quantity that Kubernetes can count '
+            "[gpu-requests]",
             id="no-number",
         ),
         pytest.param(
             "1e999999999",
-            f'{LIMIT} (container "main") = "1e999999999": must be a quantity that Kubernetes can count; set a '
-            "whole number such as 1 [gpu-requests]",
+            f'{LIMIT} (container "main") = "1e999999999": set {GPU}: 1; must be a quantity that Kubernetes can '
+            "count [gpu-requests]",
             id="out-of-all-bounds",
         ),
         pytest.param(
             "9" * 300,
-            f'{LIMIT} (container "main") = "{"9" * 60}…": must be a quantity that Kubernetes can count; set a '
-            "whole number such as 1 [gpu-requests]",
+            f'{LIMIT} (container "main") = "{"9" * 60}…": set {GPU}: 1; must be a quantity that Kubernetes can count '
+            "[gpu-requests]",
             id="quoted-in-part",
         ),
     ],
@@ -138,47 +136,50 @@ def test_a_number_that_no_node_could_give(quantity: Any, want: str) -> None:
         pytest.param(
             "nvidia.com/mig-1g.10gb",
             "1.5",
-            "must be a whole number of slices of a GPU, not 1.5",
-            "set 2",
+            "must be a whole number of slices of a GPU",
+            "set nvidia.com/mig-1g.10gb: 2",
             id="slices",
         ),
         pytest.param(
             "aws.amazon.com/neuroncore",
             "0.5",
-            "must be a whole number of accelerator cores, not 0.5",
-            "set 1",
+            "must be a whole number of accelerator cores",
+            "set aws.amazon.com/neuroncore: 1",
             id="cores",
         ),
         pytest.param(
             "nvidia.com/gpumem",
             "0.5",
-            "must be a whole number of MiB of GPU memory, not 0.5",
-            "set 1",
+            "must be a whole number of MiB of GPU memory",
+            "set nvidia.com/gpumem: 1",
             id="memory",
         ),
         pytest.param(
             "nvidia.com/gpucores",
             "101",
             "must be at most 100 percent of a GPU",
-            "set a percentage from 1 to 100",
+            "set nvidia.com/gpucores: 100 or less",
             id="percentage",
         ),
         pytest.param(
             "deviceclass.resource.kubernetes.io/big",
             "0.5",
             "must be a whole number of accelerators, not half of one",
-            "set 1",
+            "set deviceclass.resource.kubernetes.io/big: 1",
             id="implicit-device-class",
         ),
         pytest.param(
-            "amd.com/gpu", "0.5", "must be a whole number of GPUs, not half of one", "set 1", id="amd"
+            "amd.com/gpu",
+            "0.5",
+            "must be a whole number of GPUs, not half of one",
+            "set amd.com/gpu: 1",
+            id="amd",
         ),
         pytest.param(
             "nvidia.com/gpu.shared",
             "3",
-            "should be 1: time-sliced shares are turns on a GPU, several give no more of it, and NVIDIA's device plugin "
-            "may refuse them (failRequestsGreaterThanOne)",
-            "set 1",
+            "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
+            "set nvidia.com/gpu.shared: 1",
             id="several-shares",
         ),
     ],
@@ -217,8 +218,8 @@ def test_request_and_limit_that_differ(limit: Any, request_: Any) -> None:
 
     assert finding.sentence() == (
         f'spec.containers[0].resources.requests[{GPU}] (container "main") = '
-        f'"{"null" if request_ is None else request_}": must equal limits[nvidia.com/gpu] ({limit}): GPUs '
-        "cannot be overcommitted; set both to the same value or omit the request [gpu-requests]"
+        f'"{"null" if request_ is None else request_}": set {GPU}: {limit}, or omit the request; must equal '
+        f"limits[{GPU}] ({limit}): GPUs cannot be overcommitted [gpu-requests]"
     )
 
 
@@ -314,7 +315,7 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
         pytest.param(
             pod(gpu_container("9")),
             [
-                f'{LIMIT} (container "main") = "9": must be at most 4 per container by policy; set 4 or fewer '
+                f'{LIMIT} (container "main") = "9": set {GPU}: 4 or less; must be at most 4 per container by policy '
                 "[gpu-requests]"
             ],
             id="one-container-is-one-finding",
@@ -322,9 +323,9 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
         pytest.param(
             POD_OF_TWO,
             [
-                f'{LIMIT} (container "a") = "5": must be at most 4 per container by policy; set 4 or fewer '
+                f'{LIMIT} (container "a") = "5": set {GPU}: 4 or less; must be at most 4 per container by policy '
                 "[gpu-requests]",
-                f"spec: the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy; request 6 or fewer "
+                f"spec: request {GPU}: 6 or less; the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy "
                 "[gpu-requests]",
             ],
             id="a-container-and-the-pod",
@@ -345,10 +346,10 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
         pytest.param(
             pod(gpu_container("5", "a"), gpu_container("many", "b")),
             [
-                f'{LIMIT} (container "a") = "5": must be at most 4 per container by policy; set 4 or fewer '
+                f'{LIMIT} (container "a") = "5": set {GPU}: 4 or less; must be at most 4 per container by policy '
                 "[gpu-requests]",
-                f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": must be a quantity that '
-                "Kubernetes can count; set a whole number such as 1 [gpu-requests]",
+                f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": set {GPU}: 1; must be a '
+                "quantity that Kubernetes can count [gpu-requests]",
             ],
             id="what-cannot-be-counted-has-no-total",
         ),
@@ -360,7 +361,7 @@ def test_more_than_the_policy_allows(document: JSON, want: list[str]) -> None:
 
 def test_the_limit_per_pod_alone_is_reported_at_the_container() -> None:
     assert sentences(pod(gpu_container("7")), GPURequestsOptions(max_per_pod=6)) == [
-        f'{LIMIT} (container "main") = "7": must be at most 6 per pod by policy; request 6 or fewer '
+        f'{LIMIT} (container "main") = "7": request {GPU}: 6 or less; must be at most 6 per pod by policy '
         "[gpu-requests]"
     ]
 
@@ -434,8 +435,7 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
         path="spec.containers[0].env[1]",
         container="main",
         value=value,
-        message=f"{variable['name']} should not be set by hand: the node decides which GPUs a container gets, and "
-        "this can hide them or name others",
+        message=f"{variable['name']} should not be set by hand: the node decides which GPUs a container gets",
         remedy=f"remove {variable['name']}",
     )
 
@@ -455,16 +455,18 @@ def test_a_fraction_beside_whole_gpus(container: JSON) -> None:
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        'metadata.annotations[gpu-fraction] = "0.5": should not stand beside whole GPUs (container "main"): '
-        "schedulers that know the annotation refuse such pods, the others ignore it; keep one of the two "
+        'metadata.annotations[gpu-fraction] = "0.5": remove it, or the whole GPUs of container "main"; should not '
+        "stand beside them: schedulers that know the annotation refuse such pods, the others ignore it "
         "[gpu-requests]"
     )
 
 
 def test_a_bad_fraction() -> None:
     assert sentences(pod(gpu_container("1"), annotations={"gpu-fraction": "1.5"})) == [
-        'metadata.annotations[gpu-fraction] = "1.5": must be a decimal number between 0 and 1; set the part '
-        'of one GPU, such as "0.5"; request a whole GPU in the resources of a container [gpu-requests]'
+        (
+            'metadata.annotations[gpu-fraction] = "1.5": set the part of one GPU, such as "0.5", or request a whole '
+            "GPU in the resources of a container; must be a decimal number between 0 and 1 [gpu-requests]"
+        )
     ]
 
 
@@ -491,8 +493,8 @@ def test_a_fraction_that_no_scheduler_reads(document: JSON, why: str, phase: Pha
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        f'metadata.annotations[gpu-fraction] = "0.5": has no effect: {why}, so the pod gets none; set schedulerName '
-        "kai-scheduler and no nodeName, or request a GPU in resources.limits [gpu-requests]"
+        f'metadata.annotations[gpu-fraction] = "0.5": set schedulerName: kai-scheduler and no nodeName, or request a GPU in '
+        f"resources.limits; has no effect: {why}, so the pod gets none [gpu-requests]"
     )
 
 

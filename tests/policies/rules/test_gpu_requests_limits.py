@@ -89,16 +89,22 @@ SIZED = ClassCatalogue(
         pytest.param(
             asking(64, gpu_class="h100"),
             [
-                f'{LIMIT} (container "main") = "64": must be at most 8: no node of h100 (nodeSelector accelerator=h100) has '
-                "more; request 8 or fewer, and spread the work over several pods [gpu-requests]"
+                (
+                    f'{LIMIT} (container "main") = "64": request nvidia.com/gpu: 8 or less, and spread the work '
+                    "over several pods; must be at most 8: no node of h100 (nodeSelector accelerator=h100) has "
+                    "more [gpu-requests]"
+                )
             ],
             id="more-than-a-node-has",
         ),
         pytest.param(
             pod(gpu_container("5", "a"), gpu_container("4", "b"), nodeSelector={"accelerator": "h100"}),
             [
-                "spec: the pod needs 9 nvidia.com/gpu at one time: must be at most 8: no node of h100 (nodeSelector "
-                "accelerator=h100) has more; request 8 or fewer, and spread the work over several pods [gpu-requests]"
+                (
+                    "spec: request nvidia.com/gpu: 8 or less, and spread the work over several pods; the pod needs 9 "
+                    "nvidia.com/gpu at one time: must be at most 8: no node of h100 (nodeSelector accelerator=h100) "
+                    "has more [gpu-requests]"
+                )
             ],
             id="of-two-containers",
         ),
@@ -114,8 +120,11 @@ SIZED = ClassCatalogue(
         pytest.param(
             pod(gpu_container("9"), annotations={GPU_CLASS: "h100"}),
             [
-                f'{LIMIT} (container "main") = "9": must be at most 8: no node of h100 (annotation gpu-admission.dev/gpu-class) '
-                "has more; request 8 or fewer, and spread the work over several pods [gpu-requests]"
+                (
+                    f'{LIMIT} (container "main") = "9": request nvidia.com/gpu: 8 or less, and spread the work '
+                    "over several pods; must be at most 8: no node of h100 (annotation "
+                    "gpu-admission.dev/gpu-class) has more [gpu-requests]"
+                )
             ],
             id="of-the-class-that-the-pod-names",
         ),

@@ -236,8 +236,10 @@ def test_a_claim_without_a_group_may_not_be_writable() -> None:
     assert [(finding.severity, finding.sentence()) for finding in findings] == [
         (
             Severity.WARNING,
-            "spec.securityContext.fsGroup: is not set, and claim models is written by a user who is not root; "
-            "set it, unless everyone may write to the claim [model-warming]",
+            (
+                "spec.securityContext.fsGroup: set it, unless everyone may write to the claim; is not set, and claim "
+                "models is written by a user who is not root [model-warming]"
+            ),
         )
     ]
 
@@ -563,31 +565,41 @@ def test_what_else_is_mounted_is_read_only_and_for_the_init_container_alone(
         pytest.param(
             {URI: "ftp://host/m"},
             [
-                'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": is not from a supported source; write '
-                "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path "
-                "[model-warming]"
+                (
+                    'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": write s3://bucket/prefix, '
+                    "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path; is not from a "
+                    "supported source [model-warming]"
+                )
             ],
             id="unknown-source",
         ),
         pytest.param(
             {URI: "https://bob:hunter2@host/m?sig=hunter2"},
             [
-                'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": holds credentials, which '
-                "everyone who may see the pod can read; put the credentials into a Secret and have the platform team "
-                "name it as credentialsSecret of the source https in the policy [model-warming]"
+                (
+                    'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": remove the credentials, and '
+                    "put them into a Secret that the policy names as credentialsSecret of source https; holds "
+                    "credentials, which everyone who may see the pod can read [model-warming]"
+                )
             ],
             id="credentials",
         ),
         pytest.param(
             {URI: "s3://models/$(AWS_SECRET_ACCESS_KEY)", PATH: "models", CLAIM: "My Claim"},
             [
-                'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/$(AWS_SECRET_ACCESS_KEY)": holds a '
-                "space, a quote, $ or another character that no URI may hold; write such characters %-encoded in an "
-                "https:// URI; rename the object otherwise [model-warming]",
-                'metadata.annotations[gpu-admission.dev/model-path] = "models": is not an absolute path below /; '
-                "write an absolute path such as /models/llama [model-warming]",
-                'metadata.annotations[gpu-admission.dev/model-cache-claim] = "My Claim": is not the name of a '
-                "PersistentVolumeClaim; name a claim of the pod's namespace [model-warming]",
+                (
+                    'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/$(AWS_SECRET_ACCESS_KEY)": write '
+                    "such characters %-encoded in an https:// URI, or rename the object; holds a space, a quote, $ or "
+                    "another character that no URI may hold [model-warming]"
+                ),
+                (
+                    'metadata.annotations[gpu-admission.dev/model-path] = "models": write an absolute path such as '
+                    "/models/llama; is not an absolute path below / [model-warming]"
+                ),
+                (
+                    'metadata.annotations[gpu-admission.dev/model-cache-claim] = "My Claim": name a claim of the pod\'s '
+                    "namespace; is not the name of a PersistentVolumeClaim [model-warming]"
+                ),
             ],
             id="everything-at-once",
         ),

@@ -25,15 +25,16 @@ def test_a_windows_pod_gets_no_linux_container(spec: JSON) -> None:
     assert after == document
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/llama": has no effect on a Windows pod: the fetcher '
-        "is a Linux image; fetch the model in a container of your own [model-warming]"
+        'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/llama": fetch the model in a container '
+        "of your own; has no effect on a Windows pod: the fetcher is a Linux image [model-warming]"
     )
 
 
 def gated(model: str) -> str:
     return (
-        f'metadata.annotations[gpu-admission.dev/model-uri] = "hf://{model}": should have a token: this model is gated, so '
-        "fetching it fails, and the pod stays in Init; set HF_TOKEN of the container from a Secret [model-warming]"
+        f'metadata.annotations[gpu-admission.dev/model-uri] = "hf://{model}": set HF_TOKEN of the container '
+        "from a Secret; should have a token: this model is gated, so fetching it fails, and the pod stays in "
+        "Init [model-warming]"
     )
 
 

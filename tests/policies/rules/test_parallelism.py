@@ -37,7 +37,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             pod(gpu_container(2, args=[*VLLM, "--tensor-parallel-size", "4"])),
             sentence(
                 "args[3]", "--tensor-parallel-size 4",
-                "should be at most 2, the GPUs of the container; set 2 or request 4 GPUs",
+                "set 2 or request 4 GPUs; should be at most 2, the GPUs of the container",
             ),
             id="vllm-with-more",
         ),
@@ -45,7 +45,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             pod(gpu_container(8, args=[*VLLM, "--tensor-parallel-size=2"])),
             sentence(
                 "args[3]", "--tensor-parallel-size 2",
-                "should be 8, the GPUs of the container: the others stay idle; set 8 or request 2",
+                "set 8 or request 2; should be 8, the GPUs of the container: the others stay idle",
             ),
             id="vllm-with-fewer",
         ),
@@ -53,7 +53,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             pod(gpu_container(1, command=[*VLLM, "-tp", "2"])),
             sentence(
                 "command[3]", "-tp 2",
-                "should be at most 1, the GPUs of the container; set 1 or request 2 GPUs",
+                "set 1 or request 2 GPUs; should be at most 1, the GPUs of the container",
             ),
             id="short-flag-in-the-command",
         ),
@@ -61,7 +61,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             shell("python3 -m sglang.launch_server \\\n  --tp 8 --port 80", 4),
             sentence(
                 "args[0]", "--tp 8",
-                "should be at most 4, the GPUs of the container; set 4 or request 8 GPUs",
+                "set 4 or request 8 GPUs; should be at most 4, the GPUs of the container",
             ),
             id="sglang-in-a-script",
         ),
@@ -69,7 +69,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             shell('torchrun --nproc_per_node="8" train.py', 4),
             sentence(
                 "args[0]", "--nproc_per_node 8",
-                "should be at most 4, the GPUs of the container; set 4 or request 8 GPUs",
+                "set 4 or request 8 GPUs; should be at most 4, the GPUs of the container",
             ),
             id="torchrun-with-more",
         ),
@@ -77,7 +77,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             shell("torchrun --nnodes 2 --nproc-per-node 1 train.py", 4),
             sentence(
                 "args[0]", "--nproc-per-node 1",
-                "should be 4, the GPUs of the container: the others stay idle; set 4 or request 1",
+                "set 4 or request 1; should be 4, the GPUs of the container: the others stay idle",
             ),
             id="torchrun-on-several-nodes-with-fewer",
         ),
@@ -85,7 +85,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             shell("torchrun --nnodes 2 --nproc_per_node 8 train.py", 4),
             sentence(
                 "args[0]", "--nproc_per_node 8",
-                "should be at most 4, the GPUs of the container; set 4 or request 8 GPUs",
+                "set 4 or request 8 GPUs; should be at most 4, the GPUs of the container",
             ),
             id="torchrun-on-several-nodes-with-more",
         ),
@@ -93,7 +93,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             shell("accelerate launch --num_processes 4 train.py"),
             sentence(
                 "args[0]", "--num_processes 4",
-                "should be at most 2, the GPUs of the container; set 2 or request 4 GPUs",
+                "set 2 or request 4 GPUs; should be at most 2, the GPUs of the container",
             ),
             id="accelerate",
         ),
@@ -101,7 +101,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             shell("accelerate launch --num_processes 8 --num_machines 2 train.py"),
             sentence(
                 "args[0]", "--num_processes 8",
-                "should be at most 4, the GPUs of 2 machines; set 4 or request 8 GPUs",
+                "set 4 or request 8 GPUs; should be at most 4, the GPUs of 2 machines",
             ),
             id="accelerate-on-two-machines",
         ),
@@ -109,7 +109,7 @@ def sentence(where: str, value: str, rest: str) -> str:
             pod(gpu_container(1, resource="amd.com/gpu", args=["--num-shard", "2"])),
             sentence(
                 "args[0]", "--num-shard 2",
-                "should be at most 1, the GPUs of the container; set 1 or request 2 GPUs",
+                "set 1 or request 2 GPUs; should be at most 1, the GPUs of the container",
             ),
             id="tgi-on-amd",
         ),
@@ -203,9 +203,11 @@ SLICE = "nvidia.com/mig-1g.10gb"
 )
 def test_several_slices_in_one_container(resources: JSON, where: str) -> None:
     assert findings(pod(container(resources=resources))) == [
-        f'spec.containers[0].resources.{where}[{SLICE}] (container "main") = "2": should be 1: a CUDA process sees one slice of '
-        "a card, so the others stay idle unless more processes run; request one larger slice, or one in each container "
-        "[parallelism]"
+        (
+            f'spec.containers[0].resources.{where}[{SLICE}] (container "main") = "2": request one larger slice, '
+            "or one in each container; should be 1: a CUDA process sees one slice of a card, so the others stay "
+            "idle unless more processes run [parallelism]"
+        )
     ]
 
 
@@ -242,32 +244,40 @@ def train_job(processes: int, gpus: int) -> JSON:
         pytest.param(
             pytorch("4", 1),
             [
-                'spec.nprocPerNode = "4": should be at most 1, the GPUs of a pod of spec.pytorchReplicaSpecs.Worker.template; '
-                "set 1 or request 4 GPUs [parallelism]"
+                (
+                    'spec.nprocPerNode = "4": set 1 or request 4 GPUs; should be at most 1, the GPUs of a pod of '
+                    "spec.pytorchReplicaSpecs.Worker.template [parallelism]"
+                )
             ],
             id="pytorchjob-with-more",
         ),
         pytest.param(
             mpi(8, 4, "mpirun train"),
             [
-                'spec.slotsPerWorker = "8": should be at most 4, the GPUs of a pod of spec.mpiReplicaSpecs.Worker.template; '
-                "set 4 or request 8 GPUs [parallelism]"
+                (
+                    'spec.slotsPerWorker = "8": set 4 or request 8 GPUs; should be at most 4, the GPUs of a pod of '
+                    "spec.mpiReplicaSpecs.Worker.template [parallelism]"
+                )
             ],
             id="mpijob-with-more",
         ),
         pytest.param(
             mpi(1, 8, "mpirun train"),
             [
-                'spec.slotsPerWorker = "1": should be 8, the GPUs of a pod of spec.mpiReplicaSpecs.Worker.template: '
-                "the others stay idle; set 8 or request 1 [parallelism]"
+                (
+                    'spec.slotsPerWorker = "1": set 8 or request 1; should be 8, the GPUs of a pod of '
+                    "spec.mpiReplicaSpecs.Worker.template: the others stay idle [parallelism]"
+                )
             ],
             id="mpijob-with-fewer",
         ),
         pytest.param(
             train_job(2, 8),
             [
-                'spec.trainer.numProcPerNode = "2": should be 8, the GPUs of a pod of spec.trainer.resourcesPerNode: '
-                "the others stay idle; set 8 or request 2 [parallelism]"
+                (
+                    'spec.trainer.numProcPerNode = "2": set 8 or request 2; should be 8, the GPUs of a pod of '
+                    "spec.trainer.resourcesPerNode: the others stay idle [parallelism]"
+                )
             ],
             id="trainjob-with-fewer",
         ),

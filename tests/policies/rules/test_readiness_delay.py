@@ -279,33 +279,35 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        'spec.initContainers[0].livenessProbe (container "server"): should not kill this sidecar before 72 '
-        "s, the time its model may take to load: it can after 20 s; set initialDelaySeconds: 72 "
-        "[readiness-delay]"
+        'spec.initContainers[0].livenessProbe (container "server"): set initialDelaySeconds: 72; should not kill '
+        "this sidecar before 72 s, the time its model may take to load: it can after 20 s [readiness-delay]"
     )
     assert "startupProbe" not in apply(document, patch)["spec"]["initContainers"][0]
 
 
 @pytest.mark.parametrize(
-    ("probe", "want"),
+    ("probe", "kills", "threshold"),
     [
-        pytest.param({**READY, "failureThreshold": 4}, "30 s; set failureThreshold: 9", id="every-10-s"),
-        pytest.param(READY, "20 s; set failureThreshold: 9", id="defaults-of-the-api"),
+        pytest.param({**READY, "failureThreshold": 4}, 30, 9, id="every-10-s"),
+        pytest.param(READY, 20, 9, id="defaults-of-the-api"),
         pytest.param(
             {**READY, "initialDelaySeconds": 20, "periodSeconds": 5, "failureThreshold": 8},
-            "55 s; set failureThreshold: 12",  # 20 + 11 × 5 = 75 s, the first multiple after 72
+            55,
+            12,  # 20 + 11 × 5 = 75 s, the first multiple after 72
             id="five-seconds-too-soon",
         ),
     ],
 )
-def test_startup_probe_that_is_shorter_than_the_declared_load_time(probe: JSON, want: str) -> None:
+def test_startup_probe_that_is_shorter_than_the_declared_load_time(
+    probe: JSON, kills: int, threshold: int
+) -> None:
     document = pod(gpu_container(startupProbe=probe, readinessProbe=READY), annotations=LOAD_60)
 
     assert run(document, ReadinessDelayOptions()) == (
         document,
         [
-            'spec.containers[0].startupProbe (container "main"): should allow the 60 s that the model takes to load: it '
-            f"kills the container after {want} [readiness-delay]"
+            f'spec.containers[0].startupProbe (container "main"): set failureThreshold: {threshold}; should allow the 60 s '
+            f"that the model takes to load: it kills the container after {kills} s [readiness-delay]"
         ],
     )
 
@@ -333,8 +335,8 @@ def test_startup_probe_of_the_user_s_that_is_left_alone(
 
 
 NO_PROBE = (
-    'metadata.annotations[gpu-admission.dev/model-load-seconds] = "60": has no effect: no container that requests a GPU has a '
-    "probe, so traffic can come before the model is loaded; add a readinessProbe [readiness-delay]"
+    'metadata.annotations[gpu-admission.dev/model-load-seconds] = "60": add a readinessProbe; has no effect: no '
+    "container that requests a GPU has a probe, so traffic can come before the model is loaded [readiness-delay]"
 )
 
 
@@ -376,8 +378,11 @@ def test_load_time_that_is_no_number_is_refused(text: str) -> None:
 
     assert patched == document
     assert findings == [
-        f'metadata.annotations[gpu-admission.dev/model-load-seconds] = "{text}": must be a whole number of '
-        'seconds from 1 to 86400; set a plain number such as "60" (seconds) [readiness-delay]'
+        (
+            f'metadata.annotations[gpu-admission.dev/model-load-seconds] = "{text}": set for example '
+            'gpu-admission.dev/model-load-seconds: "60" (seconds); must be a whole number of seconds from 1 to '
+            "86400 [readiness-delay]"
+        )
     ]
 
 

@@ -148,20 +148,26 @@ def test_volume_whose_mount_got_lost_is_mounted_again() -> None:
     [
         pytest.param(
             pod(trainer(memory=None)),
-            "spec.volumes: /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit; set a memory limit on "
-            "every container that requests a GPU, or mount a memory emptyDir at /dev/shm [shared-memory]",
+            (
+                "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
+                "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]"
+            ),
             id="no-memory-limit",
         ),
         pytest.param(
             pod(trainer(), trainer(name="second", memory=None)),
-            "spec.volumes: /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit; set a memory limit on "
-            "every container that requests a GPU, or mount a memory emptyDir at /dev/shm [shared-memory]",
+            (
+                "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
+                "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]"
+            ),
             id="one-of-two-without-memory-limit",
         ),
         pytest.param(
             pod(trainer(memory="lots")),
-            "spec.volumes: /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit; set a memory limit on "
-            "every container that requests a GPU, or mount a memory emptyDir at /dev/shm [shared-memory]",
+            (
+                "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
+                "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]"
+            ),
             id="memory-limit-that-is-no-quantity",
         ),
         pytest.param(
@@ -169,12 +175,16 @@ def test_volume_whose_mount_got_lost_is_mounted_again() -> None:
                 trainer(),
                 volumes=[{"name": "gpu-admission-shm", "persistentVolumeClaim": {"claimName": "data"}}],
             ),
-            "spec.volumes: volume gpu-admission-shm must be a memory emptyDir; rename that volume [shared-memory]",
+            (
+                "spec.volumes: rename that volume; volume gpu-admission-shm must be a memory emptyDir [shared-memory]"
+            ),
             id="name-taken-by-a-claim",
         ),
         pytest.param(
             pod(trainer(), volumes=[{"name": "gpu-admission-shm", "emptyDir": {}}]),
-            "spec.volumes: volume gpu-admission-shm must be a memory emptyDir; rename that volume [shared-memory]",
+            (
+                "spec.volumes: rename that volume; volume gpu-admission-shm must be a memory emptyDir [shared-memory]"
+            ),
             id="name-taken-by-a-disk",
         ),
     ],

@@ -140,27 +140,38 @@ NO_EFFECT = f'metadata.annotations[{SPOT}] = "true": has no effect: '
         pytest.param(
             pod(gpu_container(), annotations={SPOT: "true"}),
             {},
-            f'{NO_EFFECT}the pod restarts always, so it may serve; declare {PHASE}: "training" where it does not, or '
-            "ask the platform team for serving: true [spot]",
+            (
+                f'metadata.annotations[gpu-admission.dev/spot] = "true": declare {PHASE}: "training" where it '
+                "does not serve; has no effect: the pod restarts always, so it may; or ask the platform team for "
+                "serving: true [spot]"
+            ),
             id="server",
         ),
         pytest.param(
             job(nodeSelector={KEY: "false"}),
             {},
-            f"{NO_EFFECT}the pod constrains node label {KEY} itself; remove the constraint [spot]",
+            (
+                'metadata.annotations[gpu-admission.dev/spot] = "true": remove the constraint; has no effect: '
+                f"the pod constrains node label {KEY} itself [spot]"
+            ),
             id="constrained",
         ),
         pytest.param(
             job(nodeName="node-1"),
             {},
-            f"{NO_EFFECT}somebody else places the pod; set the tolerations and the nodeSelector of the pool there "
-            "[spot]",
+            (
+                'metadata.annotations[gpu-admission.dev/spot] = "true": set the tolerations and the nodeSelector '
+                "of the pool there; has no effect: somebody else places the pod [spot]"
+            ),
             id="placed",
         ),
         pytest.param(
             job(nodeSelector={"zone": "a"}),
             {"nodes": NO_ROOM},
-            f"{NO_EFFECT}no node of the spot pool meets the pod's own constraints; remove one of them [spot]",
+            (
+                'metadata.annotations[gpu-admission.dev/spot] = "true": remove one of them; has no effect: no '
+                "node of the spot pool meets the pod's own constraints [spot]"
+            ),
             id="no-spot-node-in-its-zone",
         ),
     ],
@@ -176,7 +187,7 @@ def test_an_annotation_that_is_not_valid_is_denied() -> None:
 
     assert found.severity is Severity.DENIAL
     assert found.sentence() == (
-        f'metadata.annotations[{SPOT}] = "yes": must be true or false; set "true" [spot]'
+        f'metadata.annotations[{SPOT}] = "yes": set {SPOT}: "true"; must be true or false [spot]'
     )
 
 

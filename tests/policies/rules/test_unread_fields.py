@@ -14,12 +14,14 @@ from webhook.configuration.loader import load_objects
 BUILT_IN = load_objects([]).resource_mapping
 OPTIONS = RULE.options()
 LIMIT = 'spec.containers[0].resources.limits[{}] (container "main"): '
-REFUSED = "must be the name of an extended resource, domain/name in small letters: the API server refuses this one; "
-UNKNOWN = "is a resource of no device plugin that is known: the pod stays pending unless a node has it; "
-UNREAD = "is not an annotation that gpu-admission reads; "
+REFUSED = (
+    "ust be the name of an extended resource, domain/name in small letters: the API server refuses this one"
+)
+UNKNOWN = "Is a resource of no device plugin that is known: the pod stays pending unless a node has it"
+UNREAD = "s not an annotation that gpu-admission reads"
 WHOLE_POD = (
-    "must not be a resource of the pod as a whole: only cpu, memory and hugepages can be; "
-    "write it into resources.limits of the container that uses it [unread-fields]"
+    "write it into resources.limits of the container that uses it; must not be a resource of the pod as a whole: "
+    "only cpu, memory and hugepages can be [unread-fields]"
 )
 CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
 
@@ -53,7 +55,7 @@ def advice(document: JSON) -> list[str]:
     ],
 )
 def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -> None:
-    want = f"{LIMIT.format(name)}{UNKNOWN}did you mean {meant}? [unread-fields]"
+    want = f"{LIMIT.format(name)}did you mean {meant}? {UNKNOWN} [unread-fields]"
 
     assert findings(pod(gpu_container(resource=name))) == [(Severity.WARNING, want)]
 
@@ -61,13 +63,13 @@ def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        pytest.param("NVIDIA.com/gpu", "did you mean nvidia.com/gpu?", id="domain-in-capitals"),
-        pytest.param("requests.nvidia.com/gpu", "did you mean nvidia.com/gpu?", id="key-of-a-quota"),
-        pytest.param("nvidia_com/gpu", "did you mean nvidia.com/gpu?", id="not-a-domain"),
+        pytest.param("NVIDIA.com/gpu", "did you mean nvidia.com/gpu? M", id="domain-in-capitals"),
+        pytest.param("requests.nvidia.com/gpu", "did you mean nvidia.com/gpu? M", id="key-of-a-quota"),
+        pytest.param("nvidia_com/gpu", "did you mean nvidia.com/gpu? M", id="not-a-domain"),
     ],
 )
 def test_name_with_a_slash_that_the_api_server_refuses(name: str, remedy: str) -> None:
-    want = f"{LIMIT.format(name)}{REFUSED}{remedy} [unread-fields]"
+    want = f"{LIMIT.format(name)}{remedy}{REFUSED} [unread-fields]"
 
     assert findings(pod(gpu_container(resource=name))) == [(Severity.DENIAL, want)]
 
@@ -75,17 +77,17 @@ def test_name_with_a_slash_that_the_api_server_refuses(name: str, remedy: str) -
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        pytest.param("gpu", "did you mean nvidia.com/gpu?", id="gpu"),
-        pytest.param("GPUs", "did you mean nvidia.com/gpu?", id="capitals-and-plural"),
-        pytest.param("nvidia-gpu", "did you mean nvidia.com/gpu?", id="vendor-without-domain"),
-        pytest.param("amd-gpu", "did you mean amd.com/gpu?", id="another-vendor"),
-        pytest.param("tpu", "did you mean google.com/tpu?", id="tpu"),
-        pytest.param("gpu-memory", "write the whole name, such as nvidia.com/gpu", id="nothing-near"),
+        pytest.param("gpu", "did you mean nvidia.com/gpu? M", id="gpu"),
+        pytest.param("GPUs", "did you mean nvidia.com/gpu? M", id="capitals-and-plural"),
+        pytest.param("nvidia-gpu", "did you mean nvidia.com/gpu? M", id="vendor-without-domain"),
+        pytest.param("amd-gpu", "did you mean amd.com/gpu? M", id="another-vendor"),
+        pytest.param("tpu", "did you mean google.com/tpu? M", id="tpu"),
+        pytest.param("gpu-memory", "write the whole name, such as nvidia.com/gpu; m", id="nothing-near"),
     ],
 )
 def test_name_without_a_domain(name: str, remedy: str) -> None:
     want = (
-        f'spec.containers[0].resources.requests[{name}] (container "main"): {REFUSED}{remedy} [unread-fields]'
+        f'spec.containers[0].resources.requests[{name}] (container "main"): {remedy}{REFUSED} [unread-fields]'
     )
     document = pod(container(resources={"requests": {"cpu": "1", name: "1"}}))
 
@@ -139,35 +141,39 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
     [
         pytest.param(
             {"annotations": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
-            f"metadata.annotations[gpu-admission.dev/gpuclass]: {UNREAD}did you mean gpu-admission.dev/gpu-class?",
+            f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
             id="misspelt",
         ),
         pytest.param(
             {"annotations": {"gpu-admission.dev/model-load-second": "90"}},
-            f"metadata.annotations[gpu-admission.dev/model-load-second]: {UNREAD}"
-            "did you mean gpu-admission.dev/model-load-seconds?",
+            f"metadata.annotations[gpu-admission.dev/model-load-second]: did you mean "
+            f"gpu-admission.dev/model-load-seconds? I{UNREAD}",
             id="singular",
         ),
         pytest.param(
             {"annotations": {"gpu-admission.io/gpu-class": "nvidia-a100"}},
-            f"metadata.annotations[gpu-admission.io/gpu-class]: {UNREAD}did you mean gpu-admission.dev/gpu-class?",
+            f"metadata.annotations[gpu-admission.io/gpu-class]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
             id="another-domain",
         ),
         pytest.param(
             {"annotations": {"gpu-admission.dev/team": "ml"}},
-            f"metadata.annotations[gpu-admission.dev/team]: {UNREAD}remove it",
+            f"metadata.annotations[gpu-admission.dev/team]: remove it; i{UNREAD}",
             id="nothing-like-it",
         ),
         pytest.param(
             {"labels": CLASS},
-            "metadata.labels[gpu-admission.dev/gpu-class]: has no effect as a label; "
-            "write it as annotation gpu-admission.dev/gpu-class",
+            (
+                "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+                "no effect as a label"
+            ),
             id="label",
         ),
         pytest.param(
             {"labels": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
-            "metadata.labels[gpu-admission.dev/gpuclass]: has no effect as a label; "
-            "write it as annotation gpu-admission.dev/gpu-class",
+            (
+                "metadata.labels[gpu-admission.dev/gpuclass]: write it as annotation gpu-admission.dev/gpu-class; has "
+                "no effect as a label"
+            ),
             id="misspelt-label",
         ),
     ],
@@ -210,8 +216,10 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     [
         pytest.param(
             deployment(annotations=CLASS),
-            "metadata.annotations[gpu-admission.dev/gpu-class]: has no effect here: the pods of a Deployment do not get its "
-            "annotations; write it into spec.template.metadata.annotations",
+            (
+                "metadata.annotations[gpu-admission.dev/gpu-class]: write it into spec.template.metadata.annotations; "
+                "has no effect here: the pods of a Deployment do not get its annotations"
+            ),
             id="annotation-on-the-deployment",
         ),
         pytest.param(
@@ -221,47 +229,58 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
                 "metadata": {"annotations": CLASS},
                 "spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": [gpu_container()]}}}}},
             },
-            "metadata.annotations[gpu-admission.dev/gpu-class]: has no effect here: the pods of a CronJob do not get its "
-            "annotations; write it into spec.jobTemplate.spec.template.metadata.annotations",
+            (
+                "metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
+                "spec.jobTemplate.spec.template.metadata.annotations; has no effect here: the pods of a CronJob do not "
+                "get its annotations"
+            ),
             id="annotation-on-the-cronjob",
         ),
         pytest.param(
             deployment(annotations={"gpu-admission.dev/gpuclass": "x"}),
-            f"metadata.annotations[gpu-admission.dev/gpuclass]: {UNREAD}did you mean gpu-admission.dev/gpu-class?",
+            f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
             id="misspelt-on-the-deployment",
         ),
         pytest.param(
             deployment(labels=CLASS),
-            "metadata.labels[gpu-admission.dev/gpu-class]: has no effect as a label; "
-            "write it as annotation gpu-admission.dev/gpu-class",
+            (
+                "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+                "no effect as a label"
+            ),
             id="label-of-the-deployment",
         ),
         pytest.param(
             {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
-            "spec.containers: is not a field of a Deployment: the API server refuses or drops it; "
-            "write it into spec.template.spec",
+            (
+                "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
+                "refuses or drops it"
+            ),
             id="containers-below-the-spec-of-a-deployment",
         ),
         pytest.param(
             {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"containers": [gpu_container()]}}},
-            "spec.template.containers: is not a field of a Job: the API server refuses or drops it; "
-            "write it into spec.template.spec",
+            (
+                "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
+                "refuses or drops it"
+            ),
             id="containers-below-the-template-of-a-job",
         ),
         pytest.param(
             {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": {"initContainers": [{}]}}}},
-            "spec.jobTemplate.spec.initContainers: is not a field of a CronJob: the API server refuses or drops it; "
-            "write it into spec.jobTemplate.spec.template.spec",
+            (
+                "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
+                "of a CronJob: the API server refuses or drops it"
+            ),
             id="init-containers-of-a-cronjob",
         ),
         pytest.param(
             {"apiVersion": "apps/v1", "kind": "Job"},
-            'apiVersion = "apps/v1": has no kind Job; write apiVersion: batch/v1',
+            'apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job',
             id="job-in-apps",
         ),
         pytest.param(
             {"apiVersion": "v1", "kind": "Deployment"},
-            'apiVersion = "v1": has no kind Deployment; write apiVersion: apps/v1',
+            'apiVersion = "v1": write apiVersion: apps/v1; has no kind Deployment',
             id="deployment-in-core",
         ),
     ],

@@ -185,9 +185,9 @@ def test_junit_has_a_suite_for_each_file_and_a_case_for_each_object(folder: Path
         for case in suite
     }  # fmt: skip
     half = (
-        'a dir/pods.yaml:9:16: spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "500m": '
-        "must be a whole number of GPUs, not half of one; set 1, or request a slice of a GPU such as "
-        "nvidia.com/mig-3g.40gb, or request a time-sliced share (nvidia.com/gpu.shared) [gpu-requests]"
+        'a dir/pods.yaml:9:16: spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "500m" '
+        "(0.5): set nvidia.com/gpu: 1, or nvidia.com/mig-3g.40gb: 1 (a slice), or nvidia.com/gpu.shared: 1 (a "
+        "time-sliced share); must be a whole number of GPUs, not half of one [gpu-requests]"
     )
     syntax = "a dir/pods.yaml:54: while parsing a flow node, did not find expected node content"
     assert cases == {

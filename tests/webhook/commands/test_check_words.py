@@ -19,29 +19,37 @@ JOB = "kind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE
     [
         pytest.param(
             "apiVersion: apps/v1\n" + JOB,
-            'stdin:1: warning: apiVersion = "apps/v1": has no kind Job; write apiVersion: batch/v1 [unread-fields]',
+            (
+                'stdin:1: warning: apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job [unread-fields]'
+            ),
             id="job-in-apps",
         ),
         pytest.param(
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\nspec:\n"
             + TEMPLATE.replace("    spec:\n    ", "").replace("\n    ", "\n"),
-            "stdin:5: warning: spec.containers: is not a field of a Deployment: the API server refuses or drops it; write it "
-            "into spec.template.spec [unread-fields]",
+            (
+                "stdin:5: warning: spec.containers: write it into spec.template.spec; is not a field of a Deployment: "
+                "the API server refuses or drops it [unread-fields]"
+            ),
             id="containers-below-spec",
         ),
         pytest.param(
             "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: monitor}\nspec:\n  template:\n"
             + TEMPLATE,
-            'stdin:8: warning: spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "4": is '
-            "held on every node of this DaemonSet, and no other pod gets it there; if it only monitors GPUs, remove the request, "
-            "and exempt its namespace in the GPUPolicy [gpu-requests]",
+            (
+                'stdin:8: warning: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "4": remove the '
+                "request if it only monitors GPUs; is held on every node of this DaemonSet, and no other pod gets it "
+                "there; or ask the platform team to exempt its namespace in the GPUPolicy [gpu-requests]"
+            ),
             id="daemonset-with-gpus",
         ),
         pytest.param(
             "apiVersion: batch/v1\n"
             + JOB.replace("{name: main,", "{name: main, args: [--nproc_per_node=8],"),
-            'stdin:8: warning: spec.template.spec.containers[0].args[0] (container "main") = "--nproc_per_node 8": should be '
-            "at most 4, the GPUs of the container; set 4 or request 8 GPUs [parallelism]",
+            (
+                'stdin:8: warning: containers[0].args[0] (container "main") = "--nproc_per_node 8": set 4 or request 8 '
+                "GPUs; should be at most 4, the GPUs of the container [parallelism]"
+            ),
             id="more-processes-than-gpus",
         ),
     ],

@@ -18,6 +18,7 @@ COMMANDS = (
     ("doctor",),
     ("export",),
     ("quota",),
+    ("classes",),
     ("certs", "show"),
     ("certs", "check"),
     ("certs", "rotate"),

@@ -130,8 +130,9 @@ def test_what_fits_is_reserved_and_what_does_not_is_refused(serve: Callable[...,
     assert refused.status is not None
     assert (refused.status.code, refused.status.reason) == (403, "Forbidden")
     assert message(refused) == (
-        "pod team/three: exceeded quota: team/default, requested: gpus=1, used: gpus=0, reserved: gpus=2, "
-        "limited: gpus=2; wait until others finish, or ask the platform team to raise spec.hard.gpus [gpu-quota]"
+        "pod team/three: wait until 1 GPU more are free; exceeded quota: team/default, requested: gpus=1, used: "
+        "gpus=0, being created: gpus=2, limited: gpus=2; or ask the platform team to raise spec.hard.gpus "
+        "[gpu-quota]"
     )
     assert served.held() == [uid("one"), uid("two")]
 
@@ -141,9 +142,9 @@ def test_a_class_is_named_with_what_decided_it(serve: Callable[..., Served]) -> 
     on_t4: JSON = {"nodeSelector": {"accelerator": "nvidia-t4"}}
     refused = served.validate(gpu_pod("one", 2, **on_t4))
     assert message(refused) == (
-        "pod team/one: exceeded quota: team/default, requested: classes/nvidia-t4=2, used: classes/nvidia-t4=0, "
-        "limited: classes/nvidia-t4=1; charged to nvidia-t4: nodeSelector accelerator=nvidia-t4; wait until others finish, "
-        "or ask the platform team to raise spec.hard.classes[nvidia-t4] [gpu-quota]"
+        "pod team/one: request 1 nvidia-t4 or fewer; 2 can never fit: quota team/default grants 1 in all; charged "
+        "to nvidia-t4: nodeSelector accelerator=nvidia-t4; or ask the platform team to raise "
+        "spec.hard.classes[nvidia-t4] [gpu-quota]"
     )
 
 

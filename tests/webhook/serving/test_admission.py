@@ -306,7 +306,7 @@ def test_limits_are_advice_about_a_template(unrestricted: Admission) -> None:
 
     assert response.allowed
     assert response.warnings == (
-        "its pods would be denied: spec.template.spec.tolerations: must have at most 256 items, not 300 [limits]",
+        "its pods would be denied: tolerations: must have at most 256 items, not 300 [limits]",
     )
 
 

@@ -16,7 +16,7 @@ from webhook.serving.canary_trace import MUTATE, PREFIX, VALIDATE, CanaryTrace, 
 from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import WARNING_LIMIT
+from webhook.serving.review import WARNING_BRIEF
 
 NONCE = "0123456789abcdef"
 
@@ -114,6 +114,6 @@ def test_a_mark_is_read_as_it_was_written() -> None:
 def test_what_matters_of_a_mark_survives_the_cutting_of_long_warnings() -> None:
     rules = tuple(binding.rule.id for binding in load_directory(None).policies.for_namespace("x").bindings)
     mark = CanaryTrace(nonce=NONCE, phase=VALIDATE, patched=True, enforces=rules, replica="x" * 253)
-    (read,) = read_canary_traces([mark.text()[:WARNING_LIMIT]], NONCE)
+    (read,) = read_canary_traces([mark.text()[:WARNING_BRIEF]], NONCE)
 
     assert (read.phase, read.patched, read.enforces) == (VALIDATE, True, rules)

@@ -11,8 +11,8 @@ from tests.webhook.quota.test_admission import POLICY, QUOTA, Served, claim
 
 TEMPLATE = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaimTemplate"}
 WARNING = (
-    "spec.spec.devices.requests: exceeds the quota, so no claim can be made from this template, "
-    "requested: gpus=3, limited: gpus=2; request fewer devices [gpu-quota]"
+    "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the quota, "
+    "requested: gpus=3, limited: gpus=2 [gpu-quota]"
 )
 
 

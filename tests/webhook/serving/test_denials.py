@@ -10,7 +10,7 @@ from webhook.serving.denials import MOST_GATHERED, MOST_OWNERS, Denial, DenialRe
 TOO_MANY = "pod team/train-x: exceeded quota"
 
 
-def denial(owner: str = "ReplicaSet train", namespace: str = "team", message: str = TOO_MANY) -> Denial:
+def denial(owner: str = "ReplicaSet/train", namespace: str = "team", message: str = TOO_MANY) -> Denial:
     return Denial(namespace=namespace, owner=owner, message=message)
 
 
@@ -25,7 +25,7 @@ def test_a_storm_of_one_owner_is_one_line(reports: DenialReports, caplog: pytest
         reports.take(denial(message=f"pod team/train-{number}: exceeded quota"))
     reports.stop()
     assert caplog.messages == [
-        "team: 57 requests of ReplicaSet train denied within 0 s; the last: pod team/train-56: exceeded quota"
+        "team: 57 requests of ReplicaSet/train denied within 0 s; the last: pod team/train-56: exceeded quota"
     ]
 
 
@@ -33,8 +33,8 @@ def test_a_storm_of_one_owner_is_one_line(reports: DenialReports, caplog: pytest
     ("owner", "line"),
     [
         pytest.param(
-            "Job train",
-            "team: 1 request of Job train denied: pod team/train-x: exceeded quota",
+            "Job/train",
+            "team: 1 request of Job/train denied: pod team/train-x: exceeded quota",
             id="of-a-controller",
         ),
         pytest.param("", "team: 1 request denied: pod team/train-x: exceeded quota", id="of-a-person"),
@@ -56,8 +56,8 @@ def test_the_first_comes_at_once_and_the_others_together(caplog: pytest.LogCaptu
         reports.take(denial())
     reports.stop()
     assert [message.split(" denied")[0] for message in caplog.messages] == [
-        "team: 1 request of ReplicaSet train",
-        "team: 9 requests of ReplicaSet train",
+        "team: 1 request of ReplicaSet/train",
+        "team: 9 requests of ReplicaSet/train",
     ]
 
 
@@ -77,12 +77,12 @@ def test_owners_that_a_tenant_makes_up_are_bounded(
     reports: DenialReports, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(MOST_OWNERS + 500):
-        reports.take(denial(f"ReplicaSet train-{number}"))
-    reports.take(denial("Job other", namespace="neighbour"))
+        reports.take(denial(f"ReplicaSet/train-{number}"))
+    reports.take(denial("Job/other", namespace="neighbour"))
     reports.stop()
     assert len(caplog.messages) == MOST_OWNERS + 2
     assert caplog.messages[-2].startswith("team: 500 requests of others denied")
-    assert caplog.messages[-1].startswith("neighbour: 1 request of Job other denied")
+    assert caplog.messages[-1].startswith("neighbour: 1 request of Job/other denied")
 
 
 def test_what_is_gathered_is_bounded(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,8 +18,8 @@ from webhook.serving.metrics import Metrics
 KIND = {"group": "", "version": "v1", "kind": "ResourceQuota"}
 SILENT = {"spec": {"hard": {"nvidia.com/gpu": "4"}}}
 WARNING = (
-    "spec.hard[nvidia.com/gpu]: has no effect: a ResourceQuota counts only requests of extended "
-    "resources; set requests.nvidia.com/gpu [resource-quota]"
+    "spec.hard[nvidia.com/gpu]: set requests.nvidia.com/gpu; has no effect: a ResourceQuota counts only requests "
+    "of extended resources [resource-quota]"
 )
 
 

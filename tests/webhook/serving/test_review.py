@@ -37,7 +37,7 @@ def test_a_denial_carries_code_reason_and_every_finding() -> None:
         "status": {
             "code": 403,
             "reason": "Forbidden",
-            "message": "pod ml/train has 2 problems:\n- spec: one [some-rule]\n- spec: two [some-rule]",
+            "message": "pod ml/train: spec: one [some-rule] (and 1 more)\n- spec: two [some-rule]",
         },
         "warnings": ["spec: careful [some-rule]"],
         "auditAnnotations": {"findings": "some-rule=denied,some-rule=warned", "policy": "default@abc"},
@@ -71,28 +71,82 @@ def test_hundreds_of_findings_are_cut_and_counted() -> None:
     response = review.decided("u", [many], subject="pod ml/train", patch=True)
 
     assert response.status is not None
-    assert response.status.message.startswith("pod ml/train has 100 problems:")
+    assert response.status.message.startswith(
+        "pod ml/train: spec: finding 0 [some-rule] (and 99 more)\n- spec: "
+    )
     assert response.status.message.endswith("\n- … and 60 more")
 
 
+CONTACT = msgspec.structs.replace(POLICY, help="#gpu-support")
+ASKING = Finding(rule="some-rule", path="spec", message="one", ask="for more").asking("#gpu-support")
+
+
 @pytest.mark.parametrize(
-    ("texts", "want"),
+    ("denied", "want"),
     [
-        pytest.param(["a\nb\tc"], ("a b c",), id="control-characters-would-drop-the-header"),
-        pytest.param(["same", "same"], ("same",), id="told-once"),
-        pytest.param(["x" * 300], ("x" * 249 + "…",), id="too-long"),
-        pytest.param(["a\u202eb\u2028"], ("a b ",), id="direction-and-line-marks"),
+        pytest.param(["one"], "pod ml/train: spec: one [some-rule] (help: #gpu-support)", id="one"),
+        pytest.param(
+            ["one", "two"],
+            "pod ml/train: spec: one [some-rule] (and 1 more; help: #gpu-support)\n- spec: two [some-rule]",
+            id="two",
+        ),
+        pytest.param(
+            [], "pod ml/train: spec: one; ask #gpu-support for more [some-rule]", id="named-already"
+        ),
     ],
 )
-def test_warnings_survive_as_headers(texts: list[str], want: tuple[str, ...]) -> None:
-    assert review.warning_texts(texts) == want
+def test_a_denial_names_the_contact_once_in_its_first_line(denied: list[str], want: str) -> None:
+    findings = [Finding(rule="some-rule", path="spec", message=text) for text in denied] or [ASKING]
+    judged = tuple(EvaluatedFinding(finding, Outcome.DENIED) for finding in findings)
+
+    response = review.decided(
+        "u", [Decision(policy=CONTACT, judged=judged)], subject="pod ml/train", patch=True
+    )
+
+    assert response.status is not None
+    assert response.status.message == want
+
+
+def warnings(*findings: Finding) -> tuple[str, ...]:
+    return review.warning_texts(findings)
+
+
+def warning(message: str, remedy: str = "") -> Finding:
+    return Finding(rule="some-rule", path="spec", message=message, remedy=remedy)
+
+
+@pytest.mark.parametrize(
+    ("messages", "want"),
+    [
+        pytest.param(
+            ["a\nb\tc"], ("spec: a b c [some-rule]",), id="control-characters-would-drop-the-header"
+        ),
+        pytest.param(["same", "same"], ("spec: same [some-rule]",), id="repeated"),
+        pytest.param(["x" * 3000], (f"spec: {'x' * 3000} [some-rule]",), id="long-and-alone"),
+        pytest.param(["a\u202eb\u2028"], ("spec: a b  [some-rule]",), id="direction-and-line-marks"),
+    ],
+)
+def test_warnings_survive_as_headers(messages: list[str], want: tuple[str, ...]) -> None:
+    assert warnings(*map(warning, messages)) == want
+
+
+def test_warnings_lose_their_reasons_before_what_to_write() -> None:
+    found = [warning(f"{number} must " + "x" * 300, f"set limit: {number}") for number in range(20)]
+
+    assert warnings(*found[:10]) == tuple(each.sentence() for each in found[:10])
+    assert warnings(*found) == tuple(f"spec: set limit: {number} [some-rule]" for number in range(20))
 
 
 def test_all_warnings_together_fit_the_budget_of_the_api_server() -> None:
-    warnings = review.warning_texts([f"{number}" + "x" * 300 for number in range(40)])
+    said = warnings(*(warning(f"{number}" + "x" * 300) for number in range(40)))
 
-    assert sum(len(warning) for warning in warnings) <= 4096
-    assert warnings[-1] == "… and 27 more; the audit log of gpu-admission has them all"
+    assert sum(len(warning) for warning in said) <= 3500
+    assert said[-1] == "… and 27 more; the audit log of gpu-admission has them all"
+
+
+def test_one_warning_that_no_header_holds_is_cut() -> None:
+    (only,) = warnings(warning("must " + "x" * 5000, "remove " + "y" * 5000))
+    assert only == "spec: remove " + "y" * 986 + "…"
 
 
 def test_audit_annotation_keys_are_legal() -> None:

@@ -34,10 +34,13 @@ def serve(tmp_path: Path) -> Callable[..., Served]:
     return make
 
 
-SHORT = "spec.template: needs 3 GPUs; team has 2 of 2 free: 2 of 3 pods will start [gpu-quota]"
+SHORT = (
+    "spec.replicas: set replicas: 2; needs 3 GPUs, which can never fit: the GPUQuota of team grants 2 in all; 2 of 3 "
+    "pods will start; or ask HELP to raise spec.hard.gpus [gpu-quota]"
+)
 NEVER = (
-    "spec.template: a pod needs 3 GPUs; the GPUQuota of team allows 2: it can never start; "
-    "ask the platform team to raise spec.hard.gpus [gpu-quota]"
+    "spec.template: request 2 GPUs or fewer; a pod needs 3 GPUs, which can never fit: the GPUQuota of team grants "
+    "2 in all; or ask HELP to raise spec.hard.gpus [gpu-quota]"
 )
 OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}
 
@@ -73,7 +76,9 @@ def test_what_is_reserved_is_not_free(serve: Callable[..., Served]) -> None:
     response = served.validate(deployment(2), kind=DEPLOYMENT)
 
     assert response.warnings == (
-        "spec.template: needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods will start [gpu-quota]",
+        (
+            "spec.replicas: set replicas: 1; needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods will start [gpu-quota]"
+        ),
     )
 
 

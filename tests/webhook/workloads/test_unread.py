@@ -68,8 +68,10 @@ def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
         []
         if want is None
         else [
-            f"{want}: TrainingJob contains GPU resources that gpu-admission does not read; "
-            "name their paths in workloadKinds of a GPUResourceMapping [workloads]"
+            (
+                f"{want}: name their paths in workloadKinds of a GPUResourceMapping; TrainingJob contains GPU "
+                "resources that gpu-admission does not read [workloads]"
+            )
         ]
     )
 

@@ -12,7 +12,7 @@ from webhook.tools.console.history import History
 from webhook.tools.console.observer import Observer
 from webhook.tools.console.views import levels
 from webhook.tools.status.reading import read_status
-from webhook.tools.status.report import ClusterStatus, Installation
+from webhook.tools.status.report import ClusterStatus, InstallationStatus
 
 HOST = "127.0.0.1"
 IDLE_SECONDS = 60
@@ -27,7 +27,7 @@ class StatusReader:
 
     def __init__(self, api: ApiClient, namespaces: Sequence[str], home: str) -> None:
         self._api, self._namespaces, self._home = api, namespaces, home
-        self._installation: Installation | None = None
+        self._installation: InstallationStatus | None = None
         self._installation_read = 0.0
 
     def read(self) -> ClusterStatus:
@@ -65,5 +65,5 @@ def console_server(
         StatusReader(api, namespaces, home).read,
         lambda status: history.record(monotonic(), levels(status)),
     )
-    app = create_app(observer, history, None, cluster)
+    app = create_app(api, observer, history, cluster=cluster, home=home)
     return make_server(HOST, port, app, threaded=True, request_handler=_Handler)

@@ -7,11 +7,19 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount
-from webhook.tools.console.history import Level
+from webhook.tools.console.history import Level, QuotaDimension
 from webhook.tools.doctor.check import DoctorSeverity
-from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, QuotaRow, QuotaState, QuotaStatus
+from webhook.tools.status.report import (
+    ClusterStatus,
+    Health,
+    PolicyStatus,
+    QuotaRow,
+    QuotaState,
+    QuotaStatus,
+)
+from webhook.tools.why.explanation import Answer
 
-LOOKS: dict[QuotaState | Health | DoctorSeverity, str] = {
+LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
     QuotaState.READY: "good",
     QuotaState.STALE: "warn",
     QuotaState.EXCEEDED: "bad",
@@ -19,6 +27,13 @@ LOOKS: dict[QuotaState | Health | DoctorSeverity, str] = {
     Health.OK: "good",
     Health.UNKNOWN: "",
     Health.FAILED: "bad",
+    Answer.REFUSED: "bad",
+    Answer.PENDING: "warn",
+    Answer.GATED: "warn",
+    Answer.STOPPED: "",
+    Answer.ENDED: "",
+    Answer.RUNNING: "good",
+    Answer.UNKNOWN: "",
     DoctorSeverity.ERROR: "bad",
     DoctorSeverity.WARNING: "warn",
 }
@@ -59,7 +74,7 @@ def level(row: QuotaRow) -> Level:
     return Level(float(row.used or 0), float(row.reserved), float(row.hard))
 
 
-def levels(status: ClusterStatus) -> dict[tuple[str, str], Level]:
+def levels(status: ClusterStatus) -> dict[QuotaDimension, Level]:
     """Return what every quota holds, by namespace and dimension; nothing of those that are not counted."""
     return {
         (quota.namespace, row.key): level(row)
@@ -106,6 +121,25 @@ def quota_of(status: ClusterStatus, namespace: str) -> QuotaStatus | None:
 def clock(moment: datetime) -> str:
     """Return the time of day, in the zone of this machine."""
     return moment.astimezone().strftime("%H:%M:%S")
+
+
+def minutes(moment: datetime) -> str:
+    return moment.astimezone().strftime("%H:%M")
+
+
+def number(value: float) -> str:
+    return f"{value:g}"
+
+
+def height(value: float | Fraction, top: float) -> str:
+    """Return where in a chart an amount is, from above."""
+    return f"{100 - float(value) / top * 100:.4g}%"
+
+
+def brief(owner: str) -> str:
+    """Return the name of an owner without its kind, and that of a ReplicaSet without the hash of its template."""
+    kind, _, name = owner.partition("/")
+    return name.rpartition("-")[0] or name if kind == "ReplicaSet" else name
 
 
 def words(state: QuotaState) -> str:

@@ -231,9 +231,10 @@ def sentence(
         parts += ["""' (container "'""", container, """'")'"""]
     if value:
         parts.append(value)
-    parts += ["': '", message]
+    parts.append("': '")
     if remedy:
-        parts += ["'; '", remedy]
+        parts += [remedy, "'; '"]
+    parts.append(message)
     parts.append(text(f" [{rule}]"))
     return " + ".join(parts)
 

@@ -175,7 +175,7 @@ def _mounted(containers: str) -> str:
       ({containers}).filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name))[0].name + {after}""",
         rule.ID,
         value=quoted_value(path),
-        remedy=text(rule.EXEMPT),
+        remedy=text(rule.REQUEST_GPUS),
     )
     return f"""\
 {POD}.spec.?volumes.orValue([]).transformList(i, v,

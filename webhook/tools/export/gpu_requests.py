@@ -143,29 +143,27 @@ def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str
             "  isQuantity(limit) && quantity(amount).compareTo(quantity(limit)) == 0)",
             "",
         ),
-        ("!isQuantity(amount)", "; ".join(rule.NOT_A_QUANTITY)),
-        ("quantity(amount).isLessThan(quantity('0'))", "; ".join(rule.NEGATIVE)),
-        (over(MOST), "; ".join(rule.TOO_LARGE)),
+        ("!isQuantity(amount)", _said(rule.NOT_A_QUANTITY)),
+        ("quantity(amount).isLessThan(quantity('0'))", _said(rule.NEGATIVE)),
+        (over(MOST), _said(rule.TOO_LARGE)),
         (
             f"!({_is_whole('amount')})",
-            "must be a whole number of GPUs; set 1, or request a slice of a GPU (MIG) or a time-sliced share",
+            f"set {rule.NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs",
         ),
-        (f"name in variables.percentages && {over(100)}", "; ".join(rule.OVER_100_PERCENT)),
+        (f"name in variables.percentages && {over(100)}", _said(rule.OVER_100_PERCENT)),
         (
             f"{request} {_LIMIT}.hasValue() && {_EXTENDED}",
-            f"must equal the limit: GPUs cannot be overcommitted; {rule.SAME_VALUE}",
+            "set both to the same value, or omit the request; must equal the limit: GPUs cannot be overcommitted",
         ),
     ]
     if not options.complete_limits:
-        no_limit = f"{rule.NO_LIMIT}; add it to resources.limits"
+        no_limit = f"add {rule.NAME} to resources.limits; {rule.NO_LIMIT}"
         cases.append((f"{request} !{_LIMIT}.hasValue() && {_EXTENDED}", no_limit))
-    lines = [f"{indented(condition, 2)} ? {text(message)} :" for condition, message in cases]
+    lines = [f"{indented(condition, 2)} ? {_named(message)} :" for condition, message in cases]
     if options.max_per_container is None:
         return "\n".join([*lines, "''"])
     is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
-    too_many = (
-        "'must be at most ' + string(most) + ' per container by policy; set ' + string(most) + ' or fewer'"
-    )
+    too_many = "'set ' + name + ': ' + string(most) + ' or less; must be at most ' + string(most) + ' per container by policy'"
     return "\n".join(
         [
             *lines,
@@ -175,6 +173,15 @@ def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str
             f"  {too_many}).join('')",
         ]
     )
+
+
+def _said(message_and_remedy: tuple[str, str]) -> str:
+    return "; ".join(reversed(message_and_remedy))
+
+
+def _named(message: str) -> str:
+    """Return the expression for a text in which NAME stands for the resource's."""
+    return " + name + ".join(text(part) for part in message.split(rule.NAME))
 
 
 def _totals(most: str) -> str:
@@ -189,7 +196,7 @@ def _totals(most: str) -> str:
         "'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most ' + string(most) + "
         "' per pod by policy'",
         rule.ID,
-        remedy="'request ' + string(most) + ' or fewer'",
+        remedy="'request ' + name + ': ' + string(most) + ' or less'",
     )
     return f"""\
 variables.pods.transformList(n, p, variables.amounts[n] == '', variables.counted.map(name, [(

@@ -6,6 +6,7 @@ Memory grows with the number of owners and namespaces, and of pods with what the
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
@@ -18,21 +19,23 @@ from policies.quota.charge import Unpinned
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster.api import ApiClient
+from webhook.cluster.nodes import NODES
 from webhook.cluster.objects import timestamp
-from webhook.configuration.dynamic_resources import served_resource
+from webhook.configuration.dynamic_resources import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
+from webhook.controller.cluster_facts import ClusterFacts
 from webhook.controller.records import PODS, ChargedPod, ClaimReader, ExtendedClaims, PodReader
 from webhook.serving.judging import JudgedBy, Judgement, judge
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.cluster import InstalledCluster, Names
-from webhook.tools.scan.facts import ClusterFacts
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
-from webhook.tools.status.capacity import capacity_by_class
+from webhook.tools.status.capacity import GPUNode, capacity_by_class, gpu_node
 from webhook.tools.status.permitted import Permitted
+from webhook.tools.why.discovery import ServedKinds
 
 RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
@@ -83,15 +86,15 @@ class Scan:
         self._config, self._is_enforced = config, is_enforced
         self._reader = Permitted(api)
         self._stated = self._reader.configuration(config)
-        self._facts = ClusterFacts(self._reader, namespace)
+        self._facts = ClusterFacts(api, namespace, self._reader.attempt)
 
     def report(self, *, with_trial: bool) -> ScanReport:
         """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all that runs passes."""
         facts, stated = self._facts, self._stated
         tally, unknown = Tally(), Kinds()
         self._judge(tally, unknown, enforced(stated) if self._is_enforced else stated)
-        nodes = facts.gpu_nodes(stated)
-        draft = Draft(stated, tally, nodes, facts.quotas or {}, facts.device_classes)
+        nodes = self._gpu_nodes()
+        draft = Draft(stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api))
         refused = self._try_out(draft) if with_trial else None
         self._progress("nodes")
         charged, labelled = self._remarks()
@@ -116,10 +119,19 @@ class Scan:
             proposal=draft.proposal(refused),
         )
 
+    def _gpu_nodes(self) -> tuple[GPUNode, ...]:
+        read = partial(gpu_node, catalogues=self._stated)
+        found = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
+        return tuple(sorted(found.items, key=lambda node: node.name)) if found else ()
+
     def _source(self) -> str:
         if self._config is not None:
             return str(self._config)
         return "the cluster's documents" if self._stated.documents else "the built-in defaults"
+
+    @cached_property
+    def _served(self) -> ServedKinds:
+        return ServedKinds(self._api)
 
     def _try_out(self, draft: Draft) -> int:
         """Return how many of the pods that run would be refused under the proposal, once it was relaxed."""
@@ -141,10 +153,13 @@ class Scan:
 
     def _judge_workloads(self, tally: Tally, configuration: Configuration, by: JudgedBy) -> None:
         kinds = configuration.workload_kinds
-        for row, served in self._facts.workload_kinds(configuration):
+        for (group, kind), row in kinds.items():
+            served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
+            if served is None or not row.pods:
+                continue
             self._progress(served.plural)
 
-            def read(raw: msgspec.Raw, group: str = row.group, kind: str = row.kind) -> None:
+            def read(raw: msgspec.Raw, group: str = group, kind: str = kind) -> None:
                 metadata = msgspec.json.decode(raw, type=_Stored).metadata
                 namespace = metadata.namespace or ""
                 owner = next((each for each in metadata.owner_references or () if each.controller), None)
@@ -154,9 +169,7 @@ class Scan:
                 elif (group, kind) != JOB or not _has_ended(raw):
                     tally.add_workload(judge(group, kind, namespace, raw, by))
 
-            self._list(
-                f"{served.plural}.{row.group}".rstrip("."), served.resource.path(self._namespace), read
-            )
+            self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
 
     def _judge_pods(
         self, tally: Tally, unknown: Kinds, configuration: Configuration, by: JudgedBy

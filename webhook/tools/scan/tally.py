@@ -123,10 +123,10 @@ class Tally:
                 self.denials[namespace, finding.rule][whose] += 1
             key = _Key(namespace, owner, finding.rule, effect, _about(finding, place))
             self._list(key, finding, is_pod=is_pod)
-        for change in {(each.rule, each.change.what) for pod in judgement.pods for each in pod.changes}:
-            key = (namespace, owner, *change)
-            if key in self._changes or len(self._changes) < MOST_LISTED:
-                self._changes[key] += is_pod
+        for rule, what in {(each.rule, each.change.what) for pod in judgement.pods for each in pod.changes}:
+            change = (namespace, owner, rule, what)
+            if change in self._changes or len(self._changes) < MOST_LISTED:
+                self._changes[change] += is_pod
             else:
                 self.left_out += 1
 

@@ -1,13 +1,13 @@
 """Pods that were denied: from Events of their controllers, as far back as the API server keeps those."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 import msgspec
 
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
-from webhook.tools.status.report import Denial
+from webhook.tools.status.report import DeniedOwner
 
 EVENTS = Resource("/api/v1", "events")
 WINDOW = timedelta(hours=24)
@@ -83,32 +83,25 @@ def read_events(
     return api.list(EVENTS.path(namespace), read, query={"fieldSelector": "type!=Normal"}).items
 
 
-def denials_in_events(api: ApiClient, namespaces: Sequence[str], now: datetime) -> tuple[Denial, ...]:
-    """Return what was denied in the namespaces, all where none is named, the most recent first. Raises `errors.ApiError`."""
-    since = now - WINDOW
-    found: list[ClusterEvent] = []
-    for namespace in namespaces or ("",):
-        found += read_events(api, namespace, lambda event: bool(event.denial) and event.last is not None)
+def denials_in_events(api: ApiClient, namespace: str, now: datetime) -> tuple[DeniedOwner, ...]:
+    """Return what was denied in the namespace, in all of them where it is "". Raises `errors.ApiError`."""
+    found = read_events(api, namespace, lambda event: bool(event.denial))
     return _by_owner(
         (event.involved_object.namespace, event.owner, event.times, event.last, event.denial)
         for event in found
-        if event.last is not None and event.last >= since
+        if event.last is not None and event.last >= now - WINDOW
     )
 
 
-def _by_owner(denied: Iterable[tuple[str, str, int, datetime, str]]) -> tuple[Denial, ...]:
-    """Return one Denial for each (namespace, owner), with the message of the last one."""
-    owners: dict[tuple[str, str], Denial] = {}
+def _by_owner(denied: Iterable[tuple[str, str, int, datetime, str]]) -> tuple[DeniedOwner, ...]:
+    """Return one DeniedOwner for each (namespace, owner), with the message of the last one."""
+    owners: dict[tuple[str, str], DeniedOwner] = {}
     for namespace, owner, count, last, message in denied:
         before = owners.get((namespace, owner))
         line = message.partition("\n")[0]
-        one = Denial(namespace=namespace, owner=owner, count=count, last=last, message=line)
+        one = DeniedOwner(namespace=namespace, owner=owner, count=count, last=last, message=line)
         if before is not None:
             newest = max(before, one, key=lambda each: each.last)
             one = msgspec.structs.replace(newest, count=before.count + count)
         owners[namespace, owner] = one
-    return tuple(sorted(owners.values(), key=_most_recent))
-
-
-def _most_recent(denial: Denial) -> tuple[float, str, str]:
-    return -denial.last.timestamp(), denial.namespace, denial.owner
+    return tuple(sorted(owners.values(), key=lambda each: each.order))

@@ -5,8 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from policies.policy import EffectivePolicy, Labels
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.objects import decode_metadata
 from webhook.configuration.cluster_source import (
     RESOURCES,
     EvaluatedDocuments,
@@ -45,6 +47,19 @@ class Permitted:
         if config is None:
             return self.documents().configuration
         return load_directory(config, device_classes=read_device_classes(self.api))
+
+    def policy_of(self, configuration: Configuration, namespace: str) -> EffectivePolicy | None:
+        """Return the policy of the namespace; None where the caller may not read what decides that."""
+        policies = configuration.policies
+        if not self.knows_policies:
+            return None
+        if not policies.asks_labels(namespace):
+            return policies.for_namespace(namespace)
+        labels = self.attempt(f"get namespaces/{namespace}", partial(self.labels_of, namespace))
+        return None if labels is None else policies.for_namespace(namespace, labels)
+
+    def labels_of(self, namespace: str) -> Labels:
+        return decode_metadata(self.api.get(api_path("/api/v1", "namespaces", namespace))).sorted_labels
 
     def documents(self) -> EvaluatedDocuments:
         """Return the documents of the cluster; kinds that the caller may not list have none."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,13 @@ from webhook.tools.status.denials import FROM_EVENTS, denials_in_events
 from webhook.tools.status.installation import read_installation
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
-from webhook.tools.status.report import ClassStatus, ClusterStatus, Denial, InstallationStatus, PolicyStatus
+from webhook.tools.status.report import (
+    ClassStatus,
+    ClusterStatus,
+    DeniedOwner,
+    InstallationStatus,
+    PolicyStatus,
+)
 
 LIST_QUOTAS = f"list {PLURAL}.{GROUP}"
 
@@ -58,8 +65,7 @@ def read_status(
     nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
     if nodes and any(node.used is None for node in nodes):
         reader.omitted.append("list pods in all namespaces")
-    denials = reader.attempt("list events", lambda: denials_in_events(api, shown, now))
-    counts = None if denials is None else _denied(denials)
+    denials = _read_denials(reader, shown, now)
     if installation is None:
         installation = read_installation(InstalledCluster(api, names or Names(), config=config, now=now))
     return ClusterStatus(
@@ -71,11 +77,13 @@ def read_status(
         installation=installation,
         policies=policies if reader.knows_policies else None,
         quotas=tuple(
-            quota_status(record, None if counts is None else counts.get(record.namespace, 0))
-            for record in quotas
+            quota_status(record, _denied(denials, record.namespace))
+            for found in quotas
+            for record in found or ()
         ),
+        quotas_are_known=None not in quotas,
         classes=_classes(configuration, None if nodes is None else capacity_by_class(nodes)),
-        denials=denials,
+        denials=_recent(denials),
         denials_from=FROM_EVENTS,
         omitted=tuple(reader.omitted),
     )
@@ -83,8 +91,8 @@ def read_status(
 
 def _read_quotas(
     reader: Permitted, namespaces: tuple[str, ...], home: str
-) -> tuple[tuple[str, ...], list[QuotaRecord]]:
-    """Return the namespaces that are read, none for all, and their quotas."""
+) -> tuple[tuple[str, ...], list[list[QuotaRecord] | None]]:
+    """Return the namespaces that are shown, none for all, and the quotas of each, None where they are forbidden."""
 
     def listed(namespace: str) -> list[QuotaRecord]:
         found = reader.api.list(QUOTAS.path(namespace), quota_record).items
@@ -94,12 +102,36 @@ def _read_quotas(
         if not namespaces:
             everywhere = reader.attempt(f"{LIST_QUOTAS} in all namespaces", partial(listed, ""))
             if everywhere is not None:
-                return (), everywhere
+                return (), [everywhere]
             namespaces = (home,) if home else ()
         found = [reader.attempt(f"{LIST_QUOTAS} -n {each}", partial(listed, each)) for each in namespaces]
     except errors.NotFound:  # their kind is not installed; doctor says so
         return namespaces, []
-    return namespaces, [record for records in found for record in records or ()]
+    return namespaces, found or [None]
+
+
+ByNamespace = dict[str, tuple[DeniedOwner, ...] | None]
+"""What was denied in a namespace, under "" in all of them; None where that is forbidden."""
+
+
+def _read_denials(reader: Permitted, namespaces: Sequence[str], now: datetime) -> ByNamespace:
+    found: ByNamespace = {}
+    for each in namespaces or ("",):
+        right = f"list events -n {each}" if each else "list events in all namespaces"
+        found[each] = reader.attempt(right, partial(denials_in_events, reader.api, each, now))
+    return found
+
+
+def _recent(found: ByNamespace) -> tuple[DeniedOwner, ...] | None:
+    """Return all denials, the most recent first; None where none can be read."""
+    known = [each for each in found.values() if each is not None]
+    return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
+
+
+def _denied(found: ByNamespace, namespace: str) -> int | None:
+    """Return how many pods of a namespace were denied, None where that cannot be read."""
+    denials = found.get(namespace, found.get(""))
+    return None if denials is None else sum(each.count for each in denials if each.namespace == namespace)
 
 
 def _policies(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicyStatus]:
@@ -134,13 +166,6 @@ def _exemption(exemption: Exemption) -> str:
     rules = ", ".join(exemption.rules) if exemption.rules is not None else "every rule"
     until = f" until the end of {exemption.until}" if exemption.until else ""
     return f"{exemption}: {rules}{until} ({exemption.reason})"
-
-
-def _denied(denials: Sequence[Denial]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for denial in denials:
-        counts[denial.namespace] = counts.get(denial.namespace, 0) + denial.count
-    return counts
 
 
 def _classes(

@@ -53,7 +53,7 @@ class QuotaHolder(Shown, frozen=True):
     held: dict[str, Fraction]
 
 
-class Denial(Shown, frozen=True):
+class DeniedOwner(Shown, frozen=True):
     """Pods of one owner that were denied: how often, when last, and the first line of the last message."""
 
     namespace: str
@@ -61,6 +61,11 @@ class Denial(Shown, frozen=True):
     count: int
     last: datetime
     message: str
+
+    @property
+    def order(self) -> tuple[float, str, str]:
+        """By what denials are sorted: the most recent first."""
+        return -self.last.timestamp(), self.namespace, self.owner
 
 
 class QuotaStatus(Shown, frozen=True):
@@ -135,7 +140,7 @@ class ClusterStatus(Shown, frozen=True):
 
     version: of this program. configuration: digest of the documents in force. namespaces: those that are shown, none for all.
     policies: None where they cannot be read; empty where the built-in one governs.
-    classes: those with nodes, and those of documents.
+    quotas_are_known: whether all of the namespaces could be read. classes: those with nodes, and those of documents.
     denials: most recent first; `denials_from` says from where they are and how far back that goes.
     omitted: what the caller may not read, as `kubectl auth can-i` takes it: `list nodes`.
     """
@@ -148,8 +153,9 @@ class ClusterStatus(Shown, frozen=True):
     installation: InstallationStatus
     policies: tuple[PolicyStatus, ...] | None
     quotas: tuple[QuotaStatus, ...]
+    quotas_are_known: bool
     classes: tuple[ClassStatus, ...]
-    denials: tuple[Denial, ...] | None
+    denials: tuple[DeniedOwner, ...] | None
     denials_from: str
     omitted: tuple[str, ...] = ()
 

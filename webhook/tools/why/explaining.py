@@ -12,11 +12,11 @@ from policies.finding import PLATFORM_TEAM
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_choice import ANY, is_covered
 from policies.pods.pod import Pod, decode_pod
-from policies.policy import EffectivePolicy, Labels
+from policies.policy import EffectivePolicy
 from policies.quota.spec import NAME
 from policies.rules import gpu_class
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS, QUOTAS, QuotaRecord, quota_record
@@ -116,18 +116,7 @@ class _Case:
     @cached_property
     def policy(self) -> EffectivePolicy | None:
         """The policy of the namespace; None where the caller may not read what decides that."""
-        policies = self.configuration.policies
-        if not self.reader.knows_policies:
-            return None
-        if not policies.asks_labels(self.namespace):
-            return policies.for_namespace(self.namespace)
-        labels = self.reader.attempt(f"get namespaces/{self.namespace}", self._labels)
-        return None if labels is None else policies.for_namespace(self.namespace, labels)
-
-    def _labels(self) -> Labels:
-        return decode_metadata(
-            self.reader.api.get(api_path("/api/v1", "namespaces", self.namespace))
-        ).sorted_labels
+        return self.reader.policy_of(self.configuration, self.namespace)
 
     @cached_property
     def judgement(self) -> Judgement | None:
@@ -137,7 +126,7 @@ class _Case:
         by = JudgedBy(
             engine=Engine(self.configuration),
             now=self.now,
-            labels_of=lambda _namespace: self._labels(),
+            labels_of=self.reader.labels_of,
             named_nodes=index_of(self.nodes or (), self.configuration),
             claims=self._asked_by_claim,
         )

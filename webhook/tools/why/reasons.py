@@ -83,7 +83,7 @@ def answered(of: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
         return Answer.ENDED, "it has ended", ()
     if of.stopped:
         return Answer.STOPPED, of.stopped, ()
-    reasons = tuple(_reasons(of))
+    reasons = tuple(_reasons(of)) or tuple(_no_reason(of))
     answer = _answer(of, reasons)
     running, wanted = sum(pod.is_running for pod in of.living), of.wanted
     number = f"{running} of {len(of.living) if wanted is None else wanted} pods run"
@@ -175,7 +175,10 @@ def _event_reasons(of: Situation, *, is_explained: bool) -> Iterator[Reason]:
     }
     for owner, message in others:
         yield Reason(source=Source.EVENT, message=f"{owner}: {message}")
-    if not (denied or others or is_explained):
+
+
+def _no_reason(of: Situation) -> Iterator[Reason]:
+    if of.is_missing_pods:
         yield Reason(
             source=Source.CONTROLLER,
             message="pods are missing, and no Event says why",

@@ -29,7 +29,7 @@ def test_usable(text: str, scheme: str, host: str, want: str) -> None:
 
 
 SECRET_REMEDY = (
-    "put the credentials into a Secret and have the platform team name it as credentialsSecret of the source "
+    "remove the credentials, and put them into a Secret that the policy names as credentialsSecret of source "
 )
 
 
@@ -110,7 +110,7 @@ def test_credentials_are_refused_and_not_repeated(text: str, want: str) -> None:
     assert isinstance(found, BadURI)
     assert found.shown == want
     assert found.message.startswith("holds ")
-    assert found.remedy == f"{SECRET_REMEDY}{text.partition(':')[0]} in the policy"
+    assert found.remedy == f"{SECRET_REMEDY}{text.partition(':')[0]}"
     assert "hunter2" not in found.shown + found.message + found.remedy
 
 

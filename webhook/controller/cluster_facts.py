@@ -1,13 +1,16 @@
-"""The facts of a cluster that judgements rest on besides the objects; kinds that the caller may not list are left out."""
+"""The facts of a cluster that judgements rest on besides the objects; kinds that the caller may not list are left out.
 
-from collections.abc import Callable, Iterator, Mapping
+Each is read when it is first needed, and kept: for one scan, not for a process that lives on.
+"""
+
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property, partial
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from policies.gpus.claims import ClaimName, DeviceClassNames
-from policies.gpus.device_classes import DeviceClass
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.policy import Labels
@@ -16,33 +19,38 @@ from webhook.cluster import errors
 from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.cluster.objects import decode_metadata
-from webhook.configuration.dynamic_resources import read_claims, read_device_classes
+from webhook.configuration.dynamic_resources import read_claims
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.controller.records import QUOTAS, quota_record
 from webhook.quota.documents import GROUP, PLURAL
 from webhook.serving.engine import Engine
 from webhook.serving.judging import JudgedBy, UnusedQuota
 from webhook.serving.node_watch import keys_to_know, node_pools
-from webhook.tools.status.capacity import GPUNode, gpu_node
-from webhook.tools.status.permitted import Permitted
-from webhook.tools.why.discovery import ServedKind, ServedKinds
 
 NAMESPACES = "/api/v1/namespaces"
 
+T = TypeVar("T")
+
+
+class Attempt(Protocol):
+    """Returns what is read, None where the caller lacks the right, which is named as `kubectl auth can-i` takes it."""
+
+    def __call__(self, right: str, read: Callable[[], T], /) -> T | None: ...
+
+
+def if_allowed(_right: str, read: Callable[[], T]) -> T | None:
+    """Return what is read, None where that is forbidden: an `Attempt`."""
+    try:
+        return read()
+    except errors.Forbidden:
+        return None
+
 
 class ClusterFacts:
-    """Facts that hold whatever the configuration, each read once. Raises `errors.ApiError` for all but a lack of rights.
+    """Facts of a cluster, or of one namespace. Raises `errors.ApiError` for everything but a lack of rights."""
 
-    namespace: the one that is scanned, "" for all of them.
-    """
-
-    def __init__(self, reader: Permitted, namespace: str) -> None:
-        self._reader, self._namespace = reader, namespace
-
-    @property
-    def api(self) -> ApiClient:
-        return self._reader.api
+    def __init__(self, api: ApiClient, namespace: str = "", attempt: Attempt = if_allowed) -> None:
+        self._api, self._namespace, self._attempt = api, namespace, attempt
 
     @cached_property
     def labels(self) -> dict[str, Labels]:
@@ -56,20 +64,14 @@ class ClusterFacts:
         if self._namespace:
             path = api_path("/api/v1", "namespaces", self._namespace)
             right = f"get namespaces/{self._namespace}"
-            self._reader.attempt(right, lambda: read(self.api.get(path, accept=METADATA)))
+            self._attempt(right, lambda: read(self._api.get(path, accept=METADATA)))
         else:
-            self._reader.attempt(
-                "list namespaces", lambda: self.api.list(NAMESPACES, read, accept=METADATA_LIST)
-            )
+            self._attempt("list namespaces", lambda: self._api.list(NAMESPACES, read, accept=METADATA_LIST))
         return found
 
     @cached_property
     def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
-        return read_claims(self.api)
-
-    @cached_property
-    def device_classes(self) -> tuple[DeviceClass, ...]:
-        return read_device_classes(self.api)
+        return read_claims(self._api)
 
     @cached_property
     def quotas(self) -> dict[str, QuotaGrant] | None:
@@ -83,26 +85,10 @@ class ClusterFacts:
 
         try:
             path = QUOTAS.path(self._namespace)
-            is_read = self._reader.attempt(f"list {PLURAL}.{GROUP}", lambda: bool(self.api.list(path, read)))
+            is_read = self._attempt(f"list {PLURAL}.{GROUP}", lambda: bool(self._api.list(path, read)))
         except errors.NotFound:  # their kind is not installed
             return {}
         return found if is_read else None
-
-    def gpu_nodes(self, configuration: Configuration) -> tuple[GPUNode, ...]:
-        read = partial(gpu_node, catalogues=configuration)
-        found = self._reader.attempt("list nodes", lambda: self.api.list(NODES.path(), read))
-        return tuple(sorted(found.items, key=lambda node: node.name)) if found else ()
-
-    def workload_kinds(self, configuration: Configuration) -> Iterator[tuple[WorkloadKind, ServedKind]]:
-        """Yield the kinds of the table that make pods in a namespace, and that the API server serves."""
-        for (group, kind), row in configuration.workload_kinds.items():
-            served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
-            if row.pods and served is not None:
-                yield row, served
-
-    @cached_property
-    def _served(self) -> ServedKinds:
-        return ServedKinds(self.api)
 
     def judged_by(self, configuration: Configuration, now: datetime) -> JudgedBy:
         """Return what objects are judged by under that configuration."""
@@ -121,9 +107,9 @@ class ClusterFacts:
     def _nodes(self, configuration: Configuration) -> tuple[NodeFacts | None, NodeIndex]:
         """Return the nodes by the labels that the configuration goes by; nothing is known where they may not be listed."""
         keys = keys_to_know(configuration)
-        read = partial(self.api.list, NODES.path(), node_reader(keys), accept=METADATA_LIST)
-        listed = self._reader.attempt("list nodes", read)
-        pools = self._reader.attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self.api, keys)))
+        read = partial(self._api.list, NODES.path(), node_reader(keys), accept=METADATA_LIST)
+        listed = self._attempt("list nodes", read)
+        pools = self._attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self._api, keys)))
         if listed is None:
             return None, NO_NODES
         index = NodeIndex(keys.names, listed.items)
