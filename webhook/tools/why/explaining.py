@@ -120,7 +120,7 @@ class _Case:
 
     @cached_property
     def judgement(self) -> Judgement | None:
-        """What the rules say of the object as if it were created now; None where they are not known. The quota is not asked."""
+        """Findings of the rules as if the object were created now, without the quota's; None where they are not known."""
         if self.policy is None:
             return None
         by = JudgedBy(
