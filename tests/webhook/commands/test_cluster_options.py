@@ -15,6 +15,7 @@ from webhook.commands import main
 
 COMMANDS = (
     ("serve",),
+    ("console",),
     ("controller",),
     ("canary",),
     ("doctor",),
@@ -56,6 +57,7 @@ def test_every_command_says_the_same_of_its_cluster(path: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
+        pytest.param(["console"], id="console"),
         pytest.param(["canary"], id="canary"),
         pytest.param(["doctor"], id="doctor"),
         pytest.param(["export"], id="export"),

@@ -14,8 +14,7 @@ import msgspec
 from policies.quota.charge_request import QuotaGrant
 from policies.quota.spec import NAME
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.objects import decode_metadata
+from webhook.cluster.api import ApiClient
 from webhook.configuration.yaml_documents import dump_document
 from webhook.controller.records import QUOTAS, quota_record
 from webhook.serving.engine import Engine
@@ -69,11 +68,11 @@ class ProposalReader:
         served = self._kinds.find(kind)
         try:
             served, data = self._top(served, name, namespace)
-            by = self._judged_by(namespace)
         except errors.NotFound:
             return None
-        if not self._reader.knows_policies:
+        if self._reader.policy_of(self._engine.configuration, namespace) is None:
             return None
+        by = self._judged_by(namespace)
 
         def judged(document: Any) -> Judgement:
             return judge(served.group, served.kind, namespace, msgspec.json.encode(document), by)
@@ -84,8 +83,8 @@ class ProposalReader:
             title=f"{served.kind}/{data['metadata']['name']}",
             verdict=judged(data).verdict,
             is_accepted=is_accepted,
-            correction=tuple(_difference(data, fixed)),
-            injected=tuple(_difference(fixed, _admitted(fixed, judgement))) if is_accepted else (),
+            correction=tuple(difference(data, fixed)),
+            injected=tuple(difference(fixed, _admitted(fixed, judgement))) if is_accepted else (),
         )
 
     def _top(self, served: ServedKind, name: str, namespace: str) -> tuple[ServedKind, dict[str, Any]]:
@@ -117,13 +116,8 @@ class ProposalReader:
         engine = self._engine
         quota = UnusedQuota(self._grant(namespace), engine.configuration)
         return JudgedBy(
-            engine=engine, now=self._now, labels_of=self._labels, quota_of=lambda _namespace: quota
+            engine=engine, now=self._now, labels_of=self._reader.labels_of, quota_of=lambda _namespace: quota
         )
-
-    def _labels(self, namespace: str) -> tuple[tuple[str, str], ...]:
-        return decode_metadata(
-            self._reader.api.get(api_path("/api/v1", "namespaces", namespace))
-        ).sorted_labels
 
     def _grant(self, namespace: str) -> QuotaGrant | None:
         try:
@@ -175,7 +169,8 @@ def _admitted(data: dict[str, Any], judgement: Judgement) -> dict[str, Any]:
     return data
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
+def difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
+    """Yield the lines of the YAML that differ, with two around them; nothing of what only the cluster writes."""
     if before == after:
         return
     lines = [dump_document(_written(each)).splitlines() for each in (before, after)]
