@@ -18,7 +18,15 @@ from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.scan.page import page
 from webhook.tools.scan.proposal import write
-from webhook.tools.scan.report import Effect, Effects, FoundProblem, Proposal, Remark, ScanReport
+from webhook.tools.scan.report import (
+    Effect,
+    Effects,
+    FoundProblem,
+    PlannedChange,
+    Proposal,
+    Remark,
+    ScanReport,
+)
 from webhook.tools.scan.scanning import Scan
 
 NAME_COLUMN = 24
@@ -105,6 +113,8 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
     _overview(screen, report)
     for effect in TITLES:
         _problems(screen, effect, [each for each in report.problems if each.effect is effect])
+        if effect is Effect.REFUSED:
+            _changes(screen, report.changes)
     _namespaces(screen, report)
     _classes(screen, report)
     _remarks(screen, "No rule reads, or nothing charges", report.unread)
@@ -149,6 +159,21 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
         screen.paragraph(f"in {', '.join(owners)}", indent=4)
     if len(alike) > MOST_SENTENCES:
         screen.line(f"  and {len(alike) - MOST_SENTENCES} other findings: {SEE}")
+
+
+def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
+    if not changes:
+        return
+    _title(screen, "Would be changed")
+    alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for each in changes:
+        alike[each.rule, each.change].append(each.pods)
+    for (rule, change), pods in islice(alike.items(), MOST_SENTENCES):
+        screen.paragraph(
+            f"{change} [{rule}]: {counted(sum(pods), 'pod')} of {counted(len(pods), 'owner')}", indent=2
+        )
+    if len(alike) > MOST_SENTENCES:
+        screen.line(f"  and {len(alike) - MOST_SENTENCES} other changes: {SEE}")
 
 
 def _namespaces(screen: Screen, report: ScanReport) -> None:

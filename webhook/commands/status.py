@@ -1,9 +1,10 @@
 """`gpu-admission status`: the installation, policies, quotas, GPU classes and what was denied, at one moment or as it changes."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -106,28 +107,34 @@ def status(
             if not watch:
                 show(Screen(), read(api)) if output == "text" else print_json(plain(read(api)))
                 return
-            shown = _readings(api, read, interval)
+            found = readings(partial(read, api), interval)
             if output == "json":
-                _print_changes(shown)
+                for each in changes(found):
+                    click.echo(msgspec.json.encode(plain(each)))
+            elif sys.stdout.isatty():
+                redraw(found)
             else:
-                _redraw(shown)
+                for each in changes(found):
+                    show(Screen(), each)
+                    click.echo()
     except ConfigurationError as error:
         fail(error)
 
 
-Read = Callable[[ApiClient, InstallationStatus | None], ClusterStatus]
+Read = Callable[[InstallationStatus | None], ClusterStatus]
+"""Reads the status; what is known of the installation is not read again."""
 
 
-def _readings(api: ApiClient, read: Read, interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
+def readings(read: Read, interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
     """Yield the status again and again, or why it cannot be read now; whether it can at all shows the first time."""
-    found = read(api, None)
+    found = read(None)
     checked = time.monotonic()
     yield found
     while True:
         time.sleep(interval)
         is_due = time.monotonic() - checked >= CHECKED_SECONDS
         try:
-            found = read(api, None if is_due else found.installation)
+            found = read(None if is_due else found.installation)
         except errors.ApiError as error:
             yield error
             continue
@@ -136,35 +143,31 @@ def _readings(api: ApiClient, read: Read, interval: float) -> Iterator[ClusterSt
         yield found
 
 
-def _print_changes(readings: Iterable[ClusterStatus | errors.ApiError]) -> None:
-    """Print one line of JSON for each change."""
+def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[ClusterStatus]:
+    """Yield what differs from the one before in more than its moment; print why it cannot be read now."""
     before = None
-    for found in readings:
-        if isinstance(found, errors.ApiError):
-            click.echo(f"error: {found}", err=True)
-        elif (now := msgspec.structs.replace(found, at=NEVER)) != before:
+    for each in found:
+        if isinstance(each, errors.ApiError):
+            click.echo(f"error: {each}", err=True)
+        elif (now := msgspec.structs.replace(each, at=NEVER)) != before:
             before = now
-            click.echo(msgspec.json.encode(plain(found)).decode())
+            yield each
 
 
-def _redraw(readings: Iterable[ClusterStatus | errors.ApiError]) -> None:
-    """Draw the status in place on a terminal; into a pipe, print it whole with each change."""
+def redraw(found: Iterable[ClusterStatus | errors.ApiError]) -> None:
+    """Draw the status in place, on a terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
-    before: list[Text] = []
-    live = Live(console=console, auto_refresh=False, vertical_overflow="visible")
-    with live if console.is_terminal else nullcontext():
-        for found in readings:
-            if isinstance(found, errors.ApiError):
-                click.echo(f"error: {found}", err=True)
-                continue
-            frame = Frame()
-            show(frame, found)
-            if console.is_terminal:
-                live.update(Group(*frame.lines), refresh=True)
-            elif frame.lines[1:] != before:
-                before = frame.lines[1:]
-                show(Screen(), found)
-                click.echo()
+    frame = Frame()
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        for each in found:
+            if isinstance(each, errors.ApiError):
+                # What was read before stays, with the moment of it.
+                lines = [Text(f"error: {printable(str(each))}", style="red"), *frame.lines]
+            else:
+                frame = Frame()
+                show(frame, each)
+                lines = frame.lines
+            live.update(Group(*lines), refresh=True)
 
 
 class Frame(Screen):
@@ -183,7 +186,7 @@ class Frame(Screen):
 
 def show(screen: Screen, status: ClusterStatus) -> None:
     """Print the status as text. Its first line has the moment, and nothing below depends on it."""
-    title = f"gpu-admission {status.version}  Kubernetes {status.kubernetes}  configuration {status.configuration}"
+    title = f"gpu-admission {status.version}  Kubernetes {status.kubernetes}"
     screen.line(f"{title}  {status.at:%Y-%m-%d %H:%M:%S} UTC", "bold")
     for part in status.installation.parts:
         if part.for_administrators:
@@ -219,7 +222,7 @@ def _heading(screen: Screen, title: str, columns: str = "") -> None:
 def _policies(screen: Screen, status: ClusterStatus) -> None:
     if status.policies is None:
         return
-    _heading(screen, "policies")
+    _heading(screen, "policies", f" configuration {status.configuration}")
     if not status.policies:
         screen.line("  the built-in defaults are in force")
     for policy in status.policies:
@@ -260,7 +263,8 @@ def _quotas(screen: Screen, status: ClusterStatus) -> None:
 def _row(screen: Screen, row: QuotaRow) -> None:
     name = row.key if len(row.key) <= NAME - 2 else f"{row.key[: NAME - 3]}…"
     used = row.used or NOTHING
-    amounts = f"{format_amount(used)} + {format_amount(row.reserved)} of {format_amount(row.hard)}"
+    counted_used = "?" if row.used is None else format_amount(used)
+    amounts = f"{counted_used} + {format_amount(row.reserved)} of {format_amount(row.hard)}"
     style = "red" if used > row.hard else "yellow" if row.held >= row.hard else ""
     screen.line(f"    {name:<{NAME - 2}} {bar(used, row.reserved, row.hard)} {amounts}", style)
 
@@ -285,9 +289,10 @@ def _classes(screen: Screen, status: ClusterStatus) -> None:
         name, capacity = each.name or "unknown class", each.capacity or NO_CAPACITY
         free = "?" if capacity.free is None else format_amount(capacity.free)
         away = capacity.nodes - capacity.nodes_taking_pods
-        note = f"  {counted(away, 'node')} not Ready or cordoned" if away else ""
         gpus = format_amount(capacity.gpus)
-        screen.line(f"  {name:<{NAME}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}{note}")
+        screen.line(f"  {name:<{NAME}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}")
+        if away:
+            screen.line(f"    {counted(away, 'node')} not Ready or cordoned", "yellow")
 
 
 def _denials(screen: Screen, status: ClusterStatus) -> None:

@@ -14,13 +14,13 @@ from tests.cluster.controllers import Command, eventually
 from tests.cluster.doctor.installation import ACCOUNTS, CANARY_NAMESPACE, cluster
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import MANIFESTS, NAMESPACE, Webhook
+from tests.controlplane.webhook import NAMESPACE, Webhook, strict_manifests
 
 GPU = "nvidia.com/gpu"
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
 TENANT = "tenant"
 """A user who may read what is in one namespace, and nothing of the cluster."""
-HIS_NAMESPACE = "speech"
+HOME = "speech"
 
 NODES: Mapping[str, tuple[int, str, str, dict[str, str]]] = {
     "a100": (4, "nvidia-a100", "NVIDIA-A100-SXM4-80GB", {GPU: "8"}),
@@ -34,7 +34,7 @@ QUOTAS: Mapping[str, dict[str, Any]] = {
     "foundation": {"gpus": "32", "classes": {"nvidia-a100": "24", "nvidia-h100": "12"}},
     "inference": {"gpus": "12", "classes": {"nvidia-l4": "10"}},
     "recsys": {"gpus": "8"},
-    HIS_NAMESPACE: {"gpus": "6", "classes": {"nvidia-a100": "4"}},
+    HOME: {"gpus": "6", "classes": {"nvidia-a100": "4"}},
     "students": {"gpus": "2"},
     "vision": {"gpus": "16", "classes": {"nvidia-a100": "8", "nvidia-l4": "4"}},
 }
@@ -46,8 +46,8 @@ WORKLOADS: tuple[tuple[str, str, str, int, int, str], ...] = (
     ("inference", "Deployment", "chat", 4, 1, "nvidia-l4"),
     ("inference", "Deployment", "embeddings", 3, 1, "nvidia-l4"),
     ("recsys", "Job", "two-tower", 1, 4, ""),
-    (HIS_NAMESPACE, "Job", "whisper-finetune", 1, 4, "nvidia-a100"),
-    (HIS_NAMESPACE, "Deployment", "diarization", 3, 1, ""),
+    (HOME, "Job", "whisper-finetune", 1, 4, "nvidia-a100"),
+    (HOME, "Deployment", "diarization", 3, 1, ""),
     ("students", "Deployment", "notebook", 2, 1, "nvidia-l4"),
     ("students", "Job", "sweep", 1, 4, ""),
     ("vision", "Job", "segment", 1, 2, "nvidia-a100"),
@@ -121,7 +121,7 @@ def world() -> Iterator[ControlPlane]:
 def _around() -> Iterator[dict[str, Any]]:
     """Yield what else is installed: accounts and their rights, the ConfigMap, and Deployments, whose pods nothing runs."""
     kinds = {*ACCOUNTS, "ConfigMap", "Deployment"}
-    yield from (each for each in yaml.safe_load_all(MANIFESTS.read_text()) if each["kind"] in kinds)
+    yield from (each for each in strict_manifests() if each["kind"] in kinds)
 
 
 def _run_bound_pods(plane: ControlPlane) -> int:
@@ -145,7 +145,11 @@ def _documents() -> Iterator[dict[str, Any]]:
     yield {
         **api,
         "metadata": {"name": "serving"},
-        "spec": {"priority": 10, "match": {"namespaces": ["inference"]}, "rules": serving},
+        "spec": {
+            "priority": 10,
+            "match": {"namespaceSelector": {"matchLabels": {"serves": "models"}}},
+            "rules": serving,
+        },
     }
 
 
@@ -153,7 +157,7 @@ def _grant_tenant(plane: ControlPlane) -> None:
     """Give the tenant what `view` has in his namespace, quotas included, and no right beyond it."""
     client = plane.client()
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
-    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{HIS_NAMESPACE}"
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{HOME}"
     client.post(f"{roles}/roles", {"metadata": {"name": "reads"}, "rules": rules})
     binding = {
         "metadata": {"name": "reads"},

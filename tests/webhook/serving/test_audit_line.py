@@ -74,7 +74,7 @@ def created(label: str = "train", count: str = "1", metadata: JSON | None = None
     return {**document, "metadata": {"name": label, "uid": uid(label), **(metadata or {})}}
 
 
-L4 = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+L4: JSON = {"nvidia.com/gpu.product": "NVIDIA-L4"}
 
 
 @pytest.mark.parametrize("namespace", ["team", "without-a-quota"])
@@ -126,9 +126,9 @@ def test_a_line_names_object_owner_and_replica(reviewed: Reviewed) -> None:
     assert (line["objectUid"], line["owner"], line["replica"]) == (uid("train"), "Job/train", "webhook-1")
 
 
-TOKEN = {"volumes": [{"name": "data", "emptyDir": {}}, {"name": "kube-api-access-x7v2k"}]}
-OTHER_TOKEN = {"volumes": [{"name": "kube-api-access-bbbbb"}]}
-NAMELESS = {"metadata": {"generateName": "train-"}, "kind": "Pod"}
+TOKEN: JSON = {"volumes": [{"name": "data", "emptyDir": {}}, {"name": "kube-api-access-x7v2k"}]}
+OTHER_TOKEN: JSON = {"volumes": [{"name": "kube-api-access-bbbbb"}]}
+NAMELESS: JSON = {"metadata": {"generateName": "train-"}, "kind": "Pod"}
 
 
 @pytest.mark.parametrize(

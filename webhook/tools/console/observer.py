@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 from typing import Generic, TypeVar
 
 import msgspec
@@ -33,11 +33,15 @@ class Observer(Generic[T]):
     """Calls `read` in a thread of its own, and `changed` with each result. The first one who asks waits for the first result."""
 
     def __init__(
-        self, read: Callable[[], T], changed: Callable[[T], None], pause: float = PAUSE_SECONDS
+        self,
+        read: Callable[[], T],
+        changed: Callable[[T], None],
+        pause: float = PAUSE_SECONDS,
+        watched: float = WATCHED_SECONDS,
     ) -> None:
-        self._read, self._changed, self._pause = read, changed, pause
+        self._read, self._changed, self._pause, self._watched = read, changed, pause, watched
         self._condition = threading.Condition()
-        self._observation = Observation[T]()
+        self._observation = self._none_yet = Observation[T]()
         self._asked_at = monotonic()
         self._thread: threading.Thread | None = None
 
@@ -47,7 +51,7 @@ class Observer(Generic[T]):
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
                 self._thread.start()
-            self._condition.wait_for(lambda: self._observation.read is not None or self._observation.problem)
+            self._condition.wait_for(lambda: self._observation is not self._none_yet)
             return self._observation
 
     def _run(self) -> None:
@@ -56,10 +60,10 @@ class Observer(Generic[T]):
             self._observe()
             pause = max(self._pause, SHARE * (monotonic() - began))
             with self._condition:
-                if monotonic() - self._asked_at > WATCHED_SECONDS:
+                if monotonic() - self._asked_at > self._watched:
                     self._thread = None  # the next one who asks starts another
                     return
-            threading.Event().wait(pause)
+            sleep(pause)
 
     def _observe(self) -> None:
         problem, read = "", self._observation.read

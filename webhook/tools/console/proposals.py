@@ -14,15 +14,14 @@ import msgspec
 from policies.quota.charge_request import QuotaGrant
 from policies.quota.spec import NAME
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.objects import decode_metadata
+from webhook.cluster.api import ApiClient
 from webhook.configuration.yaml_documents import dump_document
 from webhook.controller.records import QUOTAS, quota_record
 from webhook.serving.engine import Engine
 from webhook.serving.judging import JudgedBy, Judgement, UnusedQuota, Verdict, judge
 from webhook.tools.console.corrections import corrected
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.report import Denial
+from webhook.tools.status.report import DeniedOwner
 from webhook.tools.why.discovery import ServedKind, ServedKinds, UnknownKindError
 
 MOST_LEVELS = 5
@@ -69,11 +68,11 @@ class ProposalReader:
         served = self._kinds.find(kind)
         try:
             served, data = self._top(served, name, namespace)
-            by = self._judged_by(namespace)
         except errors.NotFound:
             return None
-        if not self._reader.knows_policies:
+        if self._reader.policy_of(self._engine.configuration, namespace) is None:
             return None
+        by = self._judged_by(namespace)
 
         def judged(document: Any) -> Judgement:
             return judge(served.group, served.kind, namespace, msgspec.json.encode(document), by)
@@ -84,8 +83,8 @@ class ProposalReader:
             title=f"{served.kind}/{data['metadata']['name']}",
             verdict=judged(data).verdict,
             is_accepted=is_accepted,
-            correction=tuple(_difference(data, fixed)),
-            injected=tuple(_difference(fixed, _admitted(fixed, judgement))) if is_accepted else (),
+            correction=tuple(difference(data, fixed)),
+            injected=tuple(difference(fixed, _admitted(fixed, judgement))) if is_accepted else (),
         )
 
     def _top(self, served: ServedKind, name: str, namespace: str) -> tuple[ServedKind, dict[str, Any]]:
@@ -117,13 +116,8 @@ class ProposalReader:
         engine = self._engine
         quota = UnusedQuota(self._grant(namespace), engine.configuration)
         return JudgedBy(
-            engine=engine, now=self._now, labels_of=self._labels, quota_of=lambda _namespace: quota
+            engine=engine, now=self._now, labels_of=self._reader.labels_of, quota_of=lambda _namespace: quota
         )
-
-    def _labels(self, namespace: str) -> tuple[tuple[str, str], ...]:
-        return decode_metadata(
-            self._reader.api.get(api_path("/api/v1", "namespaces", namespace))
-        ).sorted_labels
 
     def _grant(self, namespace: str) -> QuotaGrant | None:
         try:
@@ -142,9 +136,9 @@ class DenialProposals:
         self._api = api
         self._lock = threading.Lock()
         self._made_at = 0.0
-        self._made: dict[Denial, Proposal | None] = {}
+        self._made: dict[DeniedOwner, Proposal | None] = {}
 
-    def of(self, denials: Sequence[Denial], now: datetime) -> Mapping[Denial, Proposal | None]:
+    def of(self, denials: Sequence[DeniedOwner], now: datetime) -> Mapping[DeniedOwner, Proposal | None]:
         """Return those that could be made. Raises `errors.ApiError`."""
         shown = denials[:MOST_PROPOSALS]
         with self._lock:
@@ -157,7 +151,7 @@ class DenialProposals:
             return self._made
 
 
-def _proposal(reader: ProposalReader, denial: Denial) -> Proposal | None:
+def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
     kind, _, name = denial.owner.partition("/")
     try:
         return reader.propose(kind, name, denial.namespace)
@@ -175,7 +169,8 @@ def _admitted(data: dict[str, Any], judgement: Judgement) -> dict[str, Any]:
     return data
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
+def difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
+    """Yield the lines of the YAML that differ, with two around them; nothing of what only the cluster writes."""
     if before == after:
         return
     lines = [dump_document(_written(each)).splitlines() for each in (before, after)]

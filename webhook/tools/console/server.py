@@ -1,5 +1,6 @@
 """The console assembled: the caller's client, an observer of the status, the pages, and the server of them on loopback."""
 
+import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from time import monotonic
@@ -52,7 +53,7 @@ class _Handler(WSGIRequestHandler):
     def version_string(self) -> str:
         return "gpu-admission"
 
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+    def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's signature
         """Write nothing: the page asks every few seconds."""
 
 
@@ -60,10 +61,11 @@ def console_server(
     api: ApiClient, *, cluster: str, namespaces: Sequence[str] = (), home: str = "", port: int = 0
 ) -> BaseWSGIServer:
     """Return the server, bound to a port of loopback, by default a free one. Raises OSError for one that is taken."""
+    listening = socket.create_server((HOST, port))  # werkzeug would end the process where it cannot bind
     history = History()
     observer = Observer(
         StatusReader(api, namespaces, home).read,
         lambda status: history.record(monotonic(), levels(status)),
     )
     app = create_app(api, observer, history, cluster=cluster, home=home)
-    return make_server(HOST, port, app, threaded=True, request_handler=_Handler)
+    return make_server(HOST, port, app, threaded=True, request_handler=_Handler, fd=listening.detach())

@@ -1,6 +1,8 @@
-"""GPUClasses for GPU nodes of no known class: from the product label, the memory that a labeller found, and MIG resources.
+"""GPUClasses that a cluster lacks: of nodes of no known class, and of DeviceClasses (DRA) whose product is known.
 
-A class needs the memory of its cards. Where no label has it nothing is proposed: what is not known is not guessed.
+Of a node: from the product label, the memory that a labeller found, and MIG resources. A class needs the memory of its cards;
+where no label has it nothing is proposed. Of a DeviceClass: the known class of the product that its selector demands, with its
+name.
 """
 
 import re
@@ -9,7 +11,10 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
+import msgspec
+
 from policies.gpus.classes import SEVENTHS
+from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.names import is_class_name
 from policies.quota.charge import Catalogues
@@ -38,6 +43,8 @@ SLICED = "-MIG-"
 _PROFILE = re.compile(
     r"nvidia\.com/mig-(?P<name>(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb)(?P<media>\.me)?"
 )
+_PRODUCT_NAME = re.compile(r"\.productName\s*==\s*(\"[^\"\\]{1,63}\"|'[^'\\]{1,63}')")
+"""An attribute of the devices of NVIDIA's DRA driver, such as `NVIDIA A100-SXM4-80GB`."""
 _LONGEST_NAME = 63
 
 
@@ -58,6 +65,26 @@ def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Documen
         if profiles := _mig_profiles(members, memory):
             spec["migProfiles"] = profiles
         yield Document(CLASS, name, spec)
+
+
+def named_classes(device_classes: Iterable[DeviceClass], known: Catalogues) -> Iterator[Document]:
+    """Yield the known classes with the DeviceClasses whose devices are all of one of them, if no class names those yet."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for each in device_classes:
+        if known.resource_mapping.device_class(each.name) and not known.classes.of_device_class(each.name):
+            products = {product for text in each.expressions for product in _PRODUCT_NAME.findall(text)}
+            # GPU Feature Discovery writes the product's name as a label value, with "-" for spaces.
+            values = {product.strip("\"'").replace(" ", "-") for product in products}
+            found = {c.name for value in values for c in known.classes.matching_label(PRODUCTS[0], value)}
+            if len(values) == len(found) == 1:
+                names[found.pop()].append(each.name)
+    for name, devices in sorted(names.items()):
+        gpu_class = known.classes.get(name)
+        spec = msgspec.json.decode(msgspec.json.encode(gpu_class))
+        del spec["name"]
+        yield Document(
+            CLASS, name, {**spec, "deviceClasses": sorted({*spec.get("deviceClasses", ()), *devices})}
+        )
 
 
 def _class_name(product: str) -> str | None:

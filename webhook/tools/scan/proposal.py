@@ -21,7 +21,7 @@ from policies.rules import gpu_class
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.scan.new_classes import new_classes
+from webhook.tools.scan.new_classes import named_classes, new_classes
 from webhook.tools.scan.report import NamespaceUse, Proposal
 from webhook.tools.scan.tally import Denials, Tally
 from webhook.tools.status.capacity import GPUNode
@@ -44,7 +44,10 @@ class Draft:
     ) -> None:
         """`quotas` are the namespaces that have one."""
         self._base, self._device_classes = configuration, device_classes
-        self._classes = tuple(new_classes(nodes, configuration))
+        self._classes = (
+            *new_classes(nodes, configuration),
+            *named_classes(device_classes, configuration),
+        )
         self._label_key = _label_key(nodes, configuration, self._classes)
         self._relaxed: dict[str, set[str]] = defaultdict(set)
         """By rule, the namespaces where it would refuse what runs."""
@@ -123,7 +126,7 @@ class Draft:
         if kind == QUOTA:
             yield "The GPUs that are held now, rounded up, and the largest pod once more, so that an update can begin."
         elif kind == CLASS:
-            yield "From the labels of the nodes: memoryGiB is as reported, rounded. Write what the vendor sells it as."
+            yield "From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells."
         else:
             for rule, namespaces in sorted(self._relaxed.items()):
                 yield f"{rule} warns: it would refuse what runs in {_few(namespaces)}. Remove the mode once that is corrected."

@@ -194,7 +194,7 @@ def _alike(of: Situation, reason_of: Callable[[StoredPod], Reason | None]) -> It
         if reason is not None:
             found[reason].append(pod)
     for reason, pods in found.items():
-        more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+        more = f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
         yield replace(reason, message=f"Pod {pods[0].metadata.name}{more} {reason.message}")
 
 

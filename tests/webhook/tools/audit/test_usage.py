@@ -211,7 +211,7 @@ def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 
 def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> None:
-    lines = [
+    lines: list[LINE | bytes] = [
         count("released", "a", 0, 90),
         count("held", "b", 0, 60, "2", namespace="other"),
         validated("c", 0),

@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from policies.gpus.device_classes import CELSelector, DeviceClass, DeviceClassSpec, DeviceSelector
+from policies.pods.pod import Metadata
 from policies.policy import Policy
 from policies.rule import Mode
 from tests.webhook.tools.scan.test_tally import UNKNOWN, judged_pod
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import Configuration, load_directory, load_objects
-from webhook.tools.scan.new_classes import new_classes
+from webhook.tools.scan.new_classes import named_classes, new_classes
 from webhook.tools.scan.proposal import Draft, write
 from webhook.tools.scan.scanning import enforced
 from webhook.tools.scan.tally import Tally
@@ -81,6 +84,46 @@ def test_the_slices_of_a_card() -> None:
         "1g.12gb+me": {"sevenths": 1, "memoryGiB": 12, "perGPU": 1},
         "2g.48gb": {"sevenths": 2, "memoryGiB": 48, "perGPU": 2},
     }
+
+
+@pytest.mark.parametrize(
+    ("expression", "want"),
+    [
+        pytest.param(
+            'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA A100-SXM4-80GB"',
+            {"nvidia-a100-80gb": ["big"]},
+            id="one-product",
+        ),
+        pytest.param('device.driver == "gpu.nvidia.com"', {}, id="any-product"),
+        pytest.param(
+            "device.driver == 'gpu.nvidia.com' && (device.attributes['gpu.nvidia.com'].productName == 'NVIDIA L4'"
+            " || device.attributes['gpu.nvidia.com'].productName == 'NVIDIA A10')",
+            {},
+            id="one-of-two-products",
+        ),
+        pytest.param(
+            'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA X900"',
+            {},
+            id="unknown-product",
+        ),
+    ],
+)
+def test_device_classes_of_one_product(expression: str, want: dict[str, list[str]]) -> None:
+    selectors = (DeviceSelector(cel=CELSelector(expression=expression)),)
+    big = DeviceClass(metadata=Metadata(name="big"), spec=DeviceClassSpec(selectors=selectors))
+    configuration = load_objects([], [big])
+
+    found = list(named_classes([big], configuration))
+
+    assert {each.name: each.spec["deviceClasses"] for each in found} == want
+    for each in found:
+        before, after = (
+            configuration.classes.get(each.name),
+            load_objects([each], [big]).classes.get(each.name),
+        )
+        assert before is not None
+        assert after == replace(before, device_classes=("big",))
+    assert list(named_classes([big], load_objects(found, [big]))) == []
 
 
 def refusing(owner: str = "") -> Tally:
