@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from policies.pods import annotations
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.builders import JSON, gpu_container, pod, uid
-from tests.metrics import metrics_defined
+from tests.generated_docs import api_reference, metrics_table, modules_table
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands import main
@@ -35,12 +36,16 @@ from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.source import ConfigurationCollector
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
+from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.enforcer import QuotaEnforcer
+from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import EdgeMetrics
 from webhook.serving.admission import Admission
 from webhook.serving.audit import LONGEST_LINE, AuditLog, Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
+from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, decode_request
 
@@ -273,9 +278,25 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     log, lost = tmp_path / "audit.jsonl", Counter[str]()
     audit = AuditLog.to(str(log), lambda number: lost.update(lines=number))
     configuration = load_directory(ROOT / "examples" / "policies")
-    admission = Admission(lambda: Engine(configuration), Recorder(Metrics(CollectorRegistry()), audit))
+    quotas = QuotaMetrics(CollectorRegistry())
+    shutil.copytree(ROOT / "examples" / "quotas", tmp_path / "config")
+    granted = load_directory(tmp_path / "config")
+    store = MemoryStore(lambda: granted)
+    recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1", with_pods=True)
+    cluster = ClusterState(
+        claims=lambda _deadline, _may_wait: lambda _claim: frozenset({"gpu.nvidia.com"}),
+        quota=QuotaEnforcer(ReservationBatcher(store, quotas), quotas),
+    )
+    admission = Admission(lambda: Engine(configuration), recorder, cluster)
+    claimed = [{"name": "gpu", "resourceClaimName": "gpu"}]
     for namespace, count in (("team", "1"), ("team", "500m"), ("kube-system", "1")):
-        admission.mutate(request(pod(gpu_container(count)), namespace), deadline_of(None))
+        admission.mutate(
+            request(pod(gpu_container(count), resourceClaims=claimed), namespace), deadline_of(None)
+        )
+    owned = pod(gpu_container("1"), nodeSelector={"accelerator": "nvidia-l4"})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid("job"), "controller": True}
+    owned["metadata"] |= {"uid": uid("pod"), "ownerReferences": [owner]}
+    admission.validate(request(owned, "research"), deadline_of(None))
     audit.write({"operations": "x" * LONGEST_LINE})
     audit.stop()
     fields = {field for line in log.read_text().splitlines() for field in json.loads(line)}
@@ -306,17 +327,6 @@ def nowhere(folder: Path) -> ApiClient:
 
 
 METRICS = re.compile(r"(?<=<!-- metrics -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
-
-
-def metrics_table() -> str:
-    found = metrics_defined()
-    repeated = [name for name, times in Counter(name for name, *_ in found).items() if times > 1]
-    assert repeated == [], "a metric has one definition"
-    rows = [
-        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {meaning} |"
-        for name, kind, meaning, labels in sorted(found)
-    ]
-    return "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def test_every_metric_is_documented() -> None:
@@ -399,18 +409,15 @@ def test_the_page_of_a_room_names_each_module(room: str) -> None:
     assert MODULES.search(text) is not None
 
 
-def modules_table(room: Path) -> str:
-    """Return a row for each module of the room: its path, and the first sentence of its docstring."""
-    rows = ["| module | holds |", "|---|---|"]
-    for path in sorted(room.rglob("*.py")):
-        docstring = ast.get_docstring(ast.parse(path.read_text()))
-        if docstring is not None:
-            paragraph = " ".join(docstring.partition("\n\n")[0].split())
-            sentence = re.split(r"[.](?= |$)", paragraph, maxsplit=1)[0]
-            rows.append(f"| `{path.relative_to(room)}` | {sentence} |")
-        else:
-            assert path.name == "__init__.py", path
-    return "\n".join([*rows, ""])
+def test_the_api_reference_is_that_of_the_crds() -> None:
+    """UPDATE_DOCS=1 writes it."""
+    page = ROOT / "docs" / "api.md"
+    written = api_reference()
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(written)
+        return
+
+    assert page.read_text() == written
 
 
 # ---- outputs
@@ -433,7 +440,7 @@ def rerun(block: re.Match[str]) -> str:
     command = block["text"].splitlines()[0]
     program, *arguments = shlex.split(command.removeprefix("$ "))
     assert program == "gpu-admission", command
-    printed = CliRunner().invoke(main, arguments).stdout.rstrip()
+    printed = CliRunner(env={"COLUMNS": "80"}).invoke(main, arguments).stdout.rstrip()
     return f"{block['before'] or ''}```console\n{command}\n{printed}\n```"
 
 

@@ -150,11 +150,11 @@ class Play:
             "Break glass",
             "A pause ends by itself. Meanwhile the rules only log: the pod whose class nobody knows is admitted.",
         )
-        self.command("config", "pause", "default", "--for", "30m", "--reason", "'incident 4711'")
+        self.command("pause", "default", "--for", "30m", "--reason", "'incident 4711'")
         pod = f"{WORKLOADS}/pod-unknown-class.yaml"
         wait_for("the pause to be in force", lambda: self._is_admitted(pod))
         self.kubectl("apply", "-f", pod)
-        self.command("config", "resume")
+        self.command("resume")
 
     def command(self, *arguments: str) -> None:
         """Show a command of ours and its output."""

@@ -58,7 +58,7 @@ class MigProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sevenths: int
     memory_gib: int = msgspec.field(name="memoryGiB")
     per_gpu: int = msgspec.field(name="perGPU")
-    weight: str | None = None
+    weight: int | str | None = None
 
 
 class GPUClassSpec(
@@ -80,7 +80,7 @@ class GPUClassSpec(
     tolerations: tuple[Toleration, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()
     mig_profiles: dict[str, MigProfile] = {}
-    equivalents: dict[str, str] = {}
+    equivalents: dict[str, int | str] = {}
     device_classes: tuple[str, ...] = ()
 
 
@@ -99,8 +99,9 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
         return hash(self.name)
 
 
-def parse_share(text: str) -> Fraction:
-    """Read a share of a card, such as "1/4" or "0.25": more than 0, at most 1. Raises ValueError."""
+def parse_share(raw: int | str) -> Fraction:
+    """Read a share of a card, such as 1, "1/4" or "0.25": more than 0, at most 1. Raises ValueError."""
+    text = str(raw)
     numerator, _, denominator = text.partition("/")
     if _SHARE.fullmatch(text) and int(denominator or "1"):
         share = Fraction(numerator) / int(denominator or "1")
@@ -308,7 +309,7 @@ def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassS
         yield from _share_problems(f"{path}.weight", profile.weight)
 
 
-def _share_problems(path: str, share: str) -> Iterator[Problem]:
+def _share_problems(path: str, share: int | str) -> Iterator[Problem]:
     try:
         parse_share(share)
     except ValueError as error:

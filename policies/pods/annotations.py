@@ -34,7 +34,7 @@ CANARY_ANSWER = DOMAIN + "canary-answer"
 """Written by us onto a canary, which is never stored."""
 
 INJECTED = DOMAIN + "injected"
-"""Written by us for people to read; nothing ever reads it to decide."""
+"""Written by us for people to read; no admission depends on it. `policies.pods.submission` reads it for reports."""
 
 
 class BadAnnotation(msgspec.Struct, frozen=True):

@@ -77,11 +77,10 @@ class PodPatch:
     # ---- pod level
 
     def add_toleration(self, toleration: Toleration) -> None:
-        what = f"toleration {describe_toleration(toleration)}"
-        self._add(what, toleration, ("spec", "tolerations", LAST))
+        self._add(toleration_words(toleration), toleration, ("spec", "tolerations", LAST))
 
     def set_node_selector(self, key: str, value: str) -> None:
-        self._add(f"nodeSelector {key}={value}", value, ("spec", "node_selector", key))
+        self._add(node_selector_words(key, value), value, ("spec", "node_selector", key))
 
     def require_node_affinity(self, requirement: NodeSelectorRequirement) -> None:
         """Demand `requirement` of the node, in addition to whatever the pod requires already.
@@ -91,59 +90,58 @@ class PodPatch:
         """
         affinity = self.pod.body.affinity and self.pod.body.affinity.node_affinity
         terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
-        what = f"node affinity {requirement.key} {requirement.operator} {','.join(requirement.values or ())}"
+        what = node_affinity_words(requirement)
         if terms:
             base = (*_NODE_AFFINITY, "required", "node_selector_terms")
             kept = [at for at, term in enumerate(terms) if term.match_expressions or term.match_fields]
             paths = [(*base, index, "match_expressions", LAST) for index in kept]
-            self._add(what.rstrip(), requirement, *paths)
+            self._add(what, requirement, *paths)
         else:
             only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(requirement,)),))
-            self._add(what.rstrip(), only, (*_NODE_AFFINITY, "required"))
+            self._add(what, only, (*_NODE_AFFINITY, "required"))
 
     def add_volume(self, volume: Volume) -> None:
-        self._add(f"volume {volume.name}", volume, ("spec", "volumes", LAST))
+        self._add(volume_words(volume), volume, ("spec", "volumes", LAST))
 
     def add_init_container(self, container: Container, index: int) -> None:
         """Insert `container` before the init container that stands at `index` now (at the end if there is none)."""
         at = index if index < len(self.pod.body.init_containers or ()) else LAST
-        self._add(f"initContainer {container.name}", container, ("spec", "init_containers", at))
+        self._add(init_container_words(container), container, ("spec", "init_containers", at))
 
     def set_annotation(self, key: str, value: str) -> None:
         self._add(f"annotation {key}", value, ("metadata", "annotations", key))
 
     def set_termination_grace_period(self, seconds: int) -> None:
         path = ("spec", "termination_grace_period_seconds")
-        self._add(f"terminationGracePeriodSeconds={seconds}", seconds, path)
+        self._add(grace_period_words(seconds), seconds, path)
 
     # ---- container level
 
     def set_resource(
         self, place: ContainerPlace, kind: ResourceMap, name: str, quantity: QuantityText
     ) -> None:
-        self._add_to(place, f"{kind} {name}={quantity}", quantity, "resources", kind, name)
+        self._add_to(place, resource_words(kind, name, quantity), quantity, "resources", kind, name)
 
     def add_env(self, place: ContainerPlace, name: str, value: str) -> None:
-        self._add_to(place, f"env {name}={value}", EnvVar(name=name, value=value), "env", LAST)
+        variable = EnvVar(name=name, value=value)
+        self._add_to(place, env_words(variable), variable, "env", LAST)
 
     def add_volume_mount(self, place: ContainerPlace, mount: VolumeMount) -> None:
-        self._add_to(place, f"volumeMount {mount.mount_path}", mount, "volume_mounts", LAST)
+        self._add_to(place, volume_mount_words(mount), mount, "volume_mounts", LAST)
 
     def set_initial_delay(self, place: ContainerPlace, seconds: int) -> None:
         """Set readinessProbe.initialDelaySeconds of a container that has a readiness probe."""
         if place.container.readiness_probe is None:
             raise ValueError(f"{place.path} has no readinessProbe")
-        what = f"readinessProbe.initialDelaySeconds={seconds}"
-        self._add_to(place, what, seconds, "readiness_probe", "initial_delay_seconds")
+        self._add_to(place, initial_delay_words(seconds), seconds, "readiness_probe", "initial_delay_seconds")
 
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
-        seconds = (probe.period_seconds or 10) * (probe.failure_threshold or 3)
-        self._add_to(place, f"startupProbe for {seconds} s", probe, "startup_probe")
+        self._add_to(place, startup_probe_words(probe), probe, "startup_probe")
 
     # ---- bookkeeping
 
     def _add_to(self, place: ContainerPlace, what: str, value: Any, *path: str | int) -> None:
-        what = f"{place.container.name}: {what}"
+        what = container_words(place.container, what)
         self._add(what, value, ("spec", _LISTS[place.list_name], place.index, *path))
 
     def _add(self, what: str, value: Any, *paths: Parts) -> None:
@@ -152,6 +150,59 @@ class PodPatch:
             self.pod, operation = _added(self.pod, path, value)
             operations.append(operation)
         self.changes.append(Change(what, tuple(operations)))
+
+
+# ---- the words for people, by which `policies.pods.submission` finds the changes again
+
+
+def toleration_words(toleration: Toleration) -> str:
+    return f"toleration {describe_toleration(toleration)}"
+
+
+def node_selector_words(key: str, value: str) -> str:
+    return f"nodeSelector {key}={value}"
+
+
+def node_affinity_words(requirement: NodeSelectorRequirement) -> str:
+    values = ",".join(requirement.values or ())
+    return f"node affinity {requirement.key} {requirement.operator} {values}".rstrip()
+
+
+def volume_words(volume: Volume) -> str:
+    return f"volume {volume.name}"
+
+
+def init_container_words(container: Container) -> str:
+    return f"initContainer {container.name}"
+
+
+def grace_period_words(seconds: int) -> str:
+    return f"terminationGracePeriodSeconds={seconds}"
+
+
+def container_words(container: Container, what: str) -> str:
+    """Return the words for a change of a container."""
+    return f"{container.name}: {what}"
+
+
+def resource_words(kind: str, name: str, quantity: QuantityText) -> str:
+    return f"{kind} {name}={quantity}"
+
+
+def env_words(variable: EnvVar) -> str:
+    return f"env {variable.name}={variable.value}"
+
+
+def volume_mount_words(mount: VolumeMount) -> str:
+    return f"volumeMount {mount.mount_path}"
+
+
+def initial_delay_words(seconds: int) -> str:
+    return f"readinessProbe.initialDelaySeconds={seconds}"
+
+
+def startup_probe_words(probe: Probe) -> str:
+    return f"startupProbe for {(probe.period_seconds or 10) * (probe.failure_threshold or 3)} s"
 
 
 def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Operation]:

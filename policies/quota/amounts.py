@@ -24,6 +24,7 @@ NOTHING = Fraction(0)
 _MOST_DIGITS = 400
 """Of one number. Sums of shares have long denominators: the least common multiple of those of 40 odd weights has 360 digits."""
 
+_MOST = 10**_MOST_DIGITS
 _AMOUNT = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}([./][0-9]{{1,{_MOST_DIGITS}}})?")
 _LONGEST_QUOTED = 40
 
@@ -104,11 +105,13 @@ def format_amount(amount: Fraction) -> str:
 
 
 def parse_amount(raw: Any) -> Fraction:
-    """Read an amount such as "3", "0.5" or "2/7": no sign, no exponent, no suffix. Raises ValueError with a sentence."""
-    if not isinstance(raw, str):
-        raise ValueError(f'must be text, such as "16", "0.5" or "2/7": quote {_quoted(raw)}')  # noqa: TRY004  one error for all
-    if not _AMOUNT.fullmatch(raw):
-        raise ValueError(f'must be an amount such as "16", "0.5" or "2/7", not {_quoted(raw)}')
+    """Read an amount such as 3, "0.5" or "2/7": no sign, no exponent, no suffix. Raises ValueError with a sentence."""
+    if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < _MOST:
+        return Fraction(raw)
+    if isinstance(raw, float):
+        raise ValueError(f'must be a whole number or text, such as 16, "0.5" or "2/7": quote {raw}')  # noqa: TRY004  one error for all
+    if not isinstance(raw, str) or not _AMOUNT.fullmatch(raw):
+        raise ValueError(f'must be an amount such as 16, "0.5" or "2/7", not {_quoted(raw)}')
     if "." in raw:
         return Fraction(raw)
     numerator, _, denominator = raw.partition("/")
@@ -151,5 +154,7 @@ def _parsed(path: str, raw: Any) -> Fraction:
 
 
 def _quoted(raw: Any) -> str:
+    if isinstance(raw, int):
+        return "this number" if abs(raw) >= _MOST else str(raw)
     text = str(raw)
     return f'"{text}"' if len(text) <= _LONGEST_QUOTED else f'"{text[:_LONGEST_QUOTED]}…"'

@@ -58,14 +58,22 @@ class ChargeRequest:
         self._version, self._name = version, name
         self._charges: dict[Basis, Charge] = {}
         self.is_free = is_free
+        self.outcome: ReservationOutcome | None = None
+        """What the quota of its namespace answered; None until it was asked."""
 
     @property
     def asks_for_gpus(self) -> bool:
         """Whether it costs anything, or is denied, by our own catalogue: for namespaces without a quota."""
+        return bool(self.cost.vector or self.cost.denials)
+
+    @property
+    def cost(self) -> Charge:
+        """The charge by which a quota decided; where there is none, the one by our own catalogue."""
         if self.is_free:
-            return False
-        charge = self._charge(Basis(catalogue_digest(self._own), Unpinned.TOTAL_ONLY), self._own)
-        return bool(charge.vector or charge.denials)
+            return Charge({})
+        if self.outcome is not None and self.outcome.ledger is not None:
+            return self.outcome.charge
+        return self._charge(Basis(catalogue_digest(self._own), Unpinned.TOTAL_ONLY), self._own)
 
     def charged(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ChargedRequest:
         """Charge by every basis of the ledger, key by key the larger amount; the basis to come decides what is denied.
@@ -163,7 +171,7 @@ def charge_request_for_pod(
         name, is_free = _qualified("pods", metadata), not _names_a_resource(pod)
         return ChargeRequest(request_uid, uid, catalogues, charge_new, name=name, is_free=is_free)
     version = before.metadata.version if before.metadata else 0
-    alike = _charge_input(pod) == _charge_input(before)
+    alike = charge_input(pod) == charge_input(before)
     return ChargeRequest(
         request_uid, uid, catalogues, charge(pod), charge(before), version=version, is_free=alike
     )
@@ -214,11 +222,12 @@ def _names_a_resource(pod: Pod) -> bool:
     return bool(pod.annotations) or any("/" in name for name in names)
 
 
-def _charge_input(pod: Pod) -> object:
-    """Return all of a pod that its charge may depend on, by whatever catalogue."""
+def charge_input(pod: Pod) -> bytes:
+    """Return all of a pod that its charge may depend on, by whatever catalogue, so that what is alike is equal."""
     body = pod.body
     containers = [
         (place.path, place.container.resources, place.container.restart_policy) for place in pod.places
     ]
     placement = (body.node_selector, body.affinity, body.node_name)
-    return containers, body.resources, body.overhead, placement, pod.annotations, pod.is_terminal
+    found = containers, body.resources, body.overhead, placement, pod.annotations, pod.is_terminal
+    return msgspec.json.encode(found, order="deterministic")

@@ -23,11 +23,11 @@ REQUESTS, LIMITS = "requests.", "limits."
 
 
 class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Amounts as text, decimal or a fraction; what is left out is unlimited. A zero forbids."""
+    """Whole numbers, or text with a decimal or a fraction; what is left out is unlimited. A zero forbids."""
 
-    gpus: str | None = None
-    classes: Mapping[str, str] = {}
-    resources: Mapping[str, str] = {}
+    gpus: int | str | None = None
+    classes: Mapping[str, int | str] = {}
+    resources: Mapping[str, int | str] = {}
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

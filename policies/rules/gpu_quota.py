@@ -53,7 +53,7 @@ def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) 
     if context.quota is None:
         return
     try:
-        outcome = context.quota.reserve(request)
+        outcome = request.outcome = context.quota.reserve(request)
     except LedgerError as error:
         yield _ledger_error(error, options.on_ledger_error)
         return

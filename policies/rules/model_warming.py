@@ -35,7 +35,7 @@ LARGEST_USER = 2**31 - 1
 class ModelWarmingOptions(RuleOptions, frozen=True):
     mount_path: str = "/model-cache"
     sources: Sources = Sources()
-    cache_size_limit: str = "200Gi"
+    cache_size_limit: int | str = "200Gi"
     """Of the emptyDir; a claim has a size of its own."""
     resources: FetchResources = FetchResources()
     run_as_user: int | None = 65532
@@ -92,7 +92,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         source=source,
         image=source.image or context.fetcher_image,
         claim=claim,
-        size_limit=options.cache_size_limit,
+        size_limit=str(options.cache_size_limit),
         resources=fetch_resources(pod, options),
         run_as_user=None if user else options.run_as_user,  # the pod's own is inherited, unless that is root
         servers=server_credentials(uri.scheme, [each.container for each in servers], CREDENTIALS_PATH),
@@ -137,7 +137,10 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     """
     if pod.body.resources is not None or not any(has_compute(place.container) for place in pod.places):
         return None
-    amounts: ResourceList = {"cpu": options.resources.cpu, "memory": options.resources.memory}
+    amounts: ResourceList = {
+        "cpu": str(options.resources.cpu),
+        "memory": str(options.resources.memory),
+    }
     return Resources(limits=amounts, requests=amounts)
 
 

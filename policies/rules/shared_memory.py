@@ -31,12 +31,13 @@ _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
 
 class SharedMemoryOptions(RuleOptions, frozen=True):
     mode: Mode = Mode.DISABLED
-    size_limit: str = "50%"
+    size_limit: int | str = "50%"
     """A part of the container's memory limit ("50%", of the smallest one if several), or a quantity ("16Gi")."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        if self.size_limit.endswith("%"):
-            match = _PERCENTAGE.fullmatch(self.size_limit)
+        text = str(self.size_limit)
+        if text.endswith("%"):
+            match = _PERCENTAGE.fullmatch(text)
             if match is None or not 1 <= int(match[1]) <= 100:  # noqa: PLR2004 - per cent
                 yield "sizeLimit", f'must be a whole percentage from 1% to 100%, not "{self.size_limit}"'
             return
@@ -62,7 +63,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
         return
     volume = pod.volume_named(VOLUME)
     if volume is None:
-        size = size_in_bytes(options.size_limit, users, pod)
+        size = size_in_bytes(str(options.size_limit), users, pod)
         if size is None:
             yield warning(
                 f"{MOUNT_PATH} stays at 64 MiB: sizeLimit {options.size_limit} needs a memory limit",

@@ -73,6 +73,7 @@ class Running:
         timings: WatchTimings | None = None,
         api: ApiClient | None = None,
         configuration: Configuration | None = None,
+        write_usage: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self.metrics = ControllerMetrics(CollectorRegistry())
         api = api or api_client(plane)
@@ -88,6 +89,7 @@ class Running:
             recount_seconds=recount_seconds,
             ages=ReservationAges(expiry=expiry, no_quota=no_quota),
             timings=timings,
+            write_usage=write_usage,
         )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self.controller.run, args=(self._stopping,), daemon=True)

@@ -237,6 +237,59 @@ def test_a_canary_finds_what_is_broken(
     assert remedy in outcome.remedy
 
 
+def test_a_canary_changes_no_counter_of_what_users_create(
+    config: Path, webhook: Webhook, api: ApiClient, namespace: str
+) -> None:
+    _write(config, {})
+    assert eventually(lambda: REFUSED in probe(api, namespace).proved)
+    before = webhook.counted()
+
+    assert probe(api, namespace).ok
+
+    after = webhook.counted()
+    moved = {key for key in after if after[key] != before.get(key)}
+    assert {name for name, _ in moved} >= {
+        "gpu_admission_requests_total",
+        "gpu_admission_findings_total",
+        "gpu_admission_injections_total",
+        "gpu_admission_request_duration_seconds_count",
+    }
+    assert {dict(labels)["dry_run"] for _, labels in moved} == {"true"}
+    assert "denied" not in webhook.log()
+
+
+def test_a_canary_has_the_labels_for_which_the_webhook_asks(
+    plane: ControlPlane, webhook: Webhook, config: Path, api: ApiClient, namespace: str
+) -> None:
+    del webhook
+    _write(config, {})
+    required = [
+        {"key": "team", "operator": "Exists"},
+        {"key": "stage", "operator": "In", "values": ["x", "y"]},
+    ]
+
+    def select(selector: JSON) -> None:
+        patch = [{"op": "replace", "path": "/webhooks/0/objectSelector", "value": selector}]
+        for path in (MUTATING, VALIDATING):
+            assert plane.client().patch(path, patch, content_type=JSON_PATCH)[0] == 200
+
+    select({"matchLabels": {"queue": "gpus"}, "matchExpressions": required})
+    try:
+        eventually(lambda: _without_labels(api, namespace) == "not-called")
+        outcome = probe(api, namespace)
+    finally:
+        select({})
+
+    assert (outcome.ok, outcome.message, outcome.open) == (True, "", ())
+
+
+def _without_labels(api: ApiClient, namespace: str) -> str:
+    """Return the reason why a canary without labels fails, as one does that may not read the configuration."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("webhook.controller.canary.selected_labels", lambda _: {})
+        return probe(api, namespace).reason
+
+
 def test_a_webhook_that_is_down_is_told(webhook: Webhook, api: ApiClient, namespace: str) -> None:
     webhook.stop()
     try:

@@ -230,6 +230,26 @@ def test_labels_choose_a_policy(served: Served) -> None:
     )
 
 
+def test_events_of_a_policy_that_is_paused_and_resumed(served: Served, controller: Command) -> None:
+    def described() -> list[list[str]]:
+        """Return type, reason, component and message of each Event, as kubectl shows them."""
+        shown = served.plane.kubectl("describe", "gpupolicy", "watched").stdout.partition("Events:")[2]
+        rows = [line.split() for line in shown.splitlines()[3:]]
+        return sorted([*row[:2], *row[row.index("gpu-admission-controller") :]] for row in rows)
+
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    resumed = "Normal Resumed gpu-admission-controller its rules are in force again"
+    paused = (
+        f"Warning Paused gpu-admission-controller until {until:%Y-%m-%dT%H:%M:%SZ} its rules only log what they "
+        "would deny or change"
+    )
+    elsewhere: JSON = {"priority": 1, "match": {"namespaces": ["other"]}}
+    served.apply(policy("watched", {**elsewhere, "pausedUntil": until.isoformat()}))
+    assert eventually(lambda: described() == [paused.split()]), (described(), controller.log())
+    served.apply(policy("watched", elsewhere))
+    assert eventually(lambda: described() == [resumed.split(), paused.split()]), described()
+
+
 def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, controller: Command) -> None:
     served.apply(
         policy("default", MAX_ONE), policy("other", {"priority": 1, "match": {"namespaces": ["other"]}})
@@ -248,6 +268,21 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
         "the previous version stays in force:\nspec.rules.gpu-class.default: "
     )
     assert controller.metric("gpu_admission_config_valid") == ["gpu_admission_config_valid 0.0"]
+    refused = (
+        "get",
+        "events",
+        "-n",
+        "default",
+        "--field-selector",
+        "reason=Refused",
+        "-o",
+        "jsonpath={..message}",
+    )
+    assert eventually(
+        lambda: served.plane.kubectl(*refused).stdout.startswith(
+            "the previous version stays in force: spec.rules.gpu-class.default: "
+        )
+    )
     assert condition("GPUPolicy", "other")["status"] == "True"
     # One that starts only now knows what was in force, too.
     served.webhook.start()
@@ -277,7 +312,7 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
 
 def run_pause(plane: ControlPlane, *arguments: str, command: str = "pause") -> Any:
     return CliRunner().invoke(
-        main, ["config", command, *arguments, "--kubeconfig", str(plane.kubeconfig())], catch_exceptions=False
+        main, [command, *arguments, "--kubeconfig", str(plane.kubeconfig())], catch_exceptions=False
     )
 
 

@@ -107,6 +107,10 @@ def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
     )
     assert [condition.message for condition in exceeded] == ["gpus: 5 used of 3, 2 too many"]
     assert team.row().observed_generation == team.row().generation
+    events = eventually(lambda: team.client.get(team.path("events"))[1]["items"])
+    assert [(event["type"], event["reason"], event["message"]) for event in events] == [
+        ("Warning", "Exceeded", "gpus: 5 used of 3, 2 too many")
+    ]
 
 
 def test_a_new_dimension_is_counted_before_it_grants(team: Namespace) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import time
+from pathlib import Path
 
 from click.testing import CliRunner, Result
 
@@ -16,7 +17,9 @@ from webhook.commands.quota import quota
 
 
 def run(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
-    return CliRunner().invoke(quota, ["--kubeconfig", str(plane.kubeconfig(user)), *arguments])
+    return CliRunner(env={"COLUMNS": "80"}).invoke(
+        quota, ["--kubeconfig", str(plane.kubeconfig(user)), *arguments]
+    )
 
 
 def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
@@ -66,11 +69,28 @@ def test_what_cannot_be_shown_is_said(quotas: ControlPlane) -> None:
     team = Namespace(quotas)
 
     none = run(quotas, "-n", team.name)
-    assert (none.exit_code, none.output) == (1, f"there is no GPUQuota in namespace {team.name}\n")
+    assert (none.exit_code, none.output) == (2, f"error: there is no GPUQuota in namespace {team.name}\n")
     forbidden = run(quotas, user="engineer")
     assert forbidden.exit_code == 2
     assert 'User "engineer" cannot list resource "gpuquotas"' in forbidden.output
+    assert 'in the namespace "default"' in forbidden.output
     assert "not counted yet" in _uncounted(quotas, team)
+
+
+def test_a_tenant_sees_the_namespace_of_the_context(quotas: ControlPlane, tmp_path: Path) -> None:
+    team = Namespace(quotas)
+    team.quota({"gpus": "16"})
+    rules = ("--verb=get,list", "--resource=gpuquotas.gpu-admission.dev,pods,resourceclaims.resource.k8s.io")
+    quotas.kubectl("create", "role", "reader", "-n", team.name, *rules)
+    quotas.kubectl("create", "rolebinding", "reader", "-n", team.name, "--role=reader", "--user=engineer")
+    kubeconfig = json.loads(quotas.kubeconfig("engineer").read_text())
+    kubeconfig["contexts"][0]["context"]["namespace"] = team.name
+    (tmp_path / "config").write_text(json.dumps(kubeconfig))
+
+    shown = CliRunner().invoke(quota, ["--kubeconfig", str(tmp_path / "config")])
+
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.startswith(f"{team.name}  not counted yet")
 
 
 def _uncounted(plane: ControlPlane, team: Namespace) -> str:

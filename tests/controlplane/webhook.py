@@ -6,11 +6,13 @@ finds it through the same `clientConfig.service` as in production.
 
 import base64
 import ssl
+import subprocess
 import sys
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,10 +22,11 @@ import psutil
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.controlplane.build import locate
 from tests.controlplane.plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
-MANIFESTS = ROOT / "deploy" / "static" / "install.yaml"
+STRICT = ROOT / "deploy" / "static" / "strict"
 NAMESPACE = "gpu-admission"
 SERVER_NAME = f"gpu-admission.{NAMESPACE}.svc"
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
@@ -173,6 +176,15 @@ class Webhook:
         families = text_string_to_metric_families(self.metrics())
         return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
+    def counted(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        """Return the samples of all counters and histograms about reviews, by name and labels."""
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(self.metrics())
+            for sample in family.samples
+            if family.type in {"counter", "histogram"} and "dry_run" in sample.labels
+        }
+
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane."""
         return manifests(self.address, self.certificates / "ca.crt")
@@ -185,11 +197,22 @@ class Webhook:
         return True
 
 
+@cache
+def _strict() -> str:
+    kubectl = locate() / "kubectl"
+    return subprocess.run([kubectl, "kustomize", STRICT], capture_output=True, text=True, check=True).stdout
+
+
+def strict_manifests() -> list[dict[str, Any]]:
+    """Return what `kubectl apply -k deploy/static/strict` applies: GPU pods depend on the webhook."""
+    return list(yaml.safe_load_all(_strict()))
+
+
 def manifests(address: str, authority: Path) -> list[dict[str, Any]]:
     """Return what registers us, of deploy/, for a Service at `address`: nothing but clusterIP and caBundle differs."""
     bundle = base64.b64encode(authority.read_bytes()).decode()
     documents: list[dict[str, Any]] = []
-    for document in yaml.safe_load_all(MANIFESTS.read_text()):
+    for document in strict_manifests():
         if document["kind"] not in REGISTRATION:
             continue
         if document["metadata"]["name"] == "gpu-admission" and document["kind"] == "Service":

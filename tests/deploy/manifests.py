@@ -1,34 +1,63 @@
-"""The static manifests of deploy/static/: what the chart makes of its default values, for `kubectl apply` and kustomize.
+"""The static manifests of deploy/static/: what the chart makes of values-first-install.yaml, for `kubectl apply` and kustomize.
 
-`python -m tests.deploy.manifests` writes them, and before that the chart's rules for the built-in kinds of workloads; with
-`--check` it only says whether they are up to date.
+`python -m tests.deploy.manifests` writes them, the chart's README, and before both the chart's rules for the built-in kinds of
+workloads; with `--check` it only says whether they are up to date.
 """
 
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+import yaml
 
 from tests.controlplane import ControlPlaneUnavailable, helm
 from webhook.configuration.loader import load_directory
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart"
-STATIC = ROOT / "deploy" / "static" / "install.yaml"
+STATIC = ROOT / "deploy" / "static"
+CRDS, POLICY, INSTALL = "crds/crds.yaml", "first-install/policy.yaml", "first-install/install.yaml"
+IMAGE = "registry.invalid/gpu-admission"
+"""Whoever applies the manifests names another; this one no registry can have (RFC 2606)."""
 WORKLOAD_RULES = CHART / "files" / "workload-rules.yaml"
 KUBERNETES = frozenset({"", "apps", "batch", "extensions"})
 """Groups that have rules of their own in the chart, or are gone."""
+README = CHART / "README.md"
+WRITTEN = "<!-- written by `make manifests` from values.yaml -->"
 RELEASE = NAMESPACE = "gpu-admission"
 HEADER = "# Rendered from deploy/chart by `make manifests`; change it there.\n"
-# Helm says of every object that it manages it, and from which template it comes; of these neither is true.
-HELM_ONLY = ("app.kubernetes.io/managed-by: Helm", "# Source: ")
+# Helm says of every object that it manages it, and from which template it comes; of these neither is true, and without Helm a
+# hook is an object as any other.
+HELM_ONLY = (
+    "app.kubernetes.io/managed-by: Helm",
+    "# Source: ",
+    "# A hook,",
+    "annotations: {helm.sh/hook: post-install}",
+)
 
 
 def template(*arguments: str | Path) -> str:
-    """Return what the chart makes of its values and `arguments`. Raises HelmFailed."""
-    return helm.run("template", RELEASE, CHART, "--namespace", NAMESPACE, *arguments)
+    """Return what the chart makes of its values, an image and `arguments`. Raises HelmFailed."""
+    image = ("--set", f"image.repository={IMAGE}")
+    return helm.run("template", RELEASE, CHART, "--namespace", NAMESPACE, "--skip-tests", *image, *arguments)
+
+
+def rendered(*arguments: str | Path) -> list[dict[str, Any]]:
+    """Return the documents of `template`."""
+    return [document for document in yaml.safe_load_all(template(*arguments)) if document]
+
+
+def of_kind(kind: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [document for document in documents if document["kind"] == kind]
+
+
+def webhooks(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the webhooks of both configurations."""
+    return [webhook for document in documents for webhook in document.get("webhooks", ())]
 
 
 def workload_rules() -> str:
@@ -45,11 +74,48 @@ def workload_rules() -> str:
     )
 
 
-def static() -> str:
-    """Return the static manifests as they should be."""
-    rendered = template("--set", "namespace.create=true")
+def static() -> dict[str, str]:
+    """Return the static manifests as they should be, by their paths in deploy/static."""
+    rendered = template("--set", "namespace.create=true", "-f", CHART / "values-first-install.yaml")
     kept = [line.rstrip() for line in rendered.splitlines() if not line.strip().startswith(HELM_ONLY)]
-    return HEADER + "\n".join(line for line in kept if line) + "\n"
+    files = dict.fromkeys((CRDS, INSTALL, POLICY), HEADER)
+    for document in "\n".join(line for line in kept if line).split("---\n")[1:]:
+        kind = yaml.safe_load(document)["kind"]
+        path = {"CustomResourceDefinition": CRDS, "GPUPolicy": POLICY}.get(kind, INSTALL)
+        files[path] += f"---\n{document.strip()}\n"
+    return files
+
+
+def chart_readme() -> str:
+    """Return the chart's README with a row for each value: its default, and the comment that stands above it."""
+    text = (CHART / "values.yaml").read_text()
+    rows = [
+        f"| {path} | {default} | {meaning} |"
+        for path, default, meaning in _values(text, yaml.compose(text, yaml.SafeLoader))
+    ]
+    head = README.read_text().partition(WRITTEN)[0] + WRITTEN
+    return "\n".join([head, "", "| value | default | meaning |", "|---|---|---|", *rows, ""])
+
+
+def _values(text: str, group: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield path, default and comment of each value as Markdown; of a group that has a comment the same without a default."""
+    for key, value in group.value if group else ():
+        meaning = _comment(text.splitlines(), key.start_mark.line, key.start_mark.column)
+        path = f"{prefix}{key.value}"
+        if not isinstance(value, yaml.MappingNode) or value.flow_style:
+            yield f"`{path}`", f"`{text[value.start_mark.index : value.end_mark.index]}`", meaning
+            continue
+        if meaning:
+            yield f"`{path}`", "", meaning
+        yield from _values(text, value, f"{path}.")
+
+
+def _comment(lines: list[str], line: int, indent: int) -> str:
+    """Return the comment that ends above a line, at its indentation."""
+    start = line
+    while start and lines[start - 1].startswith(" " * indent + "# "):
+        start -= 1
+    return " ".join(each.strip().removeprefix("# ") for each in lines[start:line]).replace("|", "\\|")
 
 
 def main(arguments: list[str]) -> int:
@@ -66,12 +132,15 @@ def main(arguments: list[str]) -> int:
             f"{WORKLOAD_RULES.relative_to(ROOT)} lacks kinds of workloads: run `make manifests`", err=True
         )
         return 1
-    wanted = static()
-    if not is_checked:
-        STATIC.write_text(wanted)
-    elif STATIC.read_text() != wanted:
-        click.echo(f"{STATIC.relative_to(ROOT)} is not what the chart makes: run `make manifests`", err=True)
-        return 1
+    written = {README: chart_readme(), **{STATIC / name: text for name, text in static().items()}}
+    for path, wanted in written.items():
+        if not is_checked:
+            path.write_text(wanted)
+        elif path.read_text() != wanted:
+            click.echo(
+                f"{path.relative_to(ROOT)} is not what the chart makes: run `make manifests`", err=True
+            )
+            return 1
     return 0
 
 

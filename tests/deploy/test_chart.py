@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,34 @@ import yaml
 from policies.registry import RULES
 from policies.rule import FETCHER_IMAGE
 from tests.controlplane import helm
-from tests.deploy.manifests import CHART, ROOT, STATIC, WORKLOAD_RULES, main, static, template, workload_rules
+from tests.deploy.manifests import (
+    CHART,
+    IMAGE,
+    INSTALL,
+    README,
+    RELEASE,
+    ROOT,
+    STATIC,
+    WORKLOAD_RULES,
+    chart_readme,
+    main,
+    of_kind,
+    rendered,
+    static,
+    template,
+    webhooks,
+    workload_rules,
+)
 from webhook.commands.controller import controller
 from webhook.commands.serve import serve
+from webhook.configuration.loader import load_directory
 from webhook.server.settings import ServerSettings
 
 pytestmark = pytest.mark.usefixtures("rendering")
-PRESETS = ("values-first-install.yaml", "values-production.yaml")
+PRESETS = ("first-install", "production", "eks", "gke-private", "openshift")
 SETS: dict[str, tuple[str | Path, ...]] = {
     "default": (),
-    **{name: ("-f", CHART / name) for name in PRESETS},
+    **{name: ("-f", CHART / f"values-{name}.yaml") for name in PRESETS},
     "cert-manager": ("--set", "certificates.certManager.enabled=true"),
     "known-callers": (
         "--set",
@@ -32,24 +51,57 @@ SETS: dict[str, tuple[str | Path, ...]] = {
 each_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
 
 
-def rendered(*arguments: str | Path) -> list[dict[str, Any]]:
-    return [document for document in yaml.safe_load_all(template(*arguments)) if document]
-
-
-def of_kind(kind: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [document for document in documents if document["kind"] == kind]
-
-
 @each_set
 def test_lint_finds_nothing(values: tuple[str | Path, ...]) -> None:
-    said = helm.run("lint", "--strict", CHART, *values)
+    said = helm.run("lint", "--strict", CHART, "--set", f"image.repository={IMAGE}", *values)
 
     assert "[WARNING]" not in said
     assert "1 chart(s) linted, 0 chart(s) failed" in said
 
 
 def test_static_manifests_are_what_the_chart_makes() -> None:
-    assert STATIC.read_text() == static(), "run `make manifests`"
+    wanted = static()
+
+    assert {name: (STATIC / name).read_text() for name in wanted} == wanted, "run `make manifests`"
+
+
+def test_without_an_image_nothing_is_rendered() -> None:
+    want = (
+        "image.repository must be set: build the image with deploy/Dockerfile, push it to a registry of yours"
+    )
+
+    with pytest.raises(helm.HelmFailed, match=re.escape(want)):
+        helm.run("template", RELEASE, CHART)
+
+
+def test_the_readme_has_every_value() -> None:
+    text = README.read_text()
+
+    assert text == chart_readme(), "run `make manifests`"
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    shown = {tuple(path.split(".")) for path in re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE)}
+    missing = {path for path in schema_paths(schema) if not any(each[: len(path)] == path for each in shown)}
+    assert missing == {("global",)}
+    assert "| `webhook.preStopSeconds` | `5` | Between a pod's deletion and SIGTERM" in text
+
+
+def test_artifact_hub_reads_kinds_that_there_are_and_examples_that_load(tmp_path: Path) -> None:
+    """Its own annotations, as its documentation has them ("Artifact Hub annotations in Helm Chart.yaml file")."""
+    annotations = yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]
+    listed = yaml.safe_load(annotations["artifacthub.io/crds"])
+    examples = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
+    definitions = [yaml.safe_load(path.read_text()) for path in (CHART / "files" / "crds").iterdir()]
+    (tmp_path / "documents.yaml").write_text(
+        yaml.safe_dump_all(each for each in examples if each["kind"] != "GPUQuota")
+    )
+
+    assert {(each["name"], each["kind"], each["version"]) for each in listed} == {
+        (each["metadata"]["name"], each["spec"]["names"]["kind"], each["spec"]["versions"][0]["name"])
+        for each in definitions
+    }
+    assert [each["kind"] for each in examples] == [each["kind"] for each in listed]
+    assert {each.name for each in load_directory(tmp_path).policies.policies} == {"default"}
+    assert annotations["artifacthub.io/category"] == "ai-machine-learning"
 
 
 def test_rules_for_workloads_are_those_of_the_table() -> None:
@@ -73,14 +125,14 @@ def test_kinds_of_ones_own_get_rules_like_the_built_in_ones() -> None:
 def test_manifests_that_are_out_of_date_fail_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "install.yaml").write_text(
-        STATIC.read_text().replace("timeoutSeconds: 5", "timeoutSeconds: 6")
-    )
-    monkeypatch.setattr("tests.deploy.manifests.STATIC", tmp_path / "install.yaml")
+    shutil.copytree(STATIC, tmp_path / "static")
+    changed = tmp_path / "static" / INSTALL
+    changed.write_text(changed.read_text().replace("timeoutSeconds: 5", "timeoutSeconds: 6"))
+    monkeypatch.setattr("tests.deploy.manifests.STATIC", tmp_path / "static")
     monkeypatch.setattr("tests.deploy.manifests.ROOT", tmp_path)
 
     assert main(["--check"]) == 1
-    assert capsys.readouterr().err == "install.yaml is not what the chart makes: run `make manifests`\n"
+    assert capsys.readouterr().err == f"static/{INSTALL} is not what the chart makes: run `make manifests`\n"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +203,8 @@ def schema_paths(schema: dict[str, Any], *at: str) -> Iterator[tuple[str, ...]]:
 # Kubernetes' own fields, which its documentation explains, and values that the comment on their group explains.
 WELL_KNOWN = re.compile(
     r" *(#|$|\w+:$|pullPolicy|resources|requests|limits|podAnnotations|nodeSelector|tolerations|affinity"
-    r"|enabled|labels|duration|interval|seconds)"
+    r"|enabled|labels|duration|interval|seconds|runAsNonRoot|seccompProfile|allowPrivilegeEscalation"
+    r"|readOnlyRootFilesystem|capabilities|minReplicas|maxReplicas|extraVolume|hostNetwork|metricsPort)"
 )
 
 
@@ -297,7 +350,8 @@ def test_the_policy_bounds_all_that_the_controller_may_create(
         for role in of_kind(kind, documents)
         if role["metadata"]["name"] in {"gpu-admission-controller", "gpu-admission-canary"}
         for rule in role["rules"]
-        if "create" in rule["verbs"] or "admissionregistration.k8s.io" in rule["apiGroups"]
+        if "create" in rule["verbs"]
+        or ("admissionregistration.k8s.io" in rule["apiGroups"] and "patch" in rule["verbs"])
         for resource in rule["resources"]
     }
 
@@ -317,19 +371,21 @@ def test_where_policies_may_not_be_installed_there_is_none() -> None:
     assert not [kind for kind in kinds if kind.startswith("ValidatingAdmissionPolicy")]
 
 
-def webhooks(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        webhook
-        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-        for configuration in of_kind(kind, documents)
-        for webhook in configuration["webhooks"]
-    ]
+def test_tenants_need_not_read_policies() -> None:
+    def groups(*values: str) -> set[str]:
+        bindings = [each for each in rendered(*values) if each["kind"] == "ClusterRoleBinding"]
+        return {
+            subject["name"] for each in bindings for subject in each["subjects"] if subject["kind"] == "Group"
+        }
+
+    assert groups() == {"system:authenticated"}
+    assert groups("--set", "tenants.readPolicies=false") == set()
 
 
 @pytest.mark.parametrize(
     ("values", "want"),
     [
-        pytest.param("", FETCHER_IMAGE, id="default"),
+        pytest.param("", f"{IMAGE}-fetcher:0.1.0", id="default"),
         pytest.param(
             "image.repository=r.example/gpu-admission",
             "r.example/gpu-admission-fetcher:0.1.0",
@@ -338,9 +394,7 @@ def webhooks(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
         pytest.param(
             "fetcher.image.repository=r.example/f,fetcher.image.tag=v2", "r.example/f:v2", id="one-of-its-own"
         ),
-        pytest.param(
-            f"fetcher.image.digest=sha256:{0:064}", f"gpu-admission-fetcher@sha256:{0:064}", id="digest"
-        ),
+        pytest.param(f"fetcher.image.digest=sha256:{0:064}", f"{IMAGE}-fetcher@sha256:{0:064}", id="digest"),
     ],
 )
 def test_which_fetcher_the_webhook_injects(values: str, want: str) -> None:
@@ -359,59 +413,3 @@ def test_the_image_has_the_version_of_the_project() -> None:
 
     assert project is not None
     assert chart["version"] == chart["appVersion"] == project[1] == FETCHER_IMAGE.partition(":")[2]
-
-
-KNOWN = "webhook.clientAuthentication."
-
-
-@pytest.mark.parametrize(
-    ("source", "volume"),
-    [
-        pytest.param("caConfigMap", {"configMap": {"name": "callers"}}, id="config-map"),
-        pytest.param("caSecret", {"secret": {"secretName": "callers"}}, id="secret"),
-    ],
-)
-def test_known_callers_are_those_of_the_values(source: str, volume: dict[str, Any]) -> None:
-    documents = rendered("--set", f"{KNOWN}{source}=callers,{KNOWN}names={{kube-apiserver,spiffe://a/b}}")
-    pods = {
-        deployment["metadata"]["name"]: deployment["spec"]["template"]["spec"]
-        for deployment in of_kind("Deployment", documents)
-    }
-    webhook = pods["gpu-admission-webhook"]
-    (container,) = webhook["containers"]
-    (mounted,) = [each for each in webhook["volumes"] if each["name"] == "client-ca"]
-
-    assert [argument for argument in container["args"] if argument.startswith("--client")] == [
-        "--client-ca=/etc/gpu-admission/client-ca/ca.crt",
-        "--client-name=kube-apiserver",
-        "--client-name=spiffe://a/b",
-    ]
-    assert {"name": "client-ca", "mountPath": "/etc/gpu-admission/client-ca", "readOnly": True} in container[
-        "volumeMounts"
-    ], "not by subPath, which kubelet never updates"
-    assert mounted == {
-        "name": "client-ca",
-        **{kind: {**named, "items": [{"key": "ca.crt", "path": "ca.crt"}]} for kind, named in volume.items()},
-    }
-    assert "client-ca" not in str(pods["gpu-admission-controller"])
-
-
-def test_callers_are_not_asked_for_a_certificate_unless_values_say_so() -> None:
-    assert "client" not in str([d["spec"]["template"]["spec"] for d in of_kind("Deployment", rendered())])
-
-
-@pytest.mark.parametrize(
-    ("values", "want"),
-    [
-        pytest.param(f"{KNOWN}caSecret=a", f"{KNOWN}names: must name the callers", id="any-certificate"),
-        pytest.param(f"{KNOWN}names={{a}}", "names need the authority", id="no-authority"),
-        pytest.param(
-            f"{KNOWN}caSecret=a,{KNOWN}caConfigMap=b,{KNOWN}names={{a}}",
-            "set one of caConfigMap and caSecret",
-            id="two-authorities",
-        ),
-    ],
-)
-def test_known_callers_need_one_authority_and_names(values: str, want: str) -> None:
-    with pytest.raises(helm.HelmFailed, match=re.escape(want)):
-        template("--set", values)

@@ -17,7 +17,7 @@ import pytest
 import urllib3
 import yaml
 
-from tests.deploy.manifests import ROOT, STATIC
+from tests.deploy.manifests import INSTALL, ROOT, STATIC
 from tests.webhook.tools.fetch.servers import GSHandler, Handler, HubHandler, S3Handler, Store, serving
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
@@ -154,23 +154,24 @@ def wanted(path: Path) -> bool:
 @pytest.fixture
 def confined(app: Path) -> list[str]:
     """Return what a command must follow to run as in a pod of the chart."""
-    return [*as_in_a_pod(app), *PYTHON, "PYTHONPATH=/srv/app", INTERPRETER, "-S", "-s"]
+    return [*as_in_a_pod(app), *PROGRAM]
 
 
 # The environment of the image; LD_LIBRARY_PATH is for an interpreter that was moved.
 PYTHON = ["env", "-i", "LD_LIBRARY_PATH=/srv/python/lib"]
 # Without -S and -s this machine's packages would help out.
 INTERPRETER = f"/srv/python/bin/python3.{sys.version_info.minor}"
+PROGRAM = [*PYTHON, "PYTHONPATH=/srv/app", INTERPRETER, "-S", "-s"]
 
 
-def as_in_a_pod(app: Path) -> list[str]:
+def as_in_a_pod(app: Path, user: int = USER, group: int = USER) -> list[str]:
     root = os.geteuid() == 0
     # Who is not root already needs no other user, but a namespace in which mounting is allowed.
     isolate = ["unshare", "--mount"] if root else ["unshare", "--user", "--map-root-user", "--mount"]
     if subprocess.run([*isolate, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespace of our own can be had here")
     rights = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
-    rights += [f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if root else []
+    rights += [f"--reuid={user}", f"--regid={group}", "--clear-groups"] if root else []
     return [*isolate, "sh", "-c", CONFINED, "sh", str(app), sys.base_prefix, *rights]
 
 
@@ -220,10 +221,18 @@ def test_the_fetchers_launcher_names_the_images_interpreter(fetcher_app: Path) -
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
-def test_serves_with_nothing_but_itself(confined: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("user", "group"),
+    [
+        pytest.param(USER, USER, id="as-the-images-user"),
+        # Of a range as OpenShift gives each namespace one, with group 0.
+        pytest.param(1_000_674_321, 0, id="as-a-random-user"),
+    ],
+)
+def test_serves_with_nothing_but_itself(app: Path, user: int, group: int) -> None:
     # The only folder that can be written to.
     directory = "/tmp/certs"  # noqa: S108 - a file system of its own
-    with started(confined, directory) as (process, url):
+    with started([*as_in_a_pod(app, user, group), *PROGRAM], directory) as (process, url):
         # Whom it presents itself as is not what is asked here.
         with urllib3.PoolManager(cert_reqs="CERT_NONE", retries=False, timeout=10) as pool:
             assert pool.request("GET", f"{url}/readyz").status == 200
@@ -234,7 +243,7 @@ def test_serves_with_nothing_but_itself(confined: list[str]) -> None:
         )
         assert status["NoNewPrivs"] == "1"
         if os.geteuid() == 0:
-            assert set(status["Uid"].split()) == {str(USER)}
+            assert set(status["Uid"].split()) == {str(user)}
             assert int(status["CapEff"], 16) == 0
 
 
@@ -297,8 +306,9 @@ def test_nothing_of_the_last_stages_needs_a_shell(name: str, entrypoint: str) ->
 
 
 def test_the_chart_runs_it_as_the_user_that_it_has() -> None:
-    for document in yaml.safe_load_all(STATIC.read_text()):
+    for document in yaml.safe_load_all((STATIC / INSTALL).read_text()):
         if document["kind"] == "Deployment":
             pod = document["spec"]["template"]["spec"]
-            assert pod["securityContext"]["runAsUser"] == USER
+            assert pod["securityContext"]["runAsNonRoot"]  # kubelet reads the image's user, which is a number
+            assert "runAsUser" not in pod["securityContext"]
             assert "command" not in pod["containers"][0]

@@ -1,4 +1,4 @@
-"""Alerts and dashboard speak of metrics that there are."""
+"""Alerts and dashboards speak of metrics that there are."""
 
 import json
 import re
@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.manifests import CHART, template
+from tests.deploy.manifests import CHART, ROOT, of_kind, rendered
 from tests.metrics import metrics_defined
 
 RULES = CHART / "files" / "alerts.yaml"
-DASHBOARD = CHART / "files" / "dashboard.json"
+DASHBOARDS = {
+    "gpu-admission.json": CHART / "files" / "dashboard.json",
+    "gpu-admission-tenants.json": CHART / "files" / "dashboard-tenants.json",
+}
+"""By their names in the ConfigMap."""
+RUNBOOK = ROOT / "docs" / "alerts.md"
+THRESHOLDS = yaml.safe_load((CHART / "values.yaml").read_text())["monitoring"]["prometheusRule"]["thresholds"]
 SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 # What the API server counts about any webhook; tests/cluster/deploy/test_reach.py finds them there.
 OF_THE_API_SERVER = {
@@ -39,9 +45,10 @@ def alerts() -> list[dict[str, Any]]:
 def expressions() -> Iterator[tuple[str, str]]:
     for rule in alerts():
         yield rule["alert"], rule["expr"]
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        for target in panel["targets"]:
-            yield f"{panel['title']} {target['refId']}", target["expr"]
+    for name, path in DASHBOARDS.items():
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield f"{name} {panel['title']} {target['refId']}", target["expr"]
 
 
 @pytest.mark.parametrize(("name", "expression"), [pytest.param(*each, id=each[0]) for each in expressions()])
@@ -54,6 +61,46 @@ def test_its_metrics_exist(name: str, expression: str) -> None:
     ours = [known[metric] for metric in used & set(known)]
     for label in {*re.findall(r'(\w+)=~?"', expression), *grouped(expression)} if ours else ():
         assert any(label in words_of for words_of in ours), f"{name}: no {label}"
+
+
+@pytest.mark.parametrize(("name", "expression"), [pytest.param(*each, id=each[0]) for each in expressions()])
+def test_what_dry_runs_ask_counts_for_none(name: str, expression: str) -> None:
+    known = exposed()
+
+    for metric, selector in re.findall(r"\b(gpu_admission_[a-z_]+)(\{[^}]*\})?", expression):
+        if "dry_run" in known[metric]:
+            assert 'dry_run="false"' in selector, f"{name}: {metric}"
+
+
+def test_classes_are_in_both_dashboards_and_the_one_of_tenants_asks_for_one_namespace() -> None:
+    texts = {
+        name: [t["expr"] for panel in json.loads(path.read_text())["panels"] for t in panel["targets"]]
+        for name, path in DASHBOARDS.items()
+    }
+    tenants = json.loads(DASHBOARDS["gpu-admission-tenants.json"].read_text())
+    variables = {each["name"]: each for each in tenants["templating"]["list"]}
+
+    for name, found in texts.items():
+        assert any('dimension=~"classes/.+"' in expression for expression in found), name
+    for expression in texts["gpu-admission-tenants.json"]:
+        selectors = re.findall(r"\bgpu_admission_[a-z_]+\{([^}]*)\}", expression)
+        assert len(selectors) == len(METRIC.findall(expression))
+        assert all('namespace="$namespace"' in selector for selector in selectors)
+    assert variables["namespace"]["query"]["query"] == "label_values(gpu_admission_quota_hard, namespace)"
+    assert "namespace" in exposed()["gpu_admission_quota_hard"]
+
+
+def test_no_two_panels_lie_on_each_other() -> None:
+    for path in DASHBOARDS.values():
+        panels = json.loads(path.read_text())["panels"]
+        cells = [
+            (x, y)
+            for at in (panel["gridPos"] for panel in panels)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        ]
+        assert len(set(cells)) == len(cells), path.name
+        assert len({panel["id"] for panel in panels}) == len(panels), path.name
 
 
 def grouped(expression: str) -> set[str]:
@@ -70,6 +117,12 @@ def test_alerts_say_what_is_wrong() -> None:
         assert rule["annotations"]["summary"].endswith("."), rule["alert"]
         for label in re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]):
             assert label in grouped(rule["expr"]), f"{rule['alert']}: {label} is summed away"
+
+
+def test_the_page_of_alerts_has_each_and_no_other() -> None:
+    headings = re.findall(r"^## (.+)$", RUNBOOK.read_text(), re.MULTILINE)
+
+    assert headings == [rule["alert"] for rule in alerts()]
 
 
 def test_rules_for_pages_are_about_calls_certificates_configuration_canary_and_quotas() -> None:
@@ -90,13 +143,23 @@ def test_rules_for_pages_are_about_calls_certificates_configuration_canary_and_q
 
 
 @pytest.mark.usefixtures("rendering")
-def test_the_chart_carries_them_unchanged() -> None:
-    rendered = yaml.safe_load_all(template("-f", CHART / "values-production.yaml"))
-    by_kind = {(d["kind"], d["metadata"]["name"]): d for d in rendered if d}
+def test_the_chart_carries_them() -> None:
+    by_kind = {
+        (d["kind"], d["metadata"]["name"]): d for d in rendered("-f", CHART / "values-production.yaml")
+    }
+    text = RULES.read_text()
+    for name, value in THRESHOLDS.items():
+        assert f"${{{name}}}" in text
+        text = text.replace(f"${{{name}}}", str(value))
 
-    assert by_kind["PrometheusRule", "gpu-admission"]["spec"] == yaml.safe_load(RULES.read_text())
-    carried = by_kind["ConfigMap", "gpu-admission-dashboard"]["data"]["gpu-admission.json"]
-    assert json.loads(carried) == json.loads(DASHBOARD.read_text())
+    carried = by_kind["PrometheusRule", "gpu-admission"]["spec"]
+    urls = [rule["annotations"].pop("runbook_url") for group in carried["groups"] for rule in group["rules"]]
+    assert carried == yaml.safe_load(text)
+    assert urls == [f"docs/alerts.md#{rule['alert'].lower()}" for rule in alerts()]
+    dashboards = by_kind["ConfigMap", "gpu-admission-dashboards"]["data"]
+    assert {name: json.loads(each) for name, each in dashboards.items()} == {
+        name: json.loads(path.read_text()) for name, path in DASHBOARDS.items()
+    }
     monitor = by_kind["ServiceMonitor", "gpu-admission"]["spec"]
     services = [document for (kind, _), document in by_kind.items() if kind == "Service"]
     scraped = [
@@ -106,3 +169,23 @@ def test_the_chart_carries_them_unchanged() -> None:
         and monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     ]
     assert scraped == ["gpu-admission-controller-metrics", "gpu-admission-webhook-metrics"]
+
+
+@pytest.mark.usefixtures("rendering")
+def test_thresholds_and_the_page_are_values() -> None:
+    rule = "monitoring.prometheusRule"
+    values = (
+        f"{rule}.enabled=true,{rule}.runbookURL=https://wiki.example.com/gpus,{rule}.thresholds.pausedFor=1h,"
+    )
+    documents = rendered("--set", f"{values}{rule}.thresholds.certificateDays=14")
+    (installed,) = of_kind("PrometheusRule", documents)
+    by_name = {each["alert"]: each for group in installed["spec"]["groups"] for each in group["rules"]}
+
+    expires = by_name["GPUAdmissionCertificateExpires"]
+    assert expires["expr"].endswith("- time() < 14 * 86400")
+    assert "expires within 14 days" in expires["annotations"]["summary"]
+    assert expires["annotations"]["runbook_url"] == (
+        "https://wiki.example.com/gpus#gpuadmissioncertificateexpires"
+    )
+    assert by_name["GPUAdmissionPolicyPaused"]["for"] == "1h"
+    assert "${" not in json.dumps(installed)

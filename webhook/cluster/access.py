@@ -59,6 +59,23 @@ def own_namespace() -> str:
         return os.environ.get("POD_NAMESPACE") or "default"
 
 
+def context_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
+    """Return the namespace in which kubectl would work: the context's, in a pod its own; `default` where none is named.
+
+    Raises AccessError.
+    """
+    from kubernetes import config  # noqa: PLC0415 - see `load_access`
+
+    if kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return own_namespace()
+    try:
+        contexts, active = config.list_kube_config_contexts(kubeconfig)
+    except (config.ConfigException, OSError) as error:
+        raise AccessError(f"kubeconfig {kubeconfig or ''}: {error}") from None
+    chosen = next((each for each in contexts if each["name"] == context), active)
+    return str((chosen.get("context") or {}).get("namespace") or "default")
+
+
 def load_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
     """Return the access of `kubeconfig`; without one, a pod's own, and outside a pod what kubectl would use.
 

@@ -7,7 +7,7 @@ since its revision follows at once.
 
 Silence is a dead connection, or a kind that nobody changes: the API server sends no bookmarks of a kind of which it has seen no
 event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). They differ only
-once the watch is opened again, so silence alone is no failure.
+once the watch is opened again, so silence alone does not count as a failure.
 
 `refresh` lists one namespace now: afterwards its snapshot is no older than the call, even if the watch still lags behind. Events
 that the list already contained are then ignored.

@@ -5,17 +5,27 @@ from importlib import import_module
 import click
 
 COMMANDS = (
+    "canary",
     "certs",
     "check",
+    "classes",
     "config",
+    "console",
     "controller",
     "doctor",
     "estimate",
     "export",
     "fetch-model",
+    "pause",
     "quota",
+    "replay",
+    "resume",
     "rules",
+    "scan",
     "serve",
+    "status",
+    "usage",
+    "why",
 )
 """Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
 

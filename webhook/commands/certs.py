@@ -70,7 +70,10 @@ def certs() -> None:
 @cluster_options
 @output_option("text", "json")
 def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
-    """Show authority, certificate, the phase of a rotation, and which configurations carry the authority."""
+    """Show authority, certificate, and the phase of a rotation.
+
+    It says which configurations carry the authority, too.
+    """
     with cluster.client() as api:
         secret, seen = state_secret(api, secret_name), ClusterConfigurations(api).read()
         try:
@@ -102,7 +105,9 @@ def check(
     directory: Path | None,
     names: tuple[str, ...],
 ) -> None:
-    """Check Secrets, chain, names, expiry, the caBundles, and what is served, as `doctor` does.
+    """Check Secrets, chain, names, expiry and caBundles.
+
+    And what is served, as `doctor` does.
 
     Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the cluster cannot be
     reached.

@@ -1,6 +1,6 @@
 """`gpu-admission check`: the webhook's own engine on manifests, without a cluster.
 
-Prints text for people, a diff, YAML for kubectl, JSON for programs, or a report for CI: SARIF or JUnit.
+Prints text for people, lines for editors, a diff, YAML for kubectl, JSON for programs, or a report for CI: SARIF or JUnit.
 """
 
 import sys
@@ -45,6 +45,7 @@ STYLES = {
     ManifestVerdict.SKIPPED: "dim",
 }
 OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim"}
+LEVELS = {Outcome.DENIED: "error", Outcome.WARNED: "warning", Outcome.AUDITED: "note"}
 PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: "}
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 SUMMARY = {
@@ -80,7 +81,8 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 @click.option(
     "-n", "--namespace", default="default", show_default=True, help="Namespace of objects that name none."
 )
-@output_option("text", "yaml", "json", "diff", "sarif", "junit")
+@output_option("text", "lines", "yaml", "json", "diff", "sarif", "junit")
+@click.option("--strict", is_flag=True, help="Exit with 1 also where something is warned about.")
 @now_option("Answer for this time, when exemptions and pauses may have ended")
 def check(
     *,
@@ -91,11 +93,12 @@ def check(
     config: Path | None,
     namespace: str,
     output: str,
+    strict: bool,
     now: datetime,
 ) -> None:
-    """Show what the webhook would inject into manifests and what it would deny, where and why.
+    """Show what the webhook would do to manifests, where and why.
 
-    Exit codes: 0 nothing would be denied, 1 something would be denied, 2 something could not be read.
+    Exit codes: 0 nothing would be denied (--strict: or warned about), 1 something would be, 2 something could not be read.
     """
     if not (named or files):
         raise click.UsageError("Missing option '-f' / '--filename', or a file")
@@ -121,6 +124,8 @@ def check(
         sys.exit(BAD_INPUT)
     if any(result.verdict is ManifestVerdict.REFUSED for result in results):
         sys.exit(REFUSED)
+    if strict and (found.warnings or any(_warns(result) for result in results)):
+        sys.exit(REFUSED)
 
 
 def track(items: Sequence[T], doing: str, console: Console | None = None) -> Iterable[T]:
@@ -129,6 +134,33 @@ def track(items: Sequence[T], doing: str, console: Console | None = None) -> Ite
     if len(items) < LARGE or not console.is_terminal:
         return items
     return rich_track(items, doing, console=console, transient=True)
+
+
+def _warns(result: ManifestResult) -> bool:
+    return any(each.outcome is Outcome.WARNED for each in result.findings())
+
+
+def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
+    """Print each finding and problem as compilers do, `FILE:LINE: error: …`, which editors and CI systems read."""
+    screen = Screen()
+    for problem in found.problems:
+        screen.line(_line(problem, "error"), "red")
+    for warning in found.warnings:
+        screen.line(_line(warning, "warning"), "yellow")
+    for result in results:
+        for each in result.findings():
+            place, level = _place(result.manifest, each.finding.path), LEVELS[each.outcome]
+            screen.line(f"{place}: {level}: {each.finding.sentence()}", OUTCOME_STYLES[each.outcome])
+        for placeholder in result.placeholders:
+            screen.line(f"{_place(result.manifest, placeholder.path)}: note: {placeholder.sentence()}")
+    for unrendered in found.to_render:
+        what = f"{unrendered.renderer.noun}: {unrendered.renderer.remedy}"
+        screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
+
+
+def _line(problem: LocatedProblem, level: str) -> str:
+    subject = f"{problem.path}: " if problem.path else ""
+    return f"{problem.file}:{problem.line or 1}: {level}: {subject}{problem.message}"
 
 
 def print_text(results: Sequence[ManifestResult], found: Manifests) -> None:
@@ -330,6 +362,7 @@ def _place(manifest: Manifest, path: str = "") -> str:
 
 PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Manifests], None]] = {
     "text": print_text,
+    "lines": print_lines,
     "yaml": print_yaml,
     "json": lambda results, found: print_json(document(results, found)),
     "diff": print_diff,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from webhook.cluster import errors
-from webhook.cluster.access import Access, AccessError, load_access
+from webhook.cluster.access import Access, AccessError, context_namespace, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.output import counted, print_errors
 
@@ -34,6 +34,13 @@ class ClusterChoice(NamedTuple):
     def access(self) -> Access:
         """Return the credentials for it. Raises AccessError."""
         return load_access(self.kubeconfig, self.context)
+
+    def namespace(self) -> str:
+        """Return the namespace in which kubectl would work. The command ends where there is no usable kubeconfig."""
+        try:
+            return context_namespace(self.kubeconfig, self.context)
+        except AccessError as error:
+            fail(error)
 
     @contextmanager
     def client(self) -> Iterator[ApiClient]:

@@ -1,4 +1,4 @@
-"""`gpu-admission config`: validation of documents, and the policy of each namespace; `pause` and `resume`."""
+"""`gpu-admission config`: validation of documents, and the policy of each namespace."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -30,7 +30,6 @@ from webhook.cluster.objects import decode_metadata, timestamp
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
 from webhook.commands.output import Screen, print_json
 from webhook.commands.parameters import now_option, output_option
-from webhook.commands.pause import pause, resume
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
@@ -40,25 +39,7 @@ from webhook.tools.check.surroundings import NAME_LABEL
 EVERYTHING = "*"
 
 
-class _ShowByDefault(click.Group):
-    """`config DIR` is `config show DIR`; a directory called like a command is `./NAME`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_ShowByDefault, subcommand_metavar="DIR | COMMAND [ARGS]...")
-def config() -> None:
-    """Validate the documents of a directory or a cluster and show the policy of each namespace; pause policies."""
-
-
-config.add_command(pause)
-config.add_command(resume)
-
-
-@config.command()
+@click.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @cluster_options
 @click.option(
@@ -70,10 +51,12 @@ config.add_command(resume)
 )
 @output_option("text", "json")
 @now_option("Show the modes at this time")
-def show(
+def config(
     *, directory: Path | None, cluster: ClusterChoice, namespaces: tuple[str, ...], output: str, now: datetime
 ) -> None:
-    """Validate the documents in DIRECTORY, or those of a cluster, and show which policy governs which namespaces, and why.
+    """Validate documents, and show which policy governs where.
+
+    The documents are those in DIRECTORY, or of a cluster.
 
     Exit codes: 0 the documents are valid, 2 they are not, or could not be read. Of a cluster it shows what is in force anyway.
     """

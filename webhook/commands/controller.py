@@ -16,6 +16,7 @@ from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER
+from webhook.commands.audit_options import audit_log_option, open_audit_log
 from webhook.commands.certificate_options import CertificateOptions, certificate_options
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.log_options import log_options
@@ -27,6 +28,7 @@ from webhook.controller.canary import CanaryLoop
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import write_statuses
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
+from webhook.controller.reports import ReportLoop
 from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
@@ -69,6 +71,13 @@ log = logging.getLogger("gpu_admission.controller")
     type=click.FloatRange(min=1.0),
     help="Seconds between canaries.",
 )
+@click.option(
+    "--report-seconds",
+    default=0.0,
+    type=click.FloatRange(min=0.0),
+    help="Seconds between Reports (openreports.io) on pods that run and would be refused; 0, the default: no reports.",
+)
+@audit_log_option
 @certificate_options
 @log_options
 def controller(
@@ -81,9 +90,11 @@ def controller(
     recount_seconds: float,
     canary_namespace: str,
     canary_seconds: float,
+    report_seconds: float,
+    audit_log: str,
     certificates: CertificateOptions,
 ) -> None:
-    """Reconcile GPUQuotas, certificates and the status of documents until SIGTERM.
+    """Reconcile quotas, certificates and status until SIGTERM.
 
     Any number of replicas may run; a Lease elects the leader, which counts usage and removes expired reservations.
     """
@@ -97,6 +108,10 @@ def controller(
     except (AccessError, ConfigurationError) as error:
         fail(error)
     metrics = ControllerMetrics(REGISTRY)
+    try:
+        audit = open_audit_log(audit_log, metrics.audit_lost.inc)
+    except StartupError as error:
+        fail(error, FAILED)
     REGISTRY.register(ConfigurationCollector(source))
     source.start()
     namespace = namespace or own_namespace()
@@ -115,6 +130,7 @@ def controller(
             metrics,
             namespace=namespace,
             recount_seconds=recount_seconds,
+            write_usage=audit.write if audit else None,
         )
 
     running = _reached(made, stopping)
@@ -128,9 +144,11 @@ def controller(
         fail(error, FAILED)
     start_monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
     _start("reconfigure", _follow, source, reloaded, running, stopping)
+
     if canary_namespace:
         canary = CanaryLoop(api, canary_namespace, canary_seconds, lambda: elector.is_leader, REGISTRY)
         _start("canary", canary.run, stopping)
+    _start_reports(api, source, elector, report_seconds, stopping)
     log.info("started as %s; metrics on port %d", elector.identity, listener.getsockname()[1])
     running.run(stopping)
     source.stop()
@@ -139,6 +157,19 @@ def controller(
 
 def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
     threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
+
+
+def _start_reports(
+    api: ApiClient,
+    source: ConfigurationSource,
+    elector: LeaderElector,
+    seconds: float,
+    stopping: threading.Event,
+) -> None:
+    """Write reports every so many seconds; none with 0."""
+    if seconds:
+        reports = ReportLoop(api, lambda: source.configuration, lambda: elector.is_leader, seconds)
+        _start("reports", reports.run, stopping)
 
 
 def _reached(make: Callable[[], Controller], stopping: threading.Event) -> Controller | None:

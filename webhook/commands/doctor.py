@@ -39,7 +39,9 @@ INDENT = 9
 @config_option("the cluster's documents")
 @output_option("text", "json")
 def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: str) -> None:
-    """Check an installation from end to end: configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
+    """Check an installation from end to end.
+
+    Configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
 
     Nothing is changed. Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the
     cluster cannot be reached.
@@ -86,7 +88,12 @@ def print_text(results: Sequence[CheckResult]) -> None:
         for note in result.notes:
             screen.paragraph(f"note     {note.text} ({check.id})", hanging=INDENT, style="dim")
         for missed in result.not_checked:
-            screen.paragraph(f"not checked: {check.title}: {missed.why} ({check.id})", style="yellow")
+            if not missed.for_administrators:
+                screen.paragraph(f"not checked: {check.title}: {missed.why} ({check.id})", style="yellow")
+    if forbidden := sum(any(each.for_administrators for each in result.not_checked) for result in results):
+        need = "needs" if forbidden == 1 else "need"
+        text = f"not checked: {counted(forbidden, 'check')} {need} rights of an administrator (-o json says which)"
+        screen.paragraph(text, style="yellow")
     screen.line(summary(results), "green" if is_healthy(results) else "")
 
 

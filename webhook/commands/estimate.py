@@ -98,7 +98,7 @@ def estimate(
     output: str,
     **description: Any,
 ) -> None:
-    """Estimate the GPU memory of a transformer and name the classes that have it.
+    """Estimate the GPU memory of a model and its GPU classes.
 
     A rule of thumb, unless the KV cache is known: by --family, --config-json, or --layers, --kv-heads and --head-size. Optimizer
     states and gradients are left out: full training needs several times more. Nothing is read from a network.

@@ -100,7 +100,9 @@ def export(
     excluded: tuple[str, ...],
     now: datetime,
 ) -> None:
-    """Write the rules that CEL can express as ValidatingAdmissionPolicy and MutatingAdmissionPolicy objects.
+    """Write the rules that CEL can express as admission policies.
+
+    They are ValidatingAdmissionPolicy and MutatingAdmissionPolicy objects.
 
     They hold inside the API server: while the webhook is away, for pods that never reach it, for ephemeral containers.
     What is not in them, and why, goes to stderr. Exits with 2 if the documents are invalid or the cluster cannot be used.

@@ -1,5 +1,7 @@
 """Output of the commands: text of a readable width, in colour on terminals only; JSON; errors."""
 
+import os
+import sys
 from collections.abc import Iterable
 from textwrap import wrap
 from typing import Any
@@ -9,18 +11,18 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-WIDTH = 80
-WIDEST = 120
-"""Longer lines are hard to read, however wide the terminal."""
+NARROWEST, WIDEST = 40, 120
+"""Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
 
 
 class Screen:
-    """Prints lines of text; styled on a terminal, plain into a pipe."""
+    """Prints lines of text: styled and wrapped on a terminal, plain into a pipe, wrapped there only if COLUMNS says how wide."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         self._console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-        terminal = self._console.is_terminal
-        self.width = min(max(self._console.width, 40), WIDEST) if terminal else WIDTH
+        # rich reads COLUMNS, too. grep, logs and scripts want a finding in one line.
+        wraps = self._console.is_terminal or "COLUMNS" in os.environ
+        self.width = min(max(self._console.width, NARROWEST), WIDEST) if wraps else sys.maxsize
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line as it is, however long."""
@@ -58,6 +60,11 @@ class Screen:
 def printable(text: str) -> str:
     """Return the text without control characters: a name in a manifest must not control the terminal."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def one_line(text: str, width: int) -> str:
+    """Return the text, cut to the width."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def print_json(value: Any) -> None:

@@ -1,11 +1,13 @@
 """Options that several commands have, with one wording, and the types of options."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from webhook.serving.deadline import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +53,24 @@ class Moment(click.ParamType[datetime]):
         if moment.tzinfo is None:
             self.fail(f'"{value}" must have a time zone: write it as 2027-01-31T18:00:00Z.', param, ctx)
         return moment.astimezone(UTC)
+
+
+class Since(Moment):
+    """A point in time, or how long ago: `24h`, `7d`."""
+
+    name = "TIME|DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        text = str(value)
+        if isinstance(value, datetime) or "T" in text or "-" in text:
+            return super().convert(value, param, ctx)
+        days, unit, rest = text.partition("d")
+        try:
+            ago = timedelta(days=int(days) if unit else 0)
+            return now() - ago - (parse_duration(rest if unit else text) if rest or not unit else timedelta())
+        except (ValueError, OverflowError):
+            problem = "write how long ago, 24h or 7d, or a time, 2027-01-31T18:00:00Z"
+            self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
 
 
 def now() -> datetime:

@@ -1,4 +1,4 @@
-"""`gpu-admission config pause` and `resume`: break glass, on the GPUPolicies of a cluster.
+"""`gpu-admission pause`: break glass, on the GPUPolicies of a cluster; `resume` ends it.
 
 Only the API server is needed, so both work while our own webhook is down, and whether or not other documents are valid. A pause
 ends by itself. Annotations on the policy name who paused it, when and why; the API server's audit log is the proof.
@@ -41,56 +41,30 @@ EVERYTHING = "*"
 def pause(
     *, names: tuple[str, ...], duration: str | None, reason: str | None, cluster: ClusterChoice, output: str
 ) -> None:
-    """Pause GPUPolicies, all of them if none is named: their rules only audit for a while.
+    """Pause GPUPolicies: their rules only audit for a while.
+
+    All of them are paused if none is named.
 
     Exit codes: 0 all are paused, 1 some could not be, 2 nothing was changed.
     """
     now = datetime.now(UTC).replace(microsecond=0)
     problems = list(_option_problems(duration, reason))
-    api, found = _policies(cluster, problems)
-    chosen = _chosen(found, names, problems)
+    api, found = stored_policies(cluster, problems)
+    chosen = chosen_policies(found, names, problems)
     if not found:
         message = "the built-in defaults are in force; apply a policy whose rules audit instead"
         problems.append(f"the cluster has no {POLICY} to pause: {message}")
     if problems:
-        _fail(problems)
+        fail_with(problems)
     until = timestamp(now + pause_duration(duration or ""))
     who = _who(api)
     change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
-    done = _patch(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
+    done = change_policies(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
     if output == "json":
         common = {"pausedUntil": until, "by": who, "reason": reason}
-        print_json([{**_before(policy), **common} for policy in done])
+        print_json([{**before_change(policy), **common} for policy in done])
     else:
         _print_pause(done, found, until, who)
-    sys.exit(0 if len(done) == len(chosen) else FAILED)
-
-
-@click.command()
-@click.argument("names", nargs=-1, metavar="[POLICY]...")
-@cluster_options
-@output_option("text", "json")
-def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
-    """End the pause of GPUPolicies, of all that are paused if none is named.
-
-    Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
-    """
-    problems: list[str] = []
-    api, found = _policies(cluster, problems)
-    chosen = [policy for policy in _chosen(found, names, problems) if _paused_until(policy) is not None]
-    if problems:
-        _fail(problems)
-    gone = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
-    done = _patch(api, chosen, {"metadata": {"annotations": gone}, "spec": {PAUSE: None}})
-    if output == "json":
-        print_json(list(map(_before, done)))
-    else:
-        screen = Screen()
-        for policy in done:
-            name, until = policy.document.name, _paused_until(policy)
-            screen.line(f"policy {name} resumed; it was paused until {until}")
-        if not chosen:
-            screen.line("no policy is paused")
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 
@@ -114,23 +88,23 @@ def _option_problems(duration: str | None, reason: str | None) -> Iterator[str]:
         yield "--reason: Required value: why the policy is paused"
 
 
-def _policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient, list[Record]]:
+def stored_policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient, list[Record]]:
     """Return the stored policies; without them the command ends, with the `problems` met before."""
     try:
         api = ApiClient(cluster.access())
         found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
         return api, sorted(found, key=lambda policy: policy.document.name)
     except errors.NotFound:
-        _fail([*problems, f"the kind {POLICY} is not installed in the cluster"])
+        fail_with([*problems, f"the kind {POLICY} is not installed in the cluster"])
     except (AccessError, errors.ApiError) as error:
-        _fail([*problems, f"failed to list the policies: {error}"])
+        fail_with([*problems, f"failed to list the policies: {error}"])
 
 
-def _before(policy: Record) -> dict[str, str | None]:
-    return {"policy": policy.document.name, "wasPausedUntil": _paused_until(policy)}
+def before_change(policy: Record) -> dict[str, str | None]:
+    return {"policy": policy.document.name, "wasPausedUntil": paused_until(policy)}
 
 
-def _paused_until(policy: Record) -> str | None:
+def paused_until(policy: Record) -> str | None:
     until: str | None = policy.document.spec.get(PAUSE)
     return until
 
@@ -141,7 +115,7 @@ def _namespaces(policy: Record) -> list[str]:
     return list(map(str, globs))
 
 
-def _chosen(found: list[Record], names: tuple[str, ...], problems: list[str]) -> list[Record]:
+def chosen_policies(found: list[Record], names: tuple[str, ...], problems: list[str]) -> list[Record]:
     known = {policy.document.name: policy for policy in found}
     if found:
         message = f"must be one of {', '.join(known)}"
@@ -149,7 +123,7 @@ def _chosen(found: list[Record], names: tuple[str, ...], problems: list[str]) ->
     return [known[name] for name in dict.fromkeys(names) if name in known] if names else found
 
 
-def _fail(problems: Iterable[str]) -> NoReturn:
+def fail_with(problems: Iterable[str]) -> NoReturn:
     print_errors(problems)
     sys.exit(BAD_INPUT)
 
@@ -164,7 +138,7 @@ def _who(api: ApiClient) -> str:
         return "unknown"
 
 
-def _patch(api: ApiClient, chosen: list[Record], change: dict[str, Any]) -> list[Record]:
+def change_policies(api: ApiClient, chosen: list[Record], change: dict[str, Any]) -> list[Record]:
     """Return the policies that were changed; print why others were not."""
     done = []
     for policy in chosen:
@@ -180,13 +154,13 @@ def _print_pause(done: list[Record], found: list[Record], until: str, who: str) 
     screen = Screen()
     names = [policy.document.name for policy in done]
     for policy, name in zip(done, names, strict=True):
-        before = f" (it was until {_paused_until(policy)})" if _paused_until(policy) else ""
+        before = f" (it was until {paused_until(policy)})" if paused_until(policy) else ""
         where = ", ".join(_namespaces(policy))
         screen.line(f"policy {name}, which governs {where}, is paused until {until}{before}, by {who}")
     if not done:
         return
     screen.paragraph("Denials and changes are only logged. The pause ends by itself, or with:")
-    screen.line(f"  gpu-admission config resume {' '.join(names)}")
+    screen.line(f"  gpu-admission resume {' '.join(names)}")
     if len(done) == len(found) and not any(EVERYTHING in _namespaces(policy) for policy in done):
         screen.paragraph(
             "Namespaces that no policy matches are governed by the built-in defaults, which cannot be paused."

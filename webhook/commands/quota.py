@@ -1,6 +1,5 @@
 """`gpu-admission quota`: what each namespace may use, uses, and has reserved for pods being created; and who holds it."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -34,8 +33,6 @@ from webhook.controller.records import (
     quota_record,
 )
 
-NONE = 1
-NO_QUOTA = "there is no GPUQuota"
 NAME_COLUMN = 30
 BAR = 24
 USED, RESERVED, FREE = "█", "▒", "·"
@@ -59,7 +56,10 @@ class QuotaReport(NamedTuple):
 
 @click.command()
 @click.option(
-    "-n", "--namespace", default="", help="One namespace, with the pods and claims that hold its quota."
+    "-n",
+    "--namespace",
+    default="",
+    help="One namespace, with the pods and claims that hold its quota; left out: all that you may read, else the context's.",
 )
 @output_option("text", "json")
 @config_option("the cluster's documents")
@@ -67,8 +67,9 @@ class QuotaReport(NamedTuple):
 def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoice) -> None:
     """Show used, reserved and granted GPUs per namespace.
 
-    Exits with 1 if there is no GPUQuota, 2 if the cluster or the documents cannot be used.
+    Exits with 2 if there is no GPUQuota, or the cluster or the documents cannot be used.
     """
+    home = cluster.namespace()
     try:
         with cluster.client() as api:
             # Kinds of documents that the caller may not list are left out.
@@ -78,12 +79,17 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
                 if config
                 else read_chosen(api, lacking=lacking).configuration
             )
-            reports = list(_reports(api, configuration, namespace))
+            try:
+                reports = list(_reports(api, configuration, namespace))
+            except errors.Forbidden:
+                if namespace:
+                    raise
+                namespace = home
+                reports = list(_reports(api, configuration, namespace))
     except ConfigurationError as error:
         fail(error)
     if not reports:
-        click.echo(f"{NO_QUOTA} in namespace {namespace}" if namespace else NO_QUOTA, err=True)
-        sys.exit(NONE)
+        fail(f"there is no GPUQuota in namespace {namespace}" if namespace else "there is no GPUQuota")
     if output == "json":
         print_json(document(reports))
     else:

@@ -1,6 +1,7 @@
 """`gpu-admission serve`: the composition root. The only place where the parts of a running webhook are put together."""
 
 import atexit
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +18,9 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
+from webhook.cluster.events import EventWriter
+from webhook.cluster.objects import WEBHOOK
+from webhook.commands.audit_options import audit_log_option, open_audit_log
 from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import log_options
 from webhook.commands.parameters import config_option
@@ -34,8 +38,9 @@ from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
-from webhook.serving.audit import AuditLog, Recorder
+from webhook.serving.audit import Recorder
 from webhook.serving.claim_watch import ClaimLookup, ClaimWatch
+from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.engine import EngineInForce
@@ -44,8 +49,6 @@ from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import target_reader
-
-NO_AUDIT = "none"
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
@@ -97,7 +100,12 @@ _path = click.Path(path_type=Path)
     help="Requests worked on or waiting at once; one more is answered 503 with Retry-After, and asked again.",
 )
 @click.option("--drain-seconds", default=15.0, help="How long to serve on after SIGTERM.")
-@click.option("--audit-log", default="-", help='File for the audit log; "-" is stdout, "none" is none.')
+@audit_log_option
+@click.option(
+    "--audit-pods",
+    is_flag=True,
+    help="Add what rules read of each new pod to its line, without arguments and values of variables: for `replay`.",
+)
 @click.option(
     "--fetcher-image",
     default=FETCHER_IMAGE,
@@ -113,6 +121,7 @@ def serve(
     certificate_secret: str | None,
     names: tuple[str, ...],
     audit_log: str,
+    audit_pods: bool,
     fetcher_image: str,
     **server: Any,
 ) -> None:
@@ -126,12 +135,13 @@ def serve(
         settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    run(partial(build, config, audit_log, cluster, secret, fetcher_image), settings)
+    recorder = partial(_recorder, audit_log, with_pods=audit_pods)
+    run(partial(build, config, recorder, cluster, secret, fetcher_image), settings)
 
 
 def build(
     config: Path | None,
-    audit_target: str,
+    recorder: Callable[[Metrics, DenialReports], Recorder],
     cluster: ClusterChoice | None,
     secret: SecretCertificate | None,
     fetcher_image: str,
@@ -172,8 +182,8 @@ def build(
         scaled=target_reader(api) if api else lambda *_: None,
         documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
     )
-    recorder = Recorder(metrics, _audit(audit_target, metrics))
-    admission = Admission(EngineInForce(lambda: source.configuration, fetcher_image), recorder, cluster_state)
+    engine = EngineInForce(lambda: source.configuration, fetcher_image)
+    admission = Admission(engine, recorder(metrics, _denials(api)), cluster_state)
     served = secret or serving
     if serving.client_ca is not None:
         metrics.watch_client_ca(serving.client_ca)
@@ -214,16 +224,16 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     return QuotaEnforcer(batcher, metrics)
 
 
-def _audit(target: str, metrics: Metrics) -> AuditLog | None:
-    if target == NO_AUDIT:
-        return None
-    try:
-        audit = AuditLog.to(target, metrics.audit_lost.inc)
-    except OSError as error:
-        raise StartupError(f"the audit log {target} cannot be written: {error.strerror}") from None
-    audit.start()
-    atexit.register(audit.stop)
-    return audit
+def _denials(api: ApiClient | None) -> DenialReports:
+    denials = DenialReports(EventWriter(api, WEBHOOK) if api else None)
+    denials.start()
+    atexit.register(denials.stop)
+    return denials
+
+
+def _recorder(target: str, metrics: Metrics, denials: DenialReports, *, with_pods: bool) -> Recorder:
+    audit = open_audit_log(target, metrics.audit_lost.inc)
+    return Recorder(metrics, audit, denials, replica=socket.gethostname(), with_pods=with_pods)
 
 
 def _readiness(

@@ -122,12 +122,17 @@ def _message(kind: Any, data: Any, error: str) -> str:
     options = [option for option in _options(kind) if option is not type(None)]
     enums = [option for option in options if isinstance(option, type) and issubclass(option, Enum)]
     choices = [member.value for enum in enums for member in enum]
-    if isinstance(data, bool) and bool not in options and (choices or str in options):
+    if (
+        isinstance(data, bool)
+        and bool not in options
+        and (choices or (str in options and int not in options))
+    ):
         return _boolean_message(choices)
     if choices:
         return unsupported(str(data), choices)
-    if isinstance(data, int | float) and str in options:
-        return f"must be text; YAML reads {data} as a number: quote it"
+    if isinstance(data, int | float) and not isinstance(data, bool) and str in options:
+        what = "a whole number or text" if int in options else "text"
+        return f"must be {what}; YAML reads {data} as a number: quote it"
     if datetime in options:
         return "must be a time with its zone, such as 2027-01-31T18:00:00Z"
     if all(option in _KINDS for option in options):

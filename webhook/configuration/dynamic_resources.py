@@ -53,8 +53,10 @@ def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
         return ()
 
 
-def read_claims(api: ApiClient) -> dict[ClaimName, DeviceClassNames | None]:
+def read_claims(api: ApiClient, namespace: str = CLUSTER) -> dict[ClaimName, DeviceClassNames | None]:
     """List once for what claims and templates ask; none where they are not served, or the caller may not read them.
+
+    namespace: left out, those of all namespaces.
 
     Raises `errors.ApiError`.
     """
@@ -62,7 +64,7 @@ def read_claims(api: ApiClient) -> dict[ClaimName, DeviceClassNames | None]:
     for kind, plural in CLAIM_PLURALS.items():
         with contextlib.suppress(errors.NotFound, errors.Forbidden):
             resource = served_resource(api, plural)
-            records = api.list(resource.path(), RECORD_OF[kind]).items if resource else []
+            records = api.list(resource.path(namespace), RECORD_OF[kind]).items if resource else []
             found |= {record.key: record.device_classes for record in records}
     return found
 

@@ -7,7 +7,7 @@ enforced. The leader runs a canary on a period, and exports the last result as m
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, perf_counter, time
 from typing import Any
 
@@ -20,12 +20,14 @@ from policies.pods.annotations import CANARY, INJECTED
 from policies.pods.pod import decode_pod
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt, api_path
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.serving.canary_trace import MUTATE, VALIDATE, CanaryTrace, read_canary_traces
 
 GPU = "nvidia.com/gpu"
 SECONDS = 20.0
 """For one request: the API server's 5 s for each of our webhooks, and time for the webhooks of others."""
 POLL_SECONDS = 0.5
+CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
 MUTATING, VALIDATING = "pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"
 DENIED = f'admission webhook "{MUTATING}" denied the request'
 CALL_FAILED = "failed calling webhook"
@@ -92,26 +94,38 @@ class _Failed(Exception):  # noqa: N818 - ends one canary
         self.remedy = remedy
 
 
-def canary_pod(nonce: str, amount: str) -> dict[str, Any]:
-    """Return a pod that requests so many GPUs and nothing else, and fits the restricted profile."""
+def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return a pod that requests so many GPUs and nothing else, and fits the restricted profile.
+
+    It names no user: OpenShift's restricted-v2 takes only those of the namespace's own range.
+    """
     container = {
         "name": "canary",
         "image": "registry.k8s.io/pause:3.10",
         "resources": {"limits": {GPU: amount}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
-    unprivileged = {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"generateName": "canary-", "annotations": {CANARY: nonce}},
+        "metadata": {"generateName": "canary-", "labels": labels or {}, "annotations": {CANARY: nonce}},
         "spec": {
             "automountServiceAccountToken": False,
             "containers": [container],
             "restartPolicy": "Never",
-            "securityContext": unprivileged,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         },
     }
+
+
+def selected_labels(selector: Mapping[str, Any]) -> dict[str, str]:
+    """Return labels that a label selector selects, as far as it asks for any by their names."""
+    labels = {
+        each["key"]: (each.get("values") or [""])[0]
+        for each in selector.get("matchExpressions") or ()
+        if each["operator"] in {"In", "Exists"}
+    }
+    return labels | (selector.get("matchLabels") or {})
 
 
 def probe(api: ApiClient, namespace: str) -> CanaryResult:
@@ -132,10 +146,12 @@ class _Canary:
         self._api = api
         self._namespace = namespace
         self._nonce = secrets.token_hex(8)
+        self._labels: Mapping[str, str] = {}
         self.proved: list[str] = []
         self.open: list[str] = []
 
     def run(self) -> CanaryResult:
+        self._labels = self._selected()
         attempt = self._send("1")
         traces = self._traces(attempt)
         if attempt.error is None:
@@ -156,8 +172,17 @@ class _Canary:
             ),
         )
 
+    def _selected(self) -> Mapping[str, str]:
+        """Return labels that the objectSelector of our webhook selects, where an installation has one."""
+        try:
+            entries = msgspec.json.decode(self._api.get(CONFIGURATION)).get("webhooks") or ()
+        except (errors.Forbidden, errors.NotFound):
+            return {}
+        selectors = (each.get("objectSelector") or {} for each in entries if each["name"] == MUTATING)
+        return selected_labels(next(selectors, {}))
+
     def _send(self, amount: str) -> Attempt:
-        body = msgspec.json.encode(canary_pod(self._nonce, amount))
+        body = msgspec.json.encode(canary_pod(self._nonce, amount, self._labels))
         return self._api.dry_run(
             api_path("/api/v1", "namespaces", self._namespace, "pods"), body, timeout=SECONDS
         )

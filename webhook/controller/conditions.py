@@ -3,7 +3,7 @@
 Uncharged names what the cluster has that nothing charges.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -13,10 +13,14 @@ from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Condition, QuotaL
 from webhook.cluster.objects import CATALOGUES, timestamp
 
 TRUE, FALSE = "True", "False"
+EXCEEDED = "Exceeded"
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
 _LONGEST_QUOTED = 80
+
+_Verdict = tuple[str, str, str]
+"""Status, reason and message."""
 
 
 def conditions(
@@ -29,11 +33,8 @@ def conditions(
       looked yet, and the condition stays what it was.
     """
     before = {condition.type: condition for condition in ledger.conditions}
-    found = {
-        "Ready": _ready(ledger),
-        "Exceeded": _exceeded(ledger),
-        "Stale": _stale(stale),
-    }
+    others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
+    found = {"Ready": _ready(ledger, others), **others}
     if uncharged is not None:
         found["Uncharged"] = _uncharged(uncharged)
     kept = (before["Uncharged"],) if uncharged is None and "Uncharged" in before else ()
@@ -46,7 +47,8 @@ def conditions(
     return current + kept
 
 
-def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
+def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
+    """Return the condition whose reason `kubectl get` shows as STATUS, so it names the others that hold."""
     if ledger.used is None or ledger.uncounted:
         return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
     if unreadable := ledger.reservations.unreadable:
@@ -58,6 +60,9 @@ def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
             f"reservations were charged by a class catalogue that is not published in ConfigMap {CATALOGUES}"
         )
         return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
+    for kind, (status, _, message) in others.items():
+        if status == TRUE:
+            return TRUE, kind, f"{COUNTED}; {message}"
     if ledger.next_catalogue is not None:
         why = "GPUClasses, resource names or spec.unpinned changed"
         return (
@@ -65,10 +70,10 @@ def _ready(ledger: QuotaLedger) -> tuple[str, str, str]:
             "Moving",
             f"{COUNTED}; {why}: until what is in flight is counted, requests are charged by both",
         )
-    return TRUE, "Counted", COUNTED
+    return TRUE, "Ready", COUNTED
 
 
-def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:
+def _exceeded(ledger: QuotaLedger) -> _Verdict:
     over = exceeds(ledger.used or {}, ledger.hard)
     if not over:
         return FALSE, "WithinQuota", "used is within spec.hard"
@@ -81,11 +86,11 @@ def _exceeded(ledger: QuotaLedger) -> tuple[str, str, str]:
     return TRUE, "OverQuota", "; ".join(parts) + more
 
 
-def _stale(why: str) -> tuple[str, str, str]:
+def _stale(why: str) -> _Verdict:
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
 
 
-def _uncharged(names: Sequence[str]) -> tuple[str, str, str]:
+def _uncharged(names: Sequence[str]) -> _Verdict:
     if not names:
         return (
             FALSE,

@@ -6,6 +6,8 @@ Followers watch too, so that they have observed reservations for some time when 
 import logging
 import random
 import threading
+from collections.abc import Callable, Iterable
+from socket import gethostname
 from time import monotonic
 from typing import Any
 
@@ -13,16 +15,18 @@ from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.events import EventWriter
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
+from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import Configuration
 from webhook.controller.countings import Countings
-from webhook.controller.events import QuotaEvents
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
 from webhook.controller.reservation_ages import ReservationAges
 from webhook.controller.uncharged import UnchargedWatch
+from webhook.controller.usage_log import Holding, UsageLog
 from webhook.quota.cluster_store import ClusterStore
 
 log = logging.getLogger("gpu_admission.controller")
@@ -55,6 +59,7 @@ class Controller:
         *,
         namespace: str,
         recount_seconds: float,
+        write_usage: Callable[[dict[str, Any]], object] | None = None,
         ages: ReservationAges | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
@@ -66,10 +71,14 @@ class Controller:
         self._busy_since: dict[str, float] = {}
         self._tidied_at = 0.0
         self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
-        self.countings = Countings(api, namespace, configuration, self._count_changed, timings=timings)
+        self.countings = Countings(
+            api, namespace, configuration, self._count_changed, ended=self._ended, timings=timings
+        )
+        leads = self._leads
+        self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
         is_leader, changed = (lambda: elector.is_leader), self._queue_all
         self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
-        store, events = ClusterStore(api), QuotaEvents(api)
+        store, events = ClusterStore(api), EventWriter(api, CONTROLLER)
         self._reconciler = QuotaReconciler(
             store, self.countings, self._ages, metrics, events, recount_seconds, self.uncharged
         )
@@ -80,6 +89,9 @@ class Controller:
         self.quotas.start(stopping)
         watch = self.uncharged.run
         threading.Thread(target=watch, args=(stopping,), name="uncharged", daemon=True).start()
+        if self._usage is not None:
+            run = self._usage.run
+            threading.Thread(target=run, args=(self._holdings, stopping), name="usage", daemon=True).start()
         for number in range(WORKERS):
             name = f"reconcile {number}"
             threading.Thread(target=self._work, args=(stopping,), name=name, daemon=True).start()
@@ -138,6 +150,16 @@ class Controller:
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self.quotas.snapshot(namespace).items:
             self._queue.add(namespace, FREED_SECONDS if frees else STORED_SECONDS)
+
+    def _leads(self) -> bool:
+        return self._elector.is_leader and self.countings.own.synced
+
+    def _holdings(self) -> Iterable[Holding]:
+        return self.countings.own.holdings()
+
+    def _ended(self, digest: str, holding: Holding) -> None:
+        if self._usage is not None and digest == self.countings.own.digest:
+            self._usage.released(holding)
 
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():

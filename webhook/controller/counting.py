@@ -7,7 +7,7 @@ pods are charged by the labels of their node, others by those of the nodes that 
 import heapq
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -33,6 +33,8 @@ from webhook.controller.records import (
     PodReader,
     PodRecord,
 )
+from webhook.controller.usage_log import Holding
+from webhook.serving.audit_line import charged
 
 DELETED = StoredObject({}, terminal=True)
 """A deleted object, perhaps never counted: treated as terminal, so that its reservation does not wait to expire."""
@@ -48,7 +50,8 @@ class Counted(msgspec.Struct, frozen=True):
 class Counting:
     """Informers of all that is counted by one catalogue.
 
-    `changed` is called with every namespace whose count may differ, and whether the change frees quota.
+    `changed` is called with every namespace whose count may differ, and whether the change frees quota; `ended` with the digest
+    of the catalogue, and what an object held that holds nothing any more.
     """
 
     def __init__(
@@ -57,12 +60,13 @@ class Counting:
         catalogues: Catalogues,
         changed: Callable[[str, bool], object],
         *,
+        ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         given: ExtendedClaims | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
-        self._changed = changed
+        self._changed, self._ended = changed, ended
         self._given = given or ExtendedClaims()
         self._stopping = threading.Event()
         self._pods = PodReader(catalogues.classes, catalogues.resource_mapping)
@@ -169,7 +173,29 @@ class Counting:
         if record is not None and after is None:
             self._forget(record)
         if record is not None:
-            self._changed(record.namespace, _is_charged(before) and not _is_charged(after))
+            frees = _is_charged(before) and not _is_charged(after)
+            self._changed(record.namespace, frees)
+            if before is not None and frees and (held := self._holding(before)) is not None:
+                self._ended(self.digest, held)
+
+    def holdings(self) -> Iterator[Holding]:
+        """Yield what each stored pod and claim is charged."""
+        for informer in (self.pods, self.claims):
+            records: Iterable[CountedRecord] = informer.all() if informer else ()
+            held = (self._holding(record) for record in records if _is_charged(record))
+            yield from (each for each in held if each is not None)
+
+    def _holding(self, record: CountedRecord) -> Holding | None:
+        """Return what an object is charged; None of a claim that the scheduler made: its pod is charged."""
+        if isinstance(record, PodRecord):
+            changed = self._nodes_changed
+            nodes = self._known(self.nodes.snapshot(), changed)
+            vector = self._pods.charge(record, Unpinned.TOTAL_ONLY, nodes).vector
+            return Holding("Pod", record, charged(vector, self.catalogues.classes)) if vector else None
+        if not isinstance(record, ClaimRecord) or record.made_for:
+            return None
+        vector = self._claims.charge(record, Unpinned.TOTAL_ONLY, {})
+        return Holding("ResourceClaim", record, charged(vector, self.catalogues.classes)) if vector else None
 
     def _forget(self, gone: CountedRecord) -> None:
         """Forget which claim a pod was given that is gone, and whose claims may still change until they are gone, too."""

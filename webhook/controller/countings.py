@@ -12,6 +12,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
 from webhook.controller.counting import Counting
 from webhook.controller.records import ExtendedClaims
+from webhook.controller.usage_log import Holding
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
 
 log = logging.getLogger("gpu_admission.controller")
@@ -27,9 +28,11 @@ class Countings:
         catalogues: Catalogues,
         changed: Callable[[str, bool], object],
         *,
+        ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         timings: WatchTimings | None = None,
     ) -> None:
-        self._make = partial(Counting, api, changed=changed, given=ExtendedClaims(), timings=timings)
+        given = ExtendedClaims()
+        self._make = partial(Counting, api, changed=changed, ended=ended, given=given, timings=timings)
         self._lock = threading.Lock()
         self.own = self._make(catalogues)
         self._all = {self.own.digest: self.own}

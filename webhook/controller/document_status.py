@@ -1,19 +1,23 @@
 """The status of every GPUPolicy, GPUClass and GPUResourceMapping: in force, invalid with every problem, or held back by another.
 
-The leader writes it, together with the spec that is in force. No decision depends on a condition; they are for people and
-`kubectl wait`.
+The leader writes it, together with the spec that is in force, and an Event where one is refused, paused or resumed. No decision
+depends on a condition or an Event; they are for people and `kubectl wait`.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
+from policies.policy import still_paused
 from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
+from webhook.cluster.events import NORMAL, WARNING, EventWriter, Happening, Regarding
+from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.configuration.cluster_source import (
     ClusterSource,
     DocumentStatus,
@@ -21,12 +25,14 @@ from webhook.configuration.cluster_source import (
     Record,
     path_of,
 )
-from webhook.configuration.documents import Document
+from webhook.configuration.documents import API_VERSION, PAUSE, Document, is_pause
 from webhook.controller.conditions import FALSE, TRUE, with_transition_time
 
 LOOK_SECONDS = 0.5
 FAILED_SECONDS = 10.0
-IN_FORCE = "InForce"
+IN_FORCE, INVALID = "InForce", "Invalid"
+REFUSED, PAUSED, RESUMED = "Refused", "Paused", "Resumed"
+"""Reasons of Events."""
 LONGEST_MESSAGE = 8000
 """Characters of a condition's message; the API allows 32768 in its own."""
 
@@ -37,21 +43,28 @@ def write_statuses(
     api: ApiClient, source: ClusterSource, is_leader: Callable[[], bool], stopping: threading.Event
 ) -> None:
     """Write each status that is not up to date until `stopping`; failed and overwritten writes are repeated."""
+    events = EventWriter(api, CONTROLLER)
     written: EvaluatedDocuments | None = None
+    looked = datetime.now(UTC)
     while not stopping.wait(LOOK_SECONDS):
-        evaluated = source.evaluated
-        if evaluated is None or evaluated is written or not is_leader():
+        before, looked, evaluated = looked, datetime.now(UTC), source.evaluated
+        if evaluated is None or not is_leader():
+            continue
+        for happening in ended_pauses(evaluated, before, looked):
+            events.write(happening)
+        if evaluated is written:
             continue
         try:
-            _write(api, evaluated)
+            _write(api, evaluated, events)
             written = evaluated
         except errors.ApiError as error:
             log.warning("the status of the configuration cannot be written: %s", error)
             stopping.wait(FAILED_SECONDS)
 
 
-def _write(api: ApiClient, evaluated: EvaluatedDocuments) -> None:
-    for record, status in statuses(evaluated, datetime.now(UTC)):
+def _write(api: ApiClient, evaluated: EvaluatedDocuments, events: EventWriter) -> None:
+    now = datetime.now(UTC)
+    for record, status in statuses(evaluated, now):
         if status == record.status:
             continue
         body = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
@@ -59,6 +72,47 @@ def _write(api: ApiClient, evaluated: EvaluatedDocuments) -> None:
             api.patch(path_of(record.document, "status"), body, content_type=JSON_PATCH)
         except errors.NotFound:
             log.info("%s was deleted", record.document.title)
+            continue
+        for happening in changes(record, status, now):
+            events.write(happening)
+
+
+def changes(record: Record, status: DocumentStatus, now: datetime) -> Iterator[Happening]:
+    """Yield what an Event says of a document that has got another status than it had: refused, paused, resumed."""
+    [condition] = status.conditions
+    known = {each.message for each in record.status.conditions}
+    if condition.reason == INVALID and condition.message not in known:
+        yield _happening(record, REFUSED, condition.message.replace("\n", " "), now)
+    before, after = (_paused_until(spec, now) for spec in (record.status.accepted, status.accepted))
+    if after is not None and after != before:
+        only_log = f"until {timestamp(after)} its rules only log what they would deny or change"
+        yield _happening(record, PAUSED, only_log, now)
+    if before is not None and after is None:
+        yield _happening(record, RESUMED, "its rules are in force again", now)
+
+
+def ended_pauses(evaluated: EvaluatedDocuments, before: datetime, now: datetime) -> Iterator[Happening]:
+    """Yield an Event for each pause that ended by itself between two looks."""
+    for record in evaluated.records:
+        until = _paused_until(record.status.accepted, before)
+        if until is not None and until <= now:
+            ended = f"the pause until {timestamp(until)} has ended: its rules are in force again"
+            yield _happening(record, RESUMED, ended, now)
+
+
+def _paused_until(spec: dict[str, Any] | None, now: datetime) -> datetime | None:
+    """Return until when a policy is paused, None if it is not at that time."""
+    value = (spec or {}).get(PAUSE)
+    if value is None or not is_pause(value):
+        return None
+    return still_paused(msgspec.convert(value, datetime), now)
+
+
+def _happening(record: Record, reason: str, message: str, now: datetime) -> Happening:
+    document = record.document
+    regarding = Regarding(API_VERSION, document.kind, document.name, record.uid)
+    kind = NORMAL if reason == RESUMED else WARNING
+    return Happening(regarding=regarding, reason=reason, message=message, first=now, last=now, kind=kind)
 
 
 def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
@@ -87,7 +141,7 @@ def _verdict(
         stays = "the previous version stays in force" if held is not None else "it is not in force"
         lines = [f"{problem.path}: {problem.message}" for problem in own]
         heading = f"{stays}; {len(own)} problems:" if len(own) > 1 else f"{stays}:"
-        return FALSE, "Invalid", "\n".join([heading, *lines])
+        return FALSE, INVALID, "\n".join([heading, *lines])
     if held is not None and held.spec == document.spec:
         return TRUE, "Accepted", "admission decides by it"
     others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.problems))

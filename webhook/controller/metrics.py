@@ -48,6 +48,10 @@ class ControllerMetrics:
         self.failures = counter(
             "gpu_admission_quota_reconcile_failures", "Failed attempts to reconcile a ledger; repeated."
         )
+        self.audit_lost = counter(
+            "gpu_admission_controller_audit_lines_lost",
+            "Audit lines of the controller that could not be written.",
+        )
         self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
     def forget(self, namespace: str) -> None:

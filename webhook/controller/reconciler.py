@@ -11,7 +11,7 @@ from time import monotonic, sleep
 import msgspec
 
 from policies.quota.catalogue import Basis
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
 from policies.quota.ledger.reconcile import (
     Reconciled,
     Refused,
@@ -20,13 +20,15 @@ from policies.quota.ledger.reconcile import (
     initialise,
     reconcile,
 )
-from webhook.controller.conditions import conditions, quoted
+from policies.quota.spec import NAME
+from webhook.cluster.events import EventWriter, Happening, Regarding
+from webhook.controller.conditions import EXCEEDED, TRUE, conditions, quoted
 from webhook.controller.counting import Counted, Counting
 from webhook.controller.countings import Countings
-from webhook.controller.events import QuotaEvents
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reservation_ages import ReservationAges
 from webhook.controller.uncharged import UnchargedWatch
+from webhook.quota.documents import GROUP, KIND, VERSION
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -71,7 +73,7 @@ class QuotaReconciler:
         countings: Countings,
         ages: ReservationAges,
         metrics: ControllerMetrics,
-        events: QuotaEvents,
+        events: EventWriter,
         recount_seconds: float,
         uncharged: UnchargedWatch,
     ) -> None:
@@ -211,7 +213,15 @@ class QuotaReconciler:
                 f"dropped what could not be read in status.reservations: {quoted(reconciled.unreadable)}"
             )
             log.error("%s: %s", namespace, dropped)
-            self._events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
+            self._warn(namespace, ledger, "UnreadableReservations", dropped)
+        exceeded = _exceeded(ledger)
+        if exceeded is not None and _exceeded(versioned.ledger) is None:
+            self._warn(namespace, ledger, EXCEEDED, exceeded.message)
+
+    def _warn(self, namespace: str, ledger: QuotaLedger, reason: str, message: str) -> None:
+        now = datetime.now(UTC)
+        quota = Regarding(f"{GROUP}/{VERSION}", KIND, NAME, ledger.quota_uid, namespace)
+        self._events.write(Happening(regarding=quota, reason=reason, message=message, first=now, last=now))
 
     def _recount_in(self, namespace: str, ledger: QuotaLedger) -> float:
         uid, at = self._recounts.get(namespace, ("", 0.0))
@@ -223,6 +233,11 @@ class QuotaReconciler:
         recount = self._recount_in(namespace, ledger)
         expiry = self._ages.next_expiry(namespace)
         return max(SOON, recount if expiry is None else min(recount, expiry)) + SOON
+
+
+def _exceeded(ledger: QuotaLedger) -> Condition | None:
+    """Return the condition that says by how much the quota is exceeded, None where it is not."""
+    return next((each for each in ledger.conditions if each.type == EXCEEDED and each.status == TRUE), None)
 
 
 def _staleness(counting: Counting) -> str:

@@ -44,7 +44,7 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
 class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A stored object. `holder` is shown as the holder of its GPUs: its controller (`Job/train`) or itself.
 
-    `version` is the resourceVersion.
+    `version` is the resourceVersion, `since` the creationTimestamp.
     """
 
     uid: str
@@ -52,6 +52,7 @@ class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     holder: str
     version: int
+    since: str
     blueprint: Blueprint
 
 
@@ -127,6 +128,7 @@ class _Reader:
             "name": metadata.name or "",
             "holder": f"{owner.kind}/{owner.name}" if owner else f"{kind}/{metadata.name}",
             "version": metadata.version,
+            "since": metadata.creation_timestamp or "",
             "blueprint": blueprint,
         }
 

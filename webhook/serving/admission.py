@@ -81,15 +81,7 @@ class Admission:
             answered = Answered(review.unreadable_object(request.uid, str(error)))
         except OutOfTime:
             answered = Answered(review.out_of_time(request.uid))
-        self._recorder.record(
-            request,
-            answered.response,
-            phase=phase.value,
-            started=started,
-            seconds=perf_counter() - clock,
-            name=review.object_name(request) if answered.name is None else answered.name,
-            decisions=answered.decisions,
-        )
+        self._recorder.record(asked, answered, perf_counter() - clock)
         return answered.response
 
 
@@ -108,7 +100,8 @@ def review_claim(asked: Review) -> Answered:
     )
     decision = asked.engine.validate_claim(subject, asked.now)
     title = f"resourceclaim {request.namespace}/{name}"
-    return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
+    response = review.decided(request.uid, [decision], subject=title, patch=False)
+    return Answered(response, [decision], name, claim.metadata, charge_request=charged)
 
 
 def review_changed_claim(asked: Review) -> Answered:

@@ -11,29 +11,23 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from policies.finding import truncate
-from webhook.cluster.objects import timestamp
 from webhook.serving import review
-from webhook.serving.engine import Decision, EvaluatedFinding
+from webhook.serving.audit_line import OMITTED, audit_line
+from webhook.serving.denials import DenialReports, denial_of
+from webhook.serving.handling import Answered, Review
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionRequest, AdmissionResponse
+from webhook.serving.review import AdmissionResponse
 
 QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
 """What may wait; a line has commonly 1 KiB. While a disk is stuck, as much again is being written."""
 
 LONGEST_LINE = 64 * 1024
 """Bytes; a longer line goes without what its author can make long, which `omitted` names."""
-LONGEST_FIELD = 256
-"""Characters of what a request says of itself; no name of Kubernetes is longer."""
-LONGEST_TEXT = 2048
-"""Characters of a text of a finding."""
-_OMITTED = ("operations", "injected", "findings")
 
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
@@ -111,56 +105,46 @@ class AuditLog:
 
 
 class Recorder:
-    """Counts every answered review, and logs it where there is an audit log."""
+    """Counts every answered review, logs it where there is an audit log, and reports what is denied, but for dry runs.
 
-    def __init__(self, metrics: Metrics, audit: AuditLog | None = None) -> None:
+    `replica` says in every line which process wrote it; `with_pods` adds what `gpu-admission replay` needs.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        audit: AuditLog | None = None,
+        denials: DenialReports | None = None,
+        *,
+        replica: str = "",
+        with_pods: bool = False,
+    ) -> None:
         self._metrics = metrics
         self._audit = audit
+        self._denials = denials
+        self._replica = replica
+        self._with_pods = with_pods
 
-    def record(
-        self,
-        request: AdmissionRequest,
-        response: AdmissionResponse,
-        *,
-        phase: str,
-        started: datetime,
-        seconds: float,
-        name: str,
-        decisions: list[Decision],
-    ) -> None:
-        verdict = verdict_of(response)
-        dry_run = bool(request.dry_run)
-        self._metrics.record(phase, verdict, seconds, decisions, dry_run=dry_run)
-        if self._audit is None:
-            return
-        said = {
-            "uid": request.uid,
-            "phase": phase,
-            "operation": request.operation,
-            "kind": request.kind.kind,
-            "namespace": request.namespace,
-            "name": name,
-            "user": request.user_info.username,
-        }
-        record: dict[str, Any] = {
-            "time": timestamp(started, "milliseconds"),
-            **{key: truncate(text, LONGEST_FIELD) for key, text in said.items()},
-            "dryRun": dry_run,
-            "verdict": verdict,
-            "durationMs": round(seconds * 1000, 3),
-        }
-        if findings := [_finding(judged) for decision in decisions for judged in decision.judged]:
-            record["findings"] = findings
-        if decisions:
-            record |= _decision(decisions[0], is_patched=verdict == "patched")
-        self._audit.write(record)
+    def record(self, asked: Review, answered: Answered, seconds: float) -> None:
+        """Record the answer, which took so many seconds."""
+        verdict, dry_run = verdict_of(answered.response), bool(asked.request.dry_run)
+        self._metrics.record(asked.phase.value, verdict, seconds, answered.decisions, dry_run=dry_run)
+        if self._audit is not None:
+            replica, with_pods = self._replica, self._with_pods
+            line = audit_line(
+                asked, answered, verdict=verdict, seconds=seconds, replica=replica, with_pods=with_pods
+            )
+            self._audit.write(line)
+        if self._denials is not None and not answered.response.allowed and not dry_run:
+            self._denials.take(denial_of(asked, answered))
 
 
 def _line(record: dict[str, Any]) -> bytes:
     line = msgspec.json.encode(record)
     if len(line) > LONGEST_LINE:
-        record = {key: value for key, value in record.items() if key not in _OMITTED}
-        line = msgspec.json.encode(record | {"omitted": _OMITTED})
+        kept = {key: value for key, value in record.items() if key not in OMITTED}
+        omitted = [key for key in OMITTED if key in record]
+        line = msgspec.json.encode(kept | {"omitted": omitted})
     return line + b"\n"
 
 
@@ -171,30 +155,3 @@ def verdict_of(response: AdmissionResponse) -> str:
     if response.patch is not None:
         return "patched"
     return "warned" if response.warnings else "allowed"
-
-
-def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {"policy": {"name": decision.policy.name, "version": decision.policy.version}}
-    if decision.paused_until is not None:
-        fields["policy"]["pausedUntil"] = decision.paused_until
-    if decision.exemption is not None:
-        fields["exemption"] = {"reason": decision.exemption.reason}
-    if decision.changes and is_patched:
-        fields["operations"] = decision.operations
-        fields["injected"] = [{"rule": c.rule, "what": c.change.what} for c in decision.changes]
-    return fields
-
-
-def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
-    finding = judged.finding
-    fields = {
-        "rule": finding.rule,
-        "outcome": judged.outcome.value,
-        "path": truncate(finding.path, LONGEST_TEXT),
-        "container": None if finding.container is None else truncate(finding.container, LONGEST_FIELD),
-        "value": None if finding.value is None else truncate(finding.value),
-        "message": truncate(finding.message, LONGEST_TEXT),
-        "remedy": truncate(finding.remedy, LONGEST_TEXT),
-        "ask": truncate(finding.whom_to_ask, LONGEST_TEXT),
-    }
-    return {key: value for key, value in fields.items() if value}

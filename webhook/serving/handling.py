@@ -16,7 +16,7 @@ from policies.pods.limits import check_size
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod
 from policies.policy import EffectivePolicy, Labels
-from policies.quota.charge_request import NamespaceQuota
+from policies.quota.charge_request import ChargeRequest, NamespaceQuota
 from policies.rule import Phase
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving import review
@@ -103,11 +103,19 @@ class Review(msgspec.Struct, frozen=True, dict=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """The response, the decisions behind it, and the name of the object, None if its handler did not need it."""
+    """The response, the decisions behind it, and of the object what its handler knew, for the record.
+
+    `name` and `metadata` are None where the handler did not need them. `pod` is there of a pod as it was reviewed, unless it was
+    too long, with what its `claims` ask for as far as that is known.
+    """
 
     response: AdmissionResponse
     decisions: list[Decision] = []
     name: str | None = None
+    metadata: Metadata | None = None
+    pod: Pod | None = None
+    claims: Mapping[str, DeviceClassNames] = {}
+    charge_request: ChargeRequest | None = None
 
 
 Handler = Callable[[Review], Answered]

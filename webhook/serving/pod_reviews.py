@@ -1,6 +1,9 @@
 """The review of a pod: mutate or validate it, and find out who created it."""
 
+from collections.abc import Mapping
+
 from policies.gpus.cards import too_many_resources
+from policies.gpus.claims import DeviceClassNames
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.quota.charge_request import charge_request_for_pod
@@ -28,17 +31,19 @@ def review_pod(asked: Review) -> Answered:
     if is_mirror_pod(pod, request):
         return Answered(review.allowed(request.uid), name=name)
     policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
-    mutates = asked.phase is Phase.MUTATE
+    mutates, charge_request = asked.phase is Phase.MUTATE, None
+    claims: Mapping[str, DeviceClassNames] = {}
     too_long = excesses(pod) or (before and excesses(before))
     if before is None and not too_long:
         too_long = too_many_resources(pod, engine.configuration.resource_mapping)
     if too_long:
         decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
     elif mutates:
+        claims = asked.claims(pod)
         subject = Subject(
             policy=policy,
             pod=pod,
-            claims=asked.claims(pod),
+            claims=claims,
             made_by_daemonset=by_daemonset,
             nodes=asked.cluster.nodes(),
             deadline=asked.deadline,
@@ -46,6 +51,8 @@ def review_pod(asked: Review) -> Answered:
         decision = engine.mutate(subject, asked.now)
     else:
         check_identity(request, pod.metadata)
+        nodes = asked.cluster.named_nodes()
+        charge_request = charge_request_for_pod(request.uid, pod, before, engine.configuration, nodes)
         subject = Subject(
             policy=policy,
             pod=pod,
@@ -53,9 +60,7 @@ def review_pod(asked: Review) -> Answered:
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
             nodes=asked.cluster.nodes(),
-            charge_request=charge_request_for_pod(
-                request.uid, pod, before, engine.configuration, asked.cluster.named_nodes()
-            ),
+            charge_request=charge_request,
             quota=asked.quota(),
             deadline=asked.deadline,
         )
@@ -63,7 +68,10 @@ def review_pod(asked: Review) -> Answered:
     trace = canary_trace(pod, decision, asked.now, phase=asked.phase, dry_run=request.dry_run is True)
     title = f"pod {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)
-    return Answered(response, [decision], name)
+    seen = None if too_long else pod
+    return Answered(
+        response, [decision], name, pod.metadata, pod=seen, claims=claims, charge_request=charge_request
+    )
 
 
 def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:

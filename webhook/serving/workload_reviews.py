@@ -1,8 +1,8 @@
 """Decisions on a workload: on each of its templates, and on the object as a whole."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,14 @@ from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
 
 
+class ReviewedTemplate(NamedTuple):
+    """A template as it is written, and the decision on its pods; the paths of the findings start at the object."""
+
+    place: PodPlace
+    pod: Pod
+    decision: Decision
+
+
 class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
     """What the review of a workload decides by. `claims` are those of a pod, `deadline` is a moment of `monotonic`."""
 
@@ -37,29 +45,31 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
 
     def decisions(self, document: msgspec.Raw) -> list[Decision]:
         """Return the decisions on each template, and on the object. Raises OutOfTime, msgspec.ValidationError."""
+        templates, advice = self.reviewed(document)
+        return [*(each.decision for each in templates), *advice]
+
+    def reviewed(self, document: msgspec.Raw) -> tuple[list[ReviewedTemplate], list[Decision]]:
+        """Return each template with the decision on it, and the decisions on the object. Raises as `decisions`."""
         configuration, group, kind = self.engine.configuration, self.kind.group, self.kind.kind
         data, pods = workload_pods(configuration.workload_kinds, group, kind, document)
-        decisions, readable = self._templates(kind, pods)
-        decisions.append(self._advice(data, readable))
+        templates = self._templates(kind, pods)
+        advice = [self._advice(data, templates)]
         if (group, kind) not in configuration.workload_kinds:
             unread = unread_gpus(kind, data, configuration.resource_mapping)
-            decisions.append(Decision.on(self.policy, unread, Mode.WARN))
-        return decisions
+            advice.append(Decision.on(self.policy, unread, Mode.WARN))
+        return templates, advice
 
     def autoscaler(self, data: Any, scales: ScaleTarget, stored: Any) -> Decision:
         """Return the decision on an autoscaler by what it scales, as that is `stored`. Raises as `decisions`."""
         group, kind, namespace = scales.group, scales.kind, self.policy.namespace
         kinds = self.engine.configuration.workload_kinds
         scaled, pods = workload_pods(kinds, group, kind, scales.scaled(stored))
-        _, readable = self._templates(kind, pods)
+        readable = _readable(self._templates(kind, pods))
         return self._advice(data, (), Workload.of(group, kind, namespace, scaled, readable))
 
-    def _templates(
-        self, kind: str, pods: Iterable[tuple[PodPlace, Pod]]
-    ) -> tuple[list[Decision], list[WorkloadPods]]:
-        """Decide on each template, until there are more findings than anybody reads; return the readable pods as well."""
-        decisions: list[Decision] = []
-        readable: list[WorkloadPods] = []
+    def _templates(self, kind: str, pods: Iterable[tuple[PodPlace, Pod]]) -> list[ReviewedTemplate]:
+        """Decide on each template, until there are more findings than anybody reads."""
+        reviewed: list[ReviewedTemplate] = []
         for place, pod in pods:
             if too_long := excesses(pod) or too_many_resources(
                 pod, self.engine.configuration.resource_mapping
@@ -75,13 +85,22 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
                     deadline=self.deadline,
                 )
                 decision = self.engine.check_template(subject, self.now)
-                readable.append(WorkloadPods(place.path, pod, place.count, decision.pod or pod))
-            decisions.append(decision.located(place.located))
-            if sum(len(decision.judged) for decision in decisions) >= MOST_FINDINGS:
+            reviewed.append(ReviewedTemplate(place, pod, decision.located(place.located)))
+            if sum(len(each.decision.judged) for each in reviewed) >= MOST_FINDINGS:
                 break
-        return decisions, readable
+        return reviewed
 
-    def _advice(self, data: Any, pods: Iterable[WorkloadPods], target: Workload | None = None) -> Decision:
-        workload = Workload.of(self.kind.group, self.kind.kind, self.policy.namespace, data, pods, target)
+    def _advice(
+        self, data: Any, templates: Iterable[ReviewedTemplate], target: Workload | None = None
+    ) -> Decision:
+        group, kind, pods = self.kind.group, self.kind.kind, _readable(templates)
+        workload = Workload.of(group, kind, self.policy.namespace, data, pods, target)
         subject = Subject(policy=self.policy, is_update=self.is_update, nodes=self.nodes, quota=self.quota)
         return self.engine.check_workload(workload, subject, self.now)
+
+
+def _readable(templates: Iterable[ReviewedTemplate]) -> Iterator[WorkloadPods]:
+    """Yield the pods of templates but for those that are too long to be read."""
+    for place, pod, decision in templates:
+        if decision.pod is not None:
+            yield WorkloadPods(place.path, pod, place.count, decision.pod)

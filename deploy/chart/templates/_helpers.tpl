@@ -27,7 +27,10 @@ gpu-admission-ca
 {{/* One image; arguments are the root, its values, and the repository if they have none. */}}
 {{- define "gpu-admission.image" -}}
 {{- $root := index . 0 }}{{ $image := index . 1 -}}
-{{ $image.repository | default (index . 2) }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
+{{ if not $root.Values.image.repository }}
+{{- fail "image.repository must be set: build the image with deploy/Dockerfile, push it to a registry of yours, and add --set image.repository=REGISTRY/gpu-admission" }}
+{{- end }}
+{{- $image.repository | default (index . 2) }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{/* What both Deployments have in common: arguments are the root, the component, and its values. */}}
@@ -36,6 +39,9 @@ gpu-admission-ca
 labels:
   {{- include "gpu-admission.labels" $root | nindent 2 }}
   app.kubernetes.io/component: {{ $component }}
+  {{- with $values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- with $values.podAnnotations }}
 annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -46,6 +52,12 @@ annotations: {{- toYaml . | nindent 2 }}
 serviceAccountName: gpu-admission-{{ $component }}
 automountServiceAccountToken: true
 enableServiceLinks: false
+{{- if $values.hostNetwork }}
+hostNetwork: true
+{{- end }}
+{{- with $values.dnsPolicy | default (ternary "ClusterFirstWithHostNet" "" $values.hostNetwork) }}
+dnsPolicy: {{ . }}
+{{- end }}
 {{- with $root.Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
@@ -71,22 +83,37 @@ topologySpreadConstraints:
   labelSelector:
     matchLabels: {{- include "gpu-admission.selector" $component | nindent 6 }}
 {{- end }}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
+{{- with $values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "gpu-admission.container" -}}
 {{- $root := index . 0 }}{{ $values := index . 2 -}}
 image: {{ include "gpu-admission.image" (list $root $root.Values.image "") | quote }}
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
+{{- with $values.securityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
 resources: {{- toYaml $values.resources | nindent 2 }}
+{{- with $values.extraEnv }}
+env: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{/* One ServiceAccount; the arguments are those of podMetadata. */}}
+{{- define "gpu-admission.serviceAccount" -}}
+{{- $root := index . 0 }}{{ $component := index . 1 }}{{ $values := index . 2 -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: gpu-admission-{{ $component }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "gpu-admission.labels" $root | nindent 4 }}
+  {{- with $values.serviceAccount.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
 {{- end }}
 
 {{/* Pods without any of this never reach us. One slash in the name of a resource makes it an extended one, so that a new kind
@@ -122,8 +149,17 @@ timeoutSeconds: {{ if $gpu }}{{ $webhooks.timeoutSeconds }}{{ else }}2{{ end }}
 clientConfig:
   service: {namespace: {{ $root.Release.Namespace }}, name: gpu-admission, path: {{ index . 3 }}{{ if $gpu }}/{{ include "gpu-admission.whileAway" . }}{{ end }}, port: 443}
 namespaceSelector:
+  {{- with $webhooks.namespaceSelector.matchLabels }}
+  matchLabels: {{- toYaml . | nindent 4 }}
+  {{- end }}
   matchExpressions:
   - key: kubernetes.io/metadata.name
     operator: NotIn
     values: {{ concat (list "kube-system" "kube-node-lease" $root.Release.Namespace) $webhooks.excludedNamespaces | uniq | toJson }}
+  {{- with $webhooks.namespaceSelector.matchExpressions }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $webhooks.objectSelector }}
+objectSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}

@@ -123,8 +123,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class FetchResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits and requests of the init container alike. They do not add to the pod's: the larger of the two counts."""
 
-    cpu: str = "1"
-    memory: str = "1Gi"
+    cpu: int | str = "1"
+    memory: int | str = "1Gi"
 
     def problems(self) -> Iterator[tuple[str, str]]:
         found = (("cpu", too_little(self.cpu, "100m")), ("memory", too_little(self.memory, "256Mi")))
@@ -143,7 +143,7 @@ def mount_path_problem(path: str) -> str | None:
     return None
 
 
-def too_little(text: str, least: str) -> str | None:
+def too_little(text: int | str, least: str) -> str | None:
     try:
         quantity = parse_quantity(text)
     except QuantityError as error:

@@ -74,10 +74,14 @@ class Shortfall(msgspec.Struct, frozen=True):
 
 
 class ReservationVerdict(msgspec.Struct, frozen=True):
-    """The answer to one request, and where it is no, in which dimensions."""
+    """The answer to one request, and where it is no, in which dimensions.
+
+    `reserved` is what creations and changes in flight hold with this one.
+    """
 
     reason: Reason
     shortfalls: tuple[Shortfall, ...] = ()
+    reserved: Vector = {}
 
     @property
     def allowed(self) -> bool:
@@ -121,7 +125,7 @@ class _Batch:
         verdict = self._verdict(reservation, is_charged=self._ledger.bases <= request.catalogues)
         if verdict.reason is Reason.RESERVED:
             self._add(reservation)
-        return verdict
+        return ReservationVerdict(verdict.reason, verdict.shortfalls, self._reserved)
 
     def _verdict(self, reservation: Reservation, *, is_charged: bool) -> ReservationVerdict:
         used, reservations = self._ledger.used, self._ledger.reservations

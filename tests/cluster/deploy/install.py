@@ -10,7 +10,7 @@ from tests.deploy.manifests import NAMESPACE
 
 FOREIGN = ("monitoring.coreos.com/", "cert-manager.io/")
 """Kinds of other projects, whose definitions are not ours to bring: what is made of them is left out here."""
-HOOK = "helm.sh/hook"
+OURS = "gpu-admission.dev/"
 
 
 def documents(text: str) -> list[dict[str, Any]]:
@@ -20,13 +20,13 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 def apply_strictly(plane: ControlPlane, text: str) -> str:
-    """Apply with strict field validation, hooks last, as Helm does; return what kubectl said."""
+    """Apply with strict field validation, documents of our kinds after these are known; return what kubectl said."""
     every = documents(text)
-    hooks = [document for document in every if HOOK in document["metadata"].get("annotations", {})]
-    said = _apply(plane, [document for document in every if document not in hooks])
+    ours = [document for document in every if document["apiVersion"].startswith(OURS)]
+    said = _apply(plane, [document for document in every if document not in ours])
     kinds = [d["metadata"]["name"] for d in every if d["kind"] == "CustomResourceDefinition"]
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *kinds)
-    return said + (_apply(plane, hooks) if hooks else "")
+    return said + (_apply(plane, ours) if ours else "")
 
 
 def remove(plane: ControlPlane) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,19 +12,19 @@ import yaml
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.install import remove
 from tests.controlplane import Client, ControlPlane
-from tests.controlplane.webhook import ROOT, SERVER_NAME
-from tests.deploy.manifests import NAMESPACE, STATIC
+from tests.controlplane.webhook import ROOT, SERVER_NAME, strict_manifests
+from tests.deploy.manifests import NAMESPACE
 
 WEBHOOK, CONTROLLER = "gpu-admission-webhook", "gpu-admission-controller"
 
 
 class Installed:
-    """deploy/static applied to `plane`, and both commands running, between `start` and `stop`."""
+    """deploy/static/strict applied to `plane`, and both commands running, between `start` and `stop`."""
 
     def __init__(self, plane: ControlPlane, host: int) -> None:
         self._plane = plane
         self.address = plane.service_address(host)
-        self.documents = list(yaml.safe_load_all(STATIC.read_text()))
+        self.documents = strict_manifests()
 
     def apply(self) -> None:
         for document in self.documents:
@@ -69,6 +70,19 @@ class Installed:
     def client(self, account: str) -> Client:
         """Return a client that is that service account."""
         return Client(self._plane.url, ca_file=self._plane.ca_file, token=self._token(account))
+
+    def command(self, account: str, *arguments: str) -> tuple[int, str]:
+        """Run a command to its end as that service account; return its exit status and what it printed."""
+        command = [
+            sys.executable,
+            "-m",
+            "webhook",
+            *arguments,
+            "--kubeconfig",
+            str(self._kubeconfig(account)),
+        ]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr
 
     def arguments(self, deployment: str) -> list[str]:
         (found,) = (

@@ -1,21 +1,36 @@
 """Every manifest is accepted by a real API server with strict field validation, and installing again breaks nothing."""
 
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.install import apply_strictly, documents, remove
-from tests.controlplane import ControlPlane, helm
+from tests.controlplane import ControlPlane, helm, locate
 from tests.controlplane.webhook import CONFIGURATIONS
-from tests.deploy.manifests import CHART, NAMESPACE, RELEASE, STATIC, template
+from tests.deploy.manifests import (
+    CHART,
+    CRDS,
+    IMAGE,
+    NAMESPACE,
+    RELEASE,
+    STATIC,
+    of_kind,
+    rendered,
+    template,
+    webhooks,
+)
 from webhook.cluster.objects import CATALOGUES
 
 CREATE = ("--set", "namespace.create=true")
 RENDERED: dict[str, Callable[[], str]] = {
-    "static": STATIC.read_text,
+    "static": lambda: kustomized(STATIC),
+    "static-strict": lambda: kustomized(STATIC / "strict"),
     "default": lambda: template(*CREATE),
     "first-install": lambda: template(*CREATE, "-f", CHART / "values-first-install.yaml"),
     "production": lambda: template(*CREATE, "-f", CHART / "values-production.yaml"),
@@ -56,11 +71,31 @@ def test_is_accepted_and_its_pods_are_made(plane: ControlPlane, name: str) -> No
 
 
 @pytest.mark.usefixtures("_afterwards")
-def test_a_kustomize_base(plane: ControlPlane) -> None:
-    rendered = plane.kubectl("kustomize", STATIC.parent).stdout
+def test_the_static_manifests_with_an_image_of_ones_own(plane: ControlPlane, tmp_path: Path) -> None:
+    """As deploy/README.md has it: the definitions, then a kustomization that names the image."""
+    image = {"name": IMAGE, "newName": "registry.example.com/gpu-admission", "newTag": "0.2.0"}
+    resources = [os.path.relpath(STATIC, tmp_path)]
+    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": resources, "images": [image]}))
+    plane.kubectl("delete", "crd", "-l", "app.kubernetes.io/name=gpu-admission")
 
-    assert len(documents(rendered)) == len(documents(STATIC.read_text()))
-    apply_strictly(plane, rendered)
+    plane.kubectl("apply", "--server-side", "-k", STATIC / "crds")
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", STATIC / CRDS)
+    plane.kubectl("apply", "--server-side", "-k", tmp_path)
+
+    deployments = json.loads(plane.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)
+    containers = [item["spec"]["template"]["spec"]["containers"][0] for item in deployments["items"]]
+    assert {each["image"] for each in containers} == {"registry.example.com/gpu-admission:0.2.0"}
+    assert {webhook["failurePolicy"] for webhook in configurations(plane)} == {"Ignore"}
+    policy = json.loads(plane.kubectl("get", "gpupolicy", "default", "-o", "json").stdout)
+    assert {options["mode"] for options in policy["spec"]["rules"].values()} == {"audit"}
+
+
+def test_the_strict_overlay_is_the_chart_without_a_preset() -> None:
+    chart = {w["name"]: w["failurePolicy"] for w in webhooks(rendered(*CREATE))}
+    strict = documents(kustomized(STATIC / "strict"))
+
+    assert {w["name"]: w["failurePolicy"] for w in webhooks(strict)} == chart
+    assert not of_kind("GPUPolicy", strict)
 
 
 @pytest.mark.usefixtures("_afterwards")
@@ -71,11 +106,12 @@ def test_applying_again_keeps_the_ca_bundle_and_what_is_published(
     plane: ControlPlane, how: tuple[str, ...]
 ) -> None:
     force = ("--force-conflicts",) if how else ()
-    plane.kubectl("apply", *how, *force, "-f", STATIC)
+    plane.kubectl("apply", "--server-side", "-k", STATIC / "crds")
+    plane.kubectl("apply", *how, *force, "-k", STATIC / "strict")
     inject(plane)
     publish(plane, NAMESPACE)
 
-    plane.kubectl("apply", *how, *force, "-f", STATIC)
+    plane.kubectl("apply", *how, *force, "-k", STATIC / "strict")
 
     assert bundles(plane) == {"Q0E="}
     assert published(plane, NAMESPACE)["digest"] == "catalogue"
@@ -101,7 +137,7 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     for kind in ("clusterrole", "clusterrolebinding", *policies):
         plane.kubectl("delete", kind, "-l", "app.kubernetes.io/name=gpu-admission")
     plane.kubectl("delete", "crd", "-l", "app.kubernetes.io/name=gpu-admission")
-    preset = ("-f", CHART / "values-first-install.yaml")
+    preset = ("-f", CHART / "values-first-install.yaml", "--set", f"image.repository={IMAGE}")
 
     notes = helm.run("install", RELEASE, CHART, *server, "--create-namespace", *preset)
     assert f"is installed in namespace {namespace}" in notes
@@ -128,6 +164,11 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     assert "default" in plane.kubectl("get", "gpuquota", "-n", "default").stdout
     plane.kubectl("delete", "gpuquota", "default", "-n", "default")
     plane.kubectl("wait", "--for=delete", "namespace/gpu-admission-canary", "--timeout=60s")
+
+
+def kustomized(folder: Path) -> str:
+    kubectl = locate() / "kubectl"
+    return subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=True).stdout
 
 
 def made(plane: ControlPlane) -> dict[str, int]:

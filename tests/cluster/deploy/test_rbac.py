@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from tests.builders import gpu_container, pod
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
-from tests.controlplane import ControlPlane
-from tests.deploy.manifests import NAMESPACE
+from tests.controlplane import ControlPlane, helm
+from tests.deploy.manifests import CHART, IMAGE, NAMESPACE, RELEASE
 from webhook.commands.doctor import doctor
 
 TEAM = "paid-for"
@@ -56,6 +57,7 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     )
     assert lease.stdout
 
+    assert eventually(lambda: (WEBHOOK, "create", "events") in {request[:3] for request in asked(audit_log)})
     requests = asked(audit_log)
     assert {request.account for request in requests} == {WEBHOOK, CONTROLLER}
     assert not [request for request in requests if request.forbidden]
@@ -124,6 +126,25 @@ def test_doctor_misses_nothing_but_pods(plane: ControlPlane, running: Installed)
     findings = {finding["id"] for check in json.loads(told)["checks"] for finding in check["findings"]}
     # Ours are processes, which no Service selects; and as installed the webhook answers any caller.
     assert findings == {"no-endpoints", "callers-unknown"}, told
+
+
+def test_the_test_of_the_release_sends_one_canary(plane: ControlPlane, running: Installed) -> None:
+    show = ("--show-only", "templates/tests/canary.yaml")
+    text = helm.run("template", RELEASE, CHART, "-n", NAMESPACE, "--set", f"image.repository={IMAGE}", *show)
+    test_pod = yaml.safe_load(text)
+    (container,) = test_pod["spec"]["containers"]
+    account = test_pod["spec"]["serviceAccountName"]
+
+    applied = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+    status, said = running.command(account, *container["args"])
+    refused, why = running.command(WEBHOOK, *container["args"])
+
+    assert (applied.stderr, applied.stdout) == ("", "pod/gpu-admission-test created (server dry run)\n")
+    assert (status, said.splitlines()[0].partition(" in ")[0]) == (0, "canary: succeeded"), said
+    assert "  proved: half a GPU is rejected with our message\n" in said
+    assert refused == 1
+    assert "canary: failed: pods is forbidden" in why
+    assert "[forbidden]" in why
 
 
 def test_a_damaged_secret_is_made_anew(plane: ControlPlane, running: Installed, audit_log: Path) -> None:
@@ -245,6 +266,8 @@ FORBIDDEN = [
         attributes("get", "leases", "coordination.k8s.io", namespace=NAMESPACE, name=CONTROLLER),
         "the-lease",
     ),
+    (BOTH, attributes("get", "events", namespace="default"), "reading-events"),
+    (BOTH, attributes("delete", "events", namespace="default"), "deleting-events"),
     ((WEBHOOK,), attributes("list", "pods"), "everybodys-pods"),
     ((WEBHOOK,), attributes("create", "pods", namespace="gpu-admission-canary"), "the-canary"),
     ((WEBHOOK,), attributes("patch", "gpupolicies/status", "gpu-admission.dev"), "status-of-policies"),
@@ -274,6 +297,10 @@ def test_they_may_not(running: Installed, account: str, what: dict[str, str]) ->
         pytest.param(CONTROLLER, attributes("patch", "configmaps", **PUBLISHED), id="publishing-catalogues"),
         pytest.param(WEBHOOK, attributes("get", "configmaps", **PUBLISHED), id="reading-catalogues"),
         pytest.param(CONTROLLER, attributes("create", "pods", namespace="gpu-admission-canary"), id="canary"),
+        pytest.param(WEBHOOK, attributes("patch", "events", namespace=TEAM), id="events-of-quotas"),
+        pytest.param(
+            CONTROLLER, attributes("create", "events", namespace="default"), id="events-of-policies"
+        ),
         pytest.param(
             WEBHOOK, attributes("update", "gpuquotas/status", "gpu-admission.dev"), id="reservations"
         ),
@@ -308,13 +335,30 @@ def test_people_see_the_quotas_of_their_namespace_and_change_none(
     plane.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "-n", TEAM)
 
     def may(verb: str, namespace: str = TEAM) -> bool:
-        what = attributes(verb, "gpuquotas", "gpu-admission.dev", namespace=namespace)
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
-        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        _, answer = plane.client().post(path, {**review, "spec": {"user": user, "resourceAttributes": what}})
-        allowed: bool = answer["status"]["allowed"]
-        return allowed
+        return user_may(plane, user, attributes(verb, "gpuquotas", "gpu-admission.dev", namespace=namespace))
 
     assert eventually(lambda: may("get"), seconds=30)  # a controller adds our rules to theirs
     assert not may("get", "default")
     assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))
+
+
+@pytest.mark.parametrize("resource", ["gpuclasses", "gpupolicies", "gpuresourcemappings"])
+def test_tenants_read_what_they_are_held_to_and_change_none_of_it(
+    plane: ControlPlane, running: Installed, resource: str
+) -> None:
+    del running  # its roles are there
+
+    def may(verb: str) -> bool:
+        return user_may(plane, "tenant", attributes(verb, resource, "gpu-admission.dev"))
+
+    assert all(may(verb) for verb in ("get", "list", "watch"))
+    assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))
+
+
+def user_may(plane: ControlPlane, user: str, what: dict[str, str]) -> bool:
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": what}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    _, answer = plane.client().post(path, {**review, "spec": spec})
+    allowed: bool = answer["status"]["allowed"]
+    return allowed

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.cluster.controllers import Command
 from tests.controlplane import Client, ControlPlane, create_gpu_node
-from tests.controlplane.webhook import MANIFESTS, NAMESPACE, Webhook
+from tests.controlplane.webhook import NAMESPACE, Webhook, strict_manifests
 from webhook.commands.doctor import doctor
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -111,7 +111,7 @@ def _ready_endpoint(client: Client) -> None:
 
 def _service_accounts(client: Client) -> None:
     """Create the ServiceAccounts of deploy/ with their roles."""
-    for document in yaml.safe_load_all(MANIFESTS.read_text()):
+    for document in strict_manifests():
         path = ACCOUNTS.get(document["kind"])
         if path is None:
             continue

@@ -119,7 +119,7 @@ APPLY = "apply deploy/ of this version again"
             ),
             "object-selector",
             "webhooks[pods.mutate.gpu-admission.dev]",
-            APPLY,
+            "empty webhooks.objectSelector of the chart",
             id="labels-lead-past-it",
         ),
         pytest.param(
@@ -231,7 +231,7 @@ APPLY = "apply deploy/ of this version again"
             node(labels=T4, taints=({"key": "dedicated", "value": "ml", "effect": "NoSchedule"},)),
             "taint-not-tolerated",
             "Node odd",
-            "add {key: dedicated, operator: Exists} to gpu-toleration.tolerations",
+            "add {key: dedicated, operator: Equal, value: ml, effect: NoSchedule} to gpu-toleration.tolerations",
             id="a-taint-that-nobody-tolerates",
         ),
         pytest.param(

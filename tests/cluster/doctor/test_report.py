@@ -43,6 +43,16 @@ def test_who_may_do_nothing_is_told_what_is_missing_and_not_that_all_is_well(
     assert told["kubernetes-version"] == ""
 
 
+def test_a_tenant_reads_one_line_about_what_needs_an_administrator(installation: Installation) -> None:
+    every, last = len(CHECKS), len(CHECKS) - 1  # anybody may read the API server's version
+
+    assert installation.text(user="engineer") == (
+        1,
+        f"not checked: {last} checks need rights of an administrator (-o json says which)\n"
+        f"{every} checks, no findings, {last} not checked, or not in full\n",
+    )
+
+
 def test_a_certificate_out_of_reach_without_secret_is_not_called_fine(installation: Installation) -> None:
     with webhook_down(installation):
         _, document = installation.run()

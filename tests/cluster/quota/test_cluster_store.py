@@ -102,7 +102,7 @@ def test_everything_else_in_the_status_survives_a_reservation(
     condition = {
         "type": "Ready",
         "status": "True",
-        "reason": "Counted",
+        "reason": "Ready",
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
         "observedGeneration": 1,
@@ -127,7 +127,7 @@ def test_a_status_that_cannot_be_read_is_an_error_and_not_an_empty_row(
     path = f"{quota_path(NAMESPACE)}/status"
     assert quotas.client().patch(path, {"status": {"used": {"gpus": "one"}}})[0] == 200
     with pytest.raises(
-        LedgerError, match='the GPUQuota cannot be read: must be an amount such as "16"'
+        LedgerError, match="the GPUQuota cannot be read: must be an amount such as 16"
     ) as error:
         read(ledger)
     assert not error.value.transient

@@ -1,5 +1,7 @@
 """What the API server itself refuses of a GPUQuota, and what kubectl shows of one."""
 
+from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -8,11 +10,12 @@ import pytest
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane, minor_version
-from webhook.quota.documents import decode_quota, quota_path
+from webhook.controller.conditions import conditions
+from webhook.quota.documents import DocumentError, decode_quota, encode_status, quota_path
 
 NAMESPACE = "crd"
 STRICT = {"fieldValidation": "Strict"}
-AMOUNT = 'must be an amount such as "16", "0.5" or "2/7", not negative'
+AMOUNT = 'must be an amount such as 16, "0.5" or "2/7", not negative'
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,7 +33,9 @@ def namespace(quotas: ControlPlane) -> None:
         pytest.param({"hard": {"gpus": "1/0"}}, f'"1/0": {AMOUNT}', id="division-by-zero"),
         pytest.param({"hard": {"gpus": "1Gi"}}, f'"1Gi": {AMOUNT}', id="suffix"),
         pytest.param({"hard": {"gpus": ""}}, f'"": {AMOUNT}', id="empty"),
-        pytest.param({"hard": {"gpus": 16}}, "spec.hard.gpus: Invalid value: ", id="number-not-text"),
+        pytest.param({"hard": {"gpus": -16}}, f"-16: {AMOUNT}", id="negative-number"),
+        pytest.param({"hard": {"gpus": 0.5}}, "spec.hard.gpus: Invalid value: ", id="decimal-number"),
+        pytest.param({"hard": {"gpus": True}}, "spec.hard.gpus: Invalid value: ", id="boolean"),
         pytest.param({"hard": {"gpus": "9" * 41}}, "may not be more than 40 bytes", id="endless-amount"),
         pytest.param({"hard": {"classes": {"nvidia-t4": "x"}}}, f'"x": {AMOUNT}', id="amount-of-a-class"),
         pytest.param(
@@ -46,7 +51,6 @@ def namespace(quotas: ControlPlane) -> None:
         ),
         pytest.param({"hard": {}, "unpinned": "Cheapest"}, "supported values: ", id="unpinned-value"),
         pytest.param({}, "spec.hard: Required value", id="no-hard"),
-        pytest.param({"hard": {"gpu": "1"}}, 'unknown field "spec.hard.gpu"', id="misspelt-key"),
     ],
 )
 def test_the_api_server_refuses_a_bad_spec(quotas: ControlPlane, spec: JSON, want: str) -> None:
@@ -62,6 +66,8 @@ def test_the_api_server_refuses_a_bad_spec(quotas: ControlPlane, spec: JSON, wan
     "hard",
     [
         pytest.param({"gpus": "0"}, id="nothing-at-all"),
+        pytest.param({"gpus": 16}, id="number"),
+        pytest.param({"classes": {"nvidia-t4": 2}, "resources": {"nvidia.com/mig-1g.10gb": 0}}, id="numbers"),
         pytest.param({"gpus": "0.5"}, id="decimal"),
         pytest.param({"gpus": "02/07"}, id="fraction"),
         pytest.param(
@@ -91,22 +97,47 @@ def _flat(hard: dict[str, Any]) -> list[str]:
     ]
 
 
+def test_a_mistyped_limit_that_was_stored_while_the_webhook_was_away_is_not_taken_for_none(
+    quotas: ControlPlane,
+) -> None:
+    status, answer = quotas.client().post(
+        QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard={"gpu": 1}), STRICT
+    )
+    quotas.client().delete(quota_path(NAMESPACE))
+    assert status == 201, answer
+    with pytest.raises(DocumentError, match="unknown field `gpu`"):
+        decode_quota(msgspec.json.encode(answer))
+
+
 def test_a_namespace_has_one_quota(quotas: ControlPlane) -> None:
     status, answer = quotas.client().post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, name="second"))
     assert status == 422
     assert "a namespace has one GPUQuota, and its name must be default" in answer["message"]
 
 
-def test_kubectl_shows_used_reserved_and_hard(quotas: ControlPlane) -> None:
+def test_kubectl_shows_used_reserved_hard_and_status(quotas: ControlPlane) -> None:
+    hard = {"gpus": 12, "classes": {"nvidia-a100": "8"}}
     client = quotas.client()
-    client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard={"gpus": "16"}))
+    client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=hard))
     path = quota_path(NAMESPACE)
-    status = {"status": {"used": {"gpus": "13"}, "reserved": {"gpus": "2"}}}
-    assert client.patch(f"{path}/status", status)[0] == 200
-    shown = quotas.kubectl("get", "gpuquotas", "-n", NAMESPACE).stdout.splitlines()
+    _, answer = client.get(path)
+    row = decode_quota(msgspec.json.encode(answer)).versioned
+    used = {"gpus": Fraction(13), "classes/nvidia-a100": Fraction(8)}
+    ledger = msgspec.structs.replace(row.ledger, used=used, class_catalogue="c")
+    ledger = msgspec.structs.replace(
+        ledger, conditions=conditions(ledger, stale="", uncharged=(), now=datetime.now(UTC))
+    )
+    written = encode_status(NAMESPACE, row, ledger)
+    assert client.patch(f"{path}/status", {"status": msgspec.json.decode(written)["status"]})[0] == 200
+    shown, wide = (
+        quotas.kubectl("get", "gpuq", "-n", NAMESPACE, *options).stdout.splitlines()
+        for options in ((), ("-o", "wide"))
+    )
     client.delete(path)
-    assert shown[0].split() == ["NAME", "USED", "RESERVED", "HARD", "READY", "AGE"]
-    assert shown[1].split()[:4] == ["default", "13", "2", "16"]
+    assert shown[0].split() == ["NAME", "USED", "RESERVED", "HARD", "STATUS", "AGE"]
+    assert shown[1].split()[:4] == ["default", "13", "12", "Exceeded"]
+    assert '{"nvidia-a100":"8"}' in wide[1]
+    assert '{"classes/nvidia-a100":"8","gpus":"13"}' in wide[1]
 
 
 def test_a_write_to_the_object_leaves_the_status_alone(quotas: ControlPlane) -> None:

@@ -97,7 +97,7 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
 @pytest.mark.parametrize(
     ("field", "want"),
     [
-        pytest.param({"used": {"gpus": "many"}}, 'must be an amount such as "16"', id="used"),
+        pytest.param({"used": {"gpus": "many"}}, "must be an amount such as 16", id="used"),
         pytest.param({"storedNames": {"pods/a": {"gpus": "-1"}}}, "must be an amount such as", id="names"),
         pytest.param({"revisions": {"pods": "newest"}}, "Expected `int`, got `str`", id="revisions"),
     ],

@@ -71,7 +71,9 @@ def test_a_class_without_family_is_its_own() -> None:
             {"nodeLabels": [{"name": "accelerator", "values": []}]}, "unknown field `name`", id="in-a-label"
         ),
         pytest.param(
-            {"equivalents": {"nvidia.com/gpu": 1}}, "Expected `str`, got `int`", id="number-for-a-share"
+            {"equivalents": {"nvidia.com/gpu": 0.25}},
+            "Expected `int | str`, got `float`",
+            id="decimal-number-for-a-share",
         ),
     ],
 )
@@ -266,19 +268,21 @@ def test_profile_names(name: str) -> None:
     ("text", "want"),
     [
         pytest.param("1", Fraction(1), id="all"),
+        pytest.param(1, Fraction(1), id="number"),
         pytest.param("1/4", Fraction(1, 4), id="fraction"),
         pytest.param("0.25", Fraction(1, 4), id="decimal"),
         pytest.param("2/8", Fraction(1, 4), id="not-in-lowest-terms"),
     ],
 )
-def test_share(text: str, want: Fraction) -> None:
+def test_share(text: str | int, want: Fraction) -> None:
     assert parse_share(text) == want
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "1.1", "5/4", "1/0", "-1/4", "1/-4", "25%", "1e-1", "1_0/40", "\u0661", " 1", "1\n"]
+    "text",
+    ["", "0", 2, -1, "1.1", "5/4", "1/0", "-1/4", "1/-4", "25%", "1e-1", "1_0/40", "\u0661", " 1", "1\n"],
 )
-def test_no_share(text: str) -> None:
+def test_no_share(text: str | int) -> None:
     with pytest.raises(ValueError, match="must be a share of a card"):
         parse_share(text)
 

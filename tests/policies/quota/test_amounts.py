@@ -94,6 +94,8 @@ def test_shown_keeps_every_digit_of_a_large_amount() -> None:
     ("text", "want"),
     [
         pytest.param("16", Fraction(16), id="whole"),
+        pytest.param(16, Fraction(16), id="number"),
+        pytest.param(0, Fraction(0), id="the-number-zero"),
         pytest.param("0", Fraction(0), id="zero"),
         pytest.param("007", Fraction(7), id="leading-zeros"),
         pytest.param("0.25", Fraction(1, 4), id="decimal"),
@@ -102,17 +104,24 @@ def test_shown_keeps_every_digit_of_a_large_amount() -> None:
         pytest.param(f"1/{'9' * 400}", Fraction(1, int("9" * 400)), id="as-long-as-sums-get"),
     ],
 )
-def test_amounts_are_read(text: str, want: Fraction) -> None:
+def test_amounts_are_read(text: str | int, want: Fraction) -> None:
     assert vector.parse_amount(text) == want
 
 
 @pytest.mark.parametrize(
     ("raw", "want"),
     [
-        pytest.param(16, 'must be text, such as "16", "0.5" or "2/7": quote "16"', id="number"),
-        pytest.param(None, 'must be text, such as "16", "0.5" or "2/7": quote "None"', id="null"),
+        pytest.param(
+            0.5, 'must be a whole number or text, such as 16, "0.5" or "2/7": quote 0.5', id="decimal-number"
+        ),
+        pytest.param(-16, 'must be an amount such as 16, "0.5" or "2/7", not -16', id="negative-number"),
+        pytest.param(
+            10**5000, 'must be an amount such as 16, "0.5" or "2/7", not this number', id="endless-number"
+        ),
+        pytest.param(True, 'must be an amount such as 16, "0.5" or "2/7", not True', id="boolean"),
+        pytest.param(None, 'must be an amount such as 16, "0.5" or "2/7", not "None"', id="null"),
         pytest.param("", 'not ""', id="empty"),
-        pytest.param("-1", 'must be an amount such as "16", "0.5" or "2/7", not "-1"', id="negative"),
+        pytest.param("-1", 'must be an amount such as 16, "0.5" or "2/7", not "-1"', id="negative"),
         pytest.param("+1", 'not "+1"', id="sign"),
         pytest.param(" 1", 'not " 1"', id="space"),
         pytest.param("1\n", 'not "1\n"', id="newline"),
@@ -150,7 +159,7 @@ def test_what_is_no_vector(raw: Any, path: str, want: str) -> None:
 
 
 def test_what_a_quota_grants_is_one_vector() -> None:
-    hard = vector.flattened("16", {"nvidia-a100": "8", "nvidia-t4": "0"}, {"nvidia.com/mig-1g.10gb": "14"})
+    hard = vector.flattened(16, {"nvidia-a100": "8", "nvidia-t4": 0}, {"nvidia.com/mig-1g.10gb": "14"})
 
     assert vector.texts(hard) == {
         "classes/nvidia-a100": "8",
@@ -163,9 +172,9 @@ def test_what_a_quota_grants_is_one_vector() -> None:
 
 def test_what_a_quota_cannot_grant_is_told_with_its_path() -> None:
     with pytest.raises(VectorError) as error:
-        vector.flattened("1", {"nvidia-t4": 2}, None)
+        vector.flattened("1", {"nvidia-t4": 2.5}, None)
     assert error.value.path == "classes[nvidia-t4]"
-    assert str(error.value) == 'must be text, such as "16", "0.5" or "2/7": quote "2"'
+    assert str(error.value) == 'must be a whole number or text, such as 16, "0.5" or "2/7": quote 2.5'
 
 
 @given(VECTORS)

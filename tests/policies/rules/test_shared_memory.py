@@ -203,6 +203,8 @@ def test_warning(document: JSON, want: str) -> None:
         ("101%", ['must be a whole percentage from 1% to 100%, not "101%"']),
         ("12.5%", ['must be a whole percentage from 1% to 100%, not "12.5%"']),
         ("-5%", ['must be a whole percentage from 1% to 100%, not "-5%"']),
+        (2**30, []),
+        (1, ['must be at least 64Mi, which every pod has anyway, not "1"']),
         ("32Mi", ['must be at least 64Mi, which every pod has anyway, not "32Mi"']),
         ("-1Gi", ['must be at least 64Mi, which every pod has anyway, not "-1Gi"']),
         (
@@ -214,7 +216,7 @@ def test_warning(document: JSON, want: str) -> None:
         ),
     ],
 )
-def test_problems(size_limit: str, want: list[str]) -> None:
+def test_problems(size_limit: str | int, want: list[str]) -> None:
     assert list(SharedMemoryOptions(size_limit=size_limit).problems()) == [
         ("sizeLimit", sentence) for sentence in want
     ]

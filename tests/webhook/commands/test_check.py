@@ -41,7 +41,8 @@ HEAD = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name
 
 
 def check(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["check", *arguments], input=stdin, prog_name="gpu-admission")
+    runner = CliRunner(env={"COLUMNS": "80"})
+    return runner.invoke(main, ["check", *arguments], input=stdin, prog_name="gpu-admission")
 
 
 def words(result: Result) -> str:
@@ -129,7 +130,7 @@ def test_text() -> None:
     assert result.stderr.splitlines() == ["error: stdin:38: apiVersion: Required value"]
 
 
-def test_text_is_plain_and_narrow_when_piped() -> None:
+def test_text_is_plain_when_piped_and_as_narrow_as_columns_says() -> None:
     result = check("-f", "-", stdin=stream(HALF, GOOD, DEPLOYMENT.replace("COUNT", "0.5"), "a: ["))
 
     assert "\x1b" not in result.output

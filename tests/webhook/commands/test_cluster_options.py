@@ -1,5 +1,6 @@
 """`--kubeconfig`, `--context` and `--standalone` have one meaning in every command that works with a cluster."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,20 +10,26 @@ import pytest
 from click.testing import CliRunner
 
 from tests.webhook.cluster.apiserver import ApiServer, status
+from webhook.cluster.access import context_namespace
 from webhook.commands import main
 
 COMMANDS = (
     ("serve",),
+    ("console",),
     ("controller",),
+    ("canary",),
     ("doctor",),
     ("export",),
     ("quota",),
+    ("status",),
+    ("why",),
+    ("classes",),
     ("certs", "show"),
     ("certs", "check"),
     ("certs", "rotate"),
-    ("config", "show"),
-    ("config", "pause"),
-    ("config", "resume"),
+    ("config",),
+    ("pause",),
+    ("resume",),
 )
 
 
@@ -50,13 +57,15 @@ def test_every_command_says_the_same_of_its_cluster(path: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
+        pytest.param(["console"], id="console"),
+        pytest.param(["canary"], id="canary"),
         pytest.param(["doctor"], id="doctor"),
         pytest.param(["export"], id="export"),
         pytest.param(["quota"], id="quota"),
         pytest.param(["certs", "show"], id="certs-show"),
         pytest.param(["certs", "rotate"], id="certs-rotate"),
-        pytest.param(["config", "show"], id="config-show"),
-        pytest.param(["config", "resume"], id="config-resume"),
+        pytest.param(["config"], id="config"),
+        pytest.param(["resume"], id="resume"),
         pytest.param(["controller"], id="controller"),
     ],
 )
@@ -66,6 +75,31 @@ def test_without_a_usable_cluster_every_command_ends_with_2(arguments: list[str]
     assert result.exit_code == 2
     assert f"kubeconfig {tmp_path / 'nowhere'}: " in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("context", "written", "want"),
+    [
+        pytest.param(None, "team", "team", id="of-the-current-context"),
+        pytest.param("test", "team", "team", id="of-the-named-context"),
+        pytest.param(None, None, "default", id="none-is-written"),
+    ],
+)
+def test_the_namespace_in_which_kubectl_would_work(
+    context: str | None, written: str | None, want: str, tmp_path: Path
+) -> None:
+    names = {"cluster": "test", "user": "me"} | ({"namespace": written} if written else {})
+    contexts = [{"name": "test", "context": names}, {"name": "other", "context": {**names, "namespace": "x"}}]
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": "https://localhost"}}],
+        "users": [{"name": "me", "user": {"token": "secret"}}],
+        "contexts": contexts,
+        "current-context": "test",
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(document))
+    assert context_namespace(str(tmp_path / "kubeconfig"), context) == want
 
 
 def test_a_context_that_the_file_lacks(tmp_path: Path) -> None:

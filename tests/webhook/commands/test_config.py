@@ -58,7 +58,7 @@ def directory(tmp_path: Path) -> str:
 
 
 def config(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["config", *arguments])
+    return CliRunner(env={"COLUMNS": "80"}).invoke(main, ["config", *arguments])
 
 
 def lines(*arguments: str) -> list[str]:
@@ -247,12 +247,12 @@ spec: {hard: {classes: {nvidia-t4: "1"}}, unpinned: TotalOnly}
 """
     (tmp_path / "quota.yaml").write_text(quota)
 
-    shown = config("show", str(tmp_path), "-o", "json")
+    shown = config(str(tmp_path), "-o", "json")
 
     assert shown.exit_code == 0, shown.output
     warning = "quota.yaml:2: spec.unpinned: TotalOnly lets pods that pin no class exceed hard.classes"
     assert [each[: len(warning)] for each in json.loads(shown.stdout)["warnings"]] == [warning]
-    assert f"\nwarning: {warning}" in config("show", str(tmp_path)).stdout.replace("\n  ", " ")
+    assert f"\nwarning: {warning}" in config(str(tmp_path)).stdout.replace("\n  ", " ")
 
 
 def test_problems_are_reported_all_at_once(tmp_path: Path) -> None:
@@ -282,7 +282,6 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     "arguments",
     [
         pytest.param(["DIR"], id="directory"),
-        pytest.param(["show", "DIR"], id="spelt-out"),
         pytest.param(["-n", "ml", "DIR"], id="option-first"),
         pytest.param(["DIR", "-n", "ml"], id="option-last"),
     ],
@@ -291,19 +290,11 @@ def test_ways_to_say_it(directory: str, arguments: list[str]) -> None:
     assert config(*[directory if each == "DIR" else each for each in arguments]).exit_code == 0
 
 
-def test_a_directory_called_like_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "show").mkdir()
-    (tmp_path / "show" / "p.yaml").write_text(TRAINING)
-    monkeypatch.chdir(tmp_path)
-
-    assert "policy training (p.yaml:1)" in lines("./show")
-
-
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
         pytest.param(["a", "b"], "unexpected extra argument", id="two-directories"),
-        pytest.param(["show", "--kubeconfig", "nowhere"], "nowhere", id="no-kubeconfig"),
+        pytest.param(["--kubeconfig", "nowhere"], "nowhere", id="no-kubeconfig"),
     ],
 )
 def test_usage_errors(arguments: list[str], want: str) -> None:
@@ -311,13 +302,6 @@ def test_usage_errors(arguments: list[str], want: str) -> None:
 
     assert result.exit_code == 2
     assert want in result.stderr
-
-
-def test_help_names_the_commands() -> None:
-    shown = config("--help").stdout
-
-    assert "DIR | COMMAND [ARGS]..." in shown
-    assert "\n  show " in shown
 
 
 KINDS = "/apis/gpu-admission.dev/v1alpha1"
@@ -332,7 +316,7 @@ def stored(name: str, spec: dict[str, Any], accepted: dict[str, Any] | None = No
 
 
 def of_cluster(folder: Path, policies: list[dict[str, Any]], *arguments: str) -> Result:
-    """Run `config show` on a cluster of these policies, without the kind GPUResourceMapping, and with one namespace."""
+    """Run `config` on a cluster of these policies, without the kind GPUResourceMapping, and with one namespace."""
     objects = {
         f"{KINDS}/gpupolicies": {"metadata": {"resourceVersion": "1"}, "items": policies},
         f"{KINDS}/gpuclasses": {"metadata": {"resourceVersion": "1"}, "items": []},
@@ -344,7 +328,7 @@ def of_cluster(folder: Path, policies: list[dict[str, Any]], *arguments: str) ->
         return Answer(json.dumps(found).encode()) if found else status(404, f"no {request.path}", "NotFound")
 
     with ApiServer(folder, answer) as server:
-        return config("show", "--kubeconfig", str(server.kubeconfig()), *arguments)
+        return config("--kubeconfig", str(server.kubeconfig()), *arguments)
 
 
 GOLD = {"match": {"namespaceSelector": {"matchLabels": {"tier": "gold"}}}}

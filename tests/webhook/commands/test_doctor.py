@@ -38,7 +38,10 @@ def test_the_summary(results: list[CheckResult], want: str, healthy: bool) -> No
     assert is_healthy(results) is healthy
 
 
-def test_text_is_80_columns_wide_and_errors_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_is_80_columns_wide_and_errors_come_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     print_text(
         [CheckResult(CHECK, (WARNED, WRONG), (NotChecked("you may not list nodes"),), (Note("by Secret"),))]
     )

@@ -1,4 +1,4 @@
-"""What needs no cluster of `config pause`; the rest is in tests/cluster/test_cluster_configuration.py."""
+"""What needs no cluster of `pause`; the rest is in tests/cluster/test_cluster_configuration.py."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_durations_that_are_not_valid(text: str) -> None:
 
 def run(folder: Path, answer: Answer, *arguments: str) -> Result:
     with ApiServer(folder, lambda _request: answer) as server:
-        return CliRunner().invoke(main, ["config", *arguments, "--kubeconfig", str(server.kubeconfig())])
+        return CliRunner().invoke(main, [*arguments, "--kubeconfig", str(server.kubeconfig())])
 
 
 NONE_THERE = Answer(b'{"metadata": {"resourceVersion": "1"}, "items": []}')

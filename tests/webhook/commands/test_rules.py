@@ -14,7 +14,7 @@ from webhook.commands.rules import blocks, type_name
 
 
 def rules(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["rules", *arguments])
+    return CliRunner(env={"COLUMNS": "80"}).invoke(main, ["rules", *arguments])
 
 
 def test_the_catalogue_has_every_rule_in_order() -> None:

@@ -338,6 +338,34 @@ def test_quotas_are_by_namespace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(gpu_quota("{hard: {gpus: 16}}"), id="gpus"),
+        pytest.param(gpu_quota("{hard: {classes: {nvidia-t4: 2, nvidia-a100: 0}}}"), id="gpus-of-a-class"),
+        pytest.param(
+            gpu_quota("{hard: {resources: {nvidia.com/mig-1g.10gb: 14}}}"), id="units-of-a-resource"
+        ),
+        pytest.param(
+            gpu_class(
+                "{memoryGiB: 10, equivalents: {nvidia.com/gpu: 1}, "
+                "migProfiles: {1g.10gb: {sevenths: 1, memoryGiB: 10, perGPU: 1, weight: 1}}}"
+            ),
+            id="shares-of-a-card",
+        ),
+        pytest.param(
+            policy(
+                "{rules: {shared-memory: {sizeLimit: 17179869184}, "
+                "model-warming: {cacheSizeLimit: 214748364800, resources: {cpu: 2, memory: 2147483648}}}}"
+            ),
+            id="quantities",
+        ),
+    ],
+)
+def test_an_amount_may_be_a_number(tmp_path: Path, text: str) -> None:
+    assert len(load_directory(write(tmp_path, p=text)).documents) == 1
+
+
+@pytest.mark.parametrize(
     ("text", "want"),
     [
         pytest.param(
@@ -361,13 +389,23 @@ def test_quotas_are_by_namespace(tmp_path: Path) -> None:
             id="two-for-one-namespace",
         ),
         pytest.param(
-            gpu_quota("{hard: {gpus: 16}}"),
-            "p.yaml:4: GPUQuota/default spec.hard.gpus: must be text; YAML reads 16 as a number: quote it",
-            id="number",
+            gpu_quota("{hard: {gpus: 0.5}}"),
+            "p.yaml:4: GPUQuota/default spec.hard.gpus: must be a whole number or text; YAML reads 0.5 as a number: quote it",
+            id="decimal-number",
+        ),
+        pytest.param(
+            gpu_quota("{hard: {gpus: yes}}"),
+            "p.yaml:4: GPUQuota/default spec.hard.gpus: must be a whole number or text, not true or false",
+            id="true",
+        ),
+        pytest.param(
+            gpu_quota("{hard: {classes: {nvidia-t4: -1}}}"),
+            'p.yaml:4: GPUQuota/default spec.hard.classes.nvidia-t4: must be an amount such as 16, "0.5" or "2/7", not -1',
+            id="negative-number",
         ),
         pytest.param(
             gpu_quota('{hard: {classes: {nvidia-t4: "-1"}}}'),
-            'p.yaml:4: GPUQuota/default spec.hard.classes.nvidia-t4: must be an amount such as "16", "0.5" or '
+            'p.yaml:4: GPUQuota/default spec.hard.classes.nvidia-t4: must be an amount such as 16, "0.5" or '
             '"2/7", not "-1"',
             id="negative",
         ),

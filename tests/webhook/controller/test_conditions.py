@@ -20,57 +20,73 @@ def counted(**used: Fraction) -> QuotaLedger:
 
 
 @pytest.mark.parametrize(
-    ("ledger", "stale", "want"),
+    ("ledger", "stale", "want", "shown"),
     [
         pytest.param(
             ROW,
             "",
             {"Ready": "False", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
+            "NotCounted",
             id="not-counted",
         ),
         pytest.param(
             msgspec.structs.replace(counted(), class_catalogue=None),
             "",
             {"Ready": "False", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
+            "InFlight",
             id="others-in-flight",
         ),
         pytest.param(
             msgspec.structs.replace(counted(), next_catalogue="other"),
             "",
             {"Ready": "True", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
+            "Moving",
             id="moving",
         ),
         pytest.param(
             msgspec.structs.replace(counted(), reservations=Reservations.parse("gpus=1 | x x")),
             "",
             {"Ready": "False", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
+            "Unreadable",
             id="a-line-that-cannot-be-read",
         ),
         pytest.param(
             counted(gpus=Fraction(8)),
             "",
             {"Ready": "True", "Exceeded": "False", "Stale": "False", "Uncharged": "False"},
+            "Ready",
             id="exactly-full",
         ),
         pytest.param(
             counted(gpus=Fraction(9)),
             "",
             {"Ready": "True", "Exceeded": "True", "Stale": "False", "Uncharged": "False"},
+            "Exceeded",
             id="exceeded",
         ),
         pytest.param(
             counted(),
             "no message about pods for 200 s",
             {"Ready": "True", "Exceeded": "False", "Stale": "True", "Uncharged": "False"},
+            "Stale",
             id="stale",
+        ),
+        pytest.param(
+            counted(gpus=Fraction(9)),
+            "no message about pods for 200 s",
+            {"Ready": "True", "Exceeded": "True", "Stale": "True", "Uncharged": "False"},
+            "Exceeded",
+            id="exceeded-by-a-count-that-may-lag",
         ),
     ],
 )
-def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str]) -> None:
+def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str], shown: str) -> None:
+    """`shown` is what kubectl has in the column STATUS."""
     found = conditions(ledger, stale=stale, uncharged=(), now=NOON)
 
     assert {condition.type: condition.status for condition in found} == want
     assert {condition.observed_generation for condition in found} == {3}
+    assert [condition.reason for condition in found if condition.type == "Ready"] == [shown]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +118,14 @@ def test_exceeded_says_by_how_much() -> None:
 
     assert exceeded.message == (
         "classes/nvidia-t4: 11/14 used of 0.5, 2/7 too many; gpus: 9.5 used of 8, 1.5 too many"
+    )
+
+
+def test_ready_says_what_is_wrong_though_it_is_enforced() -> None:
+    ready, *_ = conditions(counted(gpus=Fraction(9)), stale="", uncharged=(), now=NOON)
+
+    assert ready.message == (
+        "every stored pod and claim of the namespace is counted; gpus: 9 used of 8, 1 too many"
     )
 
 

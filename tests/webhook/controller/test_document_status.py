@@ -1,14 +1,15 @@
 """What stands in the status of every document."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from policies.quota.ledger.quota_ledger import Condition
 from webhook.configuration.cluster_source import DocumentStatus, Record, choose, record_decoder
 from webhook.configuration.documents import Document
-from webhook.controller.document_status import statuses
+from webhook.controller.document_status import changes, ended_pauses, statuses
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": "none"}}}
@@ -88,3 +89,97 @@ def test_an_unreadable_status_is_none() -> None:
     raw = b'{"metadata": {"name": "a", "uid": "a"}, "spec": {}, "status": {"accepted": "text"}}'
 
     assert record_decoder("GPUPolicy")(msgspec.Raw(raw)).status == DocumentStatus()
+
+
+PAUSED = {**GOOD, "pausedUntil": "2026-11-21T13:00:00Z"}
+LONGER = {**GOOD, "pausedUntil": "2026-11-21T14:00:00Z"}
+OVER = {**GOOD, "pausedUntil": "2026-11-21T11:00:00Z"}
+
+
+def said(record: Record, last_good: tuple[Document, ...] | None = None) -> list[tuple[str, str, str]]:
+    """Return type, reason and message of each Event about the document."""
+    [(_, status)] = statuses(choose([record], last_good), NOW)
+    return [(each.kind, each.reason, each.message) for each in changes(record, status, NOW)]
+
+
+@pytest.mark.parametrize(
+    ("before", "spec", "want"),
+    [
+        pytest.param(
+            GOOD,
+            PAUSED,
+            (
+                "Warning",
+                "Paused",
+                "until 2026-11-21T13:00:00Z its rules only log what they would deny or change",
+            ),
+            id="paused",
+        ),
+        pytest.param(
+            None,
+            PAUSED,
+            (
+                "Warning",
+                "Paused",
+                "until 2026-11-21T13:00:00Z its rules only log what they would deny or change",
+            ),
+            id="created-paused",
+        ),
+        pytest.param(
+            PAUSED,
+            LONGER,
+            (
+                "Warning",
+                "Paused",
+                "until 2026-11-21T14:00:00Z its rules only log what they would deny or change",
+            ),
+            id="paused-for-longer",
+        ),
+        pytest.param(PAUSED, GOOD, ("Normal", "Resumed", "its rules are in force again"), id="resumed"),
+        pytest.param(PAUSED, {**PAUSED, "priority": 2}, None, id="changed-while-paused"),
+        pytest.param(OVER, GOOD, None, id="a-pause-that-had-ended-is-removed"),
+        pytest.param(GOOD, OVER, None, id="a-pause-in-the-past"),
+        pytest.param(None, GOOD, None, id="created"),
+        pytest.param(
+            GOOD,
+            BAD,
+            (
+                "Warning",
+                "Refused",
+                "the previous version stays in force: "
+                'spec.rules.gpu-class.default: must be a class or a family, not "none"',
+            ),
+            id="refused",
+        ),
+    ],
+)
+def test_event_of_a_change(before: Any, spec: dict[str, Any], want: tuple[str, str, str] | None) -> None:
+    status = None if before is None else DocumentStatus(accepted=before)
+    last_good = None if before is None else (Document("GPUPolicy", "a", before),)
+    assert said(record("a", spec, status), last_good) == ([want] if want else [])
+
+
+def test_a_document_that_stays_refused_is_one_event() -> None:
+    refused = record("a", BAD)
+    [(_, status)] = statuses(choose([refused], None), NOW)
+    assert said(record("a", BAD, status)) == []
+
+
+@pytest.mark.parametrize(
+    ("accepted", "want"),
+    [
+        pytest.param(
+            PAUSED,
+            ["the pause until 2026-11-21T13:00:00Z has ended: its rules are in force again"],
+            id="ended-by-itself",
+        ),
+        pytest.param(LONGER, [], id="still-paused"),
+        pytest.param(OVER, [], id="ended-before"),
+        pytest.param(GOOD, [], id="not-paused"),
+    ],
+)
+def test_a_pause_that_ends_by_itself(accepted: dict[str, Any], want: list[str]) -> None:
+    evaluated = choose([record("a", accepted, DocumentStatus(accepted=accepted))], None)
+    at = datetime(2026, 11, 21, 13, tzinfo=UTC)
+    ended = ended_pauses(evaluated, at - timedelta(seconds=1), at)
+    assert [each.message for each in ended] == want

@@ -180,6 +180,7 @@ def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path)
         "user": "ada",
         "dryRun": True,
         "verdict": "patched",
+        "creation": first["creation"],
         "policy": {"name": "built-in", "version": "built-in"},
         "operations": [
             {
@@ -240,7 +241,7 @@ def test_a_finding_about_a_long_text_is_cut(engine: Engine, tmp_path: Path) -> N
     log.stop()
 
     line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes())
-    assert (line["verdict"], line["omitted"]) == ("patched", ["operations", "injected", "findings"])
+    assert (line["verdict"], line["omitted"]) == ("patched", ["operations", "injected"])
 
 
 def test_what_comes_too_late_is_refused_with_words_to_try_again(admission: Admission) -> None:

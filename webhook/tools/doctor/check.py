@@ -30,9 +30,10 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 
 
 class NotChecked(msgspec.Struct, frozen=True):
-    """Something that could not be examined."""
+    """Something that could not be examined; `for_administrators` if that takes rights which tenants do not have."""
 
     why: str
+    for_administrators: bool = False
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -80,11 +81,14 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
     try:
         missing = [right for right in check.reads if not cluster.is_allowed(right)]
         if missing:
-            observed.append(NotChecked(f"you may not {', '.join(right.words for right in missing)}"))
+            words = ", ".join(right.words for right in missing)
+            observed.append(NotChecked(f"you may not {words}", for_administrators=True))
         else:
             observed.extend(check.run(cluster))
     except Unknown as unknown:
         observed.append(NotChecked(str(unknown)))
+    except errors.Forbidden as error:
+        observed.append(NotChecked(f"the API server says: {error}", for_administrators=True))
     except errors.ApiError as error:
         observed.append(NotChecked(f"the API server says: {error}"))
     except (msgspec.MsgspecError, ValueError) as error:

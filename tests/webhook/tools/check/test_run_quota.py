@@ -133,8 +133,8 @@ SURGE = (
             {}, id="suspended",
         ),
         pytest.param(
-            [quota(gpus=8), deployment("a", 9)],
-            {"default": "spec.hard.gpus: must be text; YAML reads 8 as a number: quote it"},
+            [quota(gpus=8.5), deployment("a", 9)],
+            {"default": "spec.hard.gpus: must be a whole number or text; YAML reads 8.5 as a number: quote it"},
             id="a-quota-that-is-not-valid-grants-nothing",
         ),
         pytest.param(

@@ -557,32 +557,37 @@ NAME = "kubernetes.io/metadata.name"
             frozenset({"a", "b"}),
             id="not-by-name",
         ),
-        pytest.param({"matchLabels": {"gpu": "yes"}}, {"gpu": "no"}, False, None, id="by-label"),
+        pytest.param({"matchLabels": {"gpu": "yes"}}, {"gpu": "no"}, False, frozenset(), id="by-label"),
         pytest.param(
-            {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
-            {"gpu": ""},
+            {
+                "matchExpressions": [
+                    {"key": "gpu", "operator": "Exists"},
+                    {"key": NAME, "operator": "NotIn", "values": ["a"]},
+                ]
+            },
+            {"gpu": "", NAME: "b"},
             True,
-            None,
-            id="if-there",
+            frozenset({"a"}),
+            id="if-there-and-not-by-name",
         ),
         pytest.param(
             {"matchExpressions": [{"key": "cpu", "operator": "DoesNotExist"}]},
             {"cpu": ""},
             False,
-            None,
+            frozenset(),
             id="if-not-there",
         ),
         pytest.param(
             {"matchExpressions": [{"key": NAME, "operator": "In", "values": ["a"]}]},
             {NAME: "a"},
             True,
-            None,
+            frozenset(),
             id="by-name",
         ),
     ],
 )
 def test_selectors(
-    selector: dict[str, Any], labels: dict[str, str], selected: bool, excluded: frozenset[str] | None
+    selector: dict[str, Any], labels: dict[str, str], selected: bool, excluded: frozenset[str]
 ) -> None:
     assert msgspec.convert(selector, LabelSelector).matches(labels) is selected
     assert excluded_by_name(selector) == excluded

@@ -1,7 +1,6 @@
 """What doctor holds installations against is what deploy/ has; UPDATE_EXPECTED=1 writes it anew."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,17 @@ ROOT = Path(__file__).parents[4]
 KEPT = ROOT / "webhook" / "tools" / "doctor" / "expected.json"
 
 
-def manifests() -> Iterator[dict[str, Any]]:
-    """Yield what deploy/ would have an operator apply: the rendered manifests where there are some."""
+def manifests() -> list[dict[str, Any]]:
+    """Return what deploy/static/strict makes of the rendered manifests: its patches set fields of webhooks by their names."""
     static = ROOT / "deploy" / "static"
-    for path in sorted((static if static.is_dir() else ROOT / "deploy").glob("*.yaml")):
-        for document in yaml.safe_load_all(path.read_text()):
-            if isinstance(document, dict) and document.get("kind") not in {None, "Kustomization"}:
-                yield document
+    rendered = [static / "crds" / "crds.yaml", static / "first-install" / "install.yaml"]
+    documents = [document for path in rendered for document in yaml.safe_load_all(path.read_text())]
+    entries = {entry["name"]: entry for document in documents for entry in document.get("webhooks", ())}
+    overlay = yaml.safe_load((static / "strict" / "kustomization.yaml").read_text())
+    for patch in (yaml.safe_load(each["patch"]) for each in overlay["patches"]):
+        for entry in patch.get("webhooks", ()):
+            entries[entry["name"]].update(entry)
+    return documents
 
 
 def test_expected_is_what_deploy_has() -> None:

@@ -25,7 +25,7 @@ KINDS = {
 }
 GROUP = "admissionregistration.k8s.io"
 READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
-APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static"
+APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
 CERT_MANAGER = "cert-manager.io/inject-ca-from"
 PORT = 443
 
@@ -150,8 +150,9 @@ def _differences(
         for given in (entry, expected)
     )
     if actual["objectSelector"]:
-        message = "must have no objectSelector: by a label anybody could bypass the webhook"
-        yield failure("object-selector", where, message, APPLY)
+        message = "should have no objectSelector: whoever leaves out a label evades every rule and quota"
+        remedy = "empty webhooks.objectSelector of the chart; webhooks.namespaceSelector chooses by labels of administrators"
+        yield warning("object-selector", where, message, remedy)
     if actual["failurePolicy"] != meant["failurePolicy"]:
         identity, message, remedy = FAILURE_POLICIES[actual["failurePolicy"]]
         yield warning(identity, where, message, remedy)
@@ -171,12 +172,9 @@ def _selector_differences(
     where: str, entry: Mapping[str, Any], expected: Mapping[str, Any], own: str
 ) -> Iterator[DoctorFinding]:
     excluded = excluded_by_name(entry.get("namespaceSelector") or {})
-    meant = excluded_by_name(expected.get("namespaceSelector") or {}) or frozenset()
+    meant = excluded_by_name(expected.get("namespaceSelector") or {})
     add = "add {} to the values of its namespaceSelector".format
-    if excluded is None:
-        message = "namespaceSelector must exclude namespaces by name, and by nothing else"
-        yield warning("selector-differs", where, message, APPLY)
-    elif own in meant and own not in excluded:
+    if own in meant and own not in excluded:
         message = (
             f"namespaceSelector must exclude {own}: the webhook's own pods could not start while it is away"
         )
@@ -185,17 +183,14 @@ def _selector_differences(
         yield warning("kube-namespace", where, f"namespaceSelector must exclude {missing}", add(missing))
 
 
-def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the namespaces that the selector excludes by their names, None if it selects by anything else."""
-    expressions = selector.get("matchExpressions") or []
-    if selector.get("matchLabels") or len(expressions) > 1:
-        return None
-    if not expressions:
-        return frozenset()
-    (only,) = expressions
-    if (only["key"], only["operator"]) != ("kubernetes.io/metadata.name", "NotIn"):
-        return None
-    return frozenset(only.get("values") or ())
+def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str]:
+    """Return the namespaces that the selector excludes by their names, whatever else it asks of namespaces."""
+    return frozenset(
+        name
+        for each in selector.get("matchExpressions") or ()
+        if (each["key"], each["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        for name in each.get("values") or ()
+    )
 
 
 def _comparable(field: str, value: Any) -> Any:

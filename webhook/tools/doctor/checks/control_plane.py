@@ -57,7 +57,7 @@ def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
     if outcome.ok:
         yield from map(NotChecked, outcome.open)
     elif outcome.reason in {"api-server", "forbidden"}:
-        yield NotChecked(f"{where}: {outcome.message}")
+        yield NotChecked(f"{where}: {outcome.message}", for_administrators=outcome.reason == "forbidden")
     else:
         message = f"failed: {outcome.message}"
         yield failure(f"canary-{outcome.reason}", f"the {where}", message, outcome.remedy)

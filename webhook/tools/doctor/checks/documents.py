@@ -55,7 +55,7 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
         where, spec = f"GPUPolicy/{policy.name}", policy.spec
         if spec.paused_until is not None and cluster.now < spec.paused_until:
             message = f"is paused until {spec.paused_until:%Y-%m-%d %H:%M %Z}: every rule only audits"
-            remedy = "remove spec.pausedUntil as soon as its reason is gone: gpu-admission config resume"
+            remedy = "remove spec.pausedUntil as soon as its reason is gone: gpu-admission resume"
             yield warning("policy-paused", where, message, remedy)
         for each in spec.exemptions:
             if each.until is not None and cluster.now >= end_of(each.until):

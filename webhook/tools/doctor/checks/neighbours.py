@@ -60,7 +60,9 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
         return
     selector = msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector)
     expected = expected_objects(cluster.names.namespace).configurations[MUTATING][PODS_ENTRY]
-    system = (excluded_by_name(expected.get("namespaceSelector") or {}) or frozenset()) | SYSTEM
+    system = excluded_by_name(expected.get("namespaceSelector") or {}) | SYSTEM
+    excluded = excluded_by_name(entry.get("namespaceSelector") or {})
+    unchosen = []
 
     def name_of_gpu_pod(raw: msgspec.Raw) -> str | None:
         pod = decode_pod(raw)
@@ -82,7 +84,9 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
         if name in system | {GPU_OPERATOR} or selector.matches(labels):
             continue
         pods = cluster.listed(api_path("/api/v1", "namespaces", name, "pods"), name_of_gpu_pod)
-        if pods:
+        if pods and name not in excluded:
+            unchosen.append(name)
+        elif pods:
             where = place(MUTATING, PODS_ENTRY)
             yield warning(
                 "unseen-gpu-pods",
@@ -91,6 +95,11 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
                 f"remove {name} from the selector (webhooks.excludedNamespaces of the chart), unless it is the GPU stack; "
                 f"or {APPLY}",
             )
+    if unchosen:
+        where = (
+            f"{len(unchosen)} namespaces that its labels do not choose have GPU pods, such as {unchosen[0]}"
+        )
+        yield Note(f"webhooks.namespaceSelector of the chart is set: {where}")
 
 
 def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Observation]:
@@ -98,7 +107,7 @@ def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Obse
     excluding: dict[str, str] = {}
     for kind in KINDS:
         for entry in cluster.entries(kind):
-            for name in excluded_by_name(entry.get("namespaceSelector") or {}) or ():
+            for name in excluded_by_name(entry.get("namespaceSelector") or {}):
                 excluding.setdefault(name, place(kind, entry["name"]))
     for name, where in sorted(excluding.items()):
         if name not in known:

@@ -86,7 +86,7 @@ def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
 def _untolerated(
     cluster: InstalledCluster, tolerations: Mapping[str, Iterable[Toleration]]
 ) -> Iterator[Observation]:
-    untolerated: dict[str, list[str]] = defaultdict(list)
+    untolerated: dict[Toleration, list[str]] = defaultdict(list)
     for node in cluster.gpu_nodes:
         names = classes_of_node(node.labels, cluster.configuration.classes)
         offered = [
@@ -97,13 +97,14 @@ def _untolerated(
         ]
         for taint in _keeping_away(node):
             if not any(tolerates(each, taint) for each in offered):
-                untolerated[describe_toleration(taint)].append(node.name)
-    for taint_text, nodes in sorted(untolerated.items()):
-        key = taint_text.partition("=")[0].partition(":")[0]
-        message = f"has the taint {taint_text}, which no policy and no class of its GPUs tolerates: GPU pods cannot run there"
-        remedy = (
-            f"add {{key: {key}, operator: Exists}} to gpu-toleration.tolerations of a policy, or to the class"
-        )
+                untolerated[taint].append(node.name)
+    for taint, nodes in sorted(untolerated.items(), key=lambda each: describe_toleration(each[0])):
+        # Exists would tolerate every value of the key, and so the pools of others.
+        value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
+        toleration = f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
+        text = describe_toleration(taint)
+        message = f"has the taint {text}, which no policy and no class of its GPUs tolerates: GPU pods cannot run there"
+        remedy = f"add {toleration} to gpu-toleration.tolerations of a policy, or to the class"
         yield warning("taint-not-tolerated", f"Node {few(nodes)}", message, remedy)
 
 

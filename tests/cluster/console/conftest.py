@@ -1,0 +1,50 @@
+"""One cluster at work and one browser for all tests of the console; each test has contexts, and so cookies, of its own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser import chromium
+from tests.cluster.console.world import HOME, world
+from tests.controlplane import ControlPlane
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
+from webhook.tools.console.server import console_server
+
+Address = str
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def working(browser: Browser) -> Iterator[ControlPlane]:  # noqa: ARG001 - without a browser no cluster is needed
+    with world() as plane:
+        yield plane
+
+
+@contextmanager
+def served(plane: ControlPlane, user: str) -> Iterator[Address]:
+    """Serve the console as that user, from this process."""
+    api = ApiClient(load_access(str(plane.kubeconfig(user))))
+    server = console_server(api, cluster="gpu-prod", home=HOME)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.shutdown()
+        thread.join(10)
+
+
+@pytest.fixture(scope="package")
+def consoles(working: ControlPlane) -> Iterator[Callable[[str], Address]]:
+    """Return the address of a user's console."""
+    with served(working, "admin") as admin, served(working, "tenant") as tenant:
+        yield {"admin": admin, "tenant": tenant}.__getitem__

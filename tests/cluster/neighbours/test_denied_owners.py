@@ -1,0 +1,49 @@
+"""Controllers that repeat what a quota denies: one Event of each on the GPUQuota, and lines of the log that count."""
+
+import re
+
+import pytest
+
+from tests.builders import JSON, gpu_container
+from tests.cluster.controllers import eventually
+from tests.cluster.neighbours.team import Team
+from tests.controlplane import ControlPlane
+
+LABELS = {"app": "train"}
+
+
+def replica_set(name: str, gpus: str, replicas: int) -> JSON:
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [gpu_container(gpus)]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "replicas", "reason"),
+    [
+        pytest.param("8", 3, "CanNeverFit", id="more-than-the-quota-grants"),
+        pytest.param("1", 4, "Refused", id="more-than-is-left"),
+    ],
+)
+def test_an_owner_is_one_event(
+    team: Team, installed: ControlPlane, gpus: str, replicas: int, reason: str
+) -> None:
+    team.counted_quota({"gpus": "2"})
+    status, answer = team.client.post(
+        f"/apis/apps/v1/namespaces/{team.name}/replicasets", replica_set("train", gpus, replicas)
+    )
+    assert status == 201, answer
+
+    def on_quota() -> list[JSON]:
+        events: list[JSON] = team.client.get(team.path("events"))[1]["items"]
+        return [event for event in events if event["involvedObject"]["kind"] == "GPUQuota"]
+
+    assert eventually(on_quota), installed.logs("webhook-16")
+    [event] = on_quota()
+    assert (event["type"], event["reason"]) == ("Warning", reason)
+    assert event["source"] == {"component": "gpu-admission-webhook"}
+    assert event["message"].startswith(f"ReplicaSet/train: pod {team.name}/train-")
+    line = rf"gpu_admission.denials: {team.name}: \d+ requests? of ReplicaSet/train denied"
+    assert eventually(lambda: re.search(line, installed.logs("webhook-16")))
+    shown = installed.kubectl("describe", "gpuquota", "default", "-n", team.name).stdout
+    assert event["message"] in shown

@@ -1,0 +1,218 @@
+"""`gpu-admission scan` on a real API server on which nothing of ours is installed."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.builders import JSON, gpu_container
+from tests.cluster.scan.population import NODES, STACK, Population
+from tests.controlplane import ControlPlane
+from webhook.commands.config import config
+from webhook.commands.scan import scan
+from webhook.configuration.loader import load_directory
+
+RESTRICTED = """\
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec:
+  rules: {gpu-class: {labelKey: nvidia.com/gpu.product, default: nvidia-a100-80gb, allowed: [nvidia-a100-80gb]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ControlPlane]:
+    plane = ControlPlane()
+    plane.add_user("tenant")
+    with plane:
+        population = Population(plane)
+        population.nodes()
+        population.stack()
+        population.teams(["chem", "vision"])
+        yield plane
+
+
+def run(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
+    return CliRunner().invoke(scan, ["--kubeconfig", str(plane.kubeconfig(user)), *arguments])
+
+
+def found(plane: ControlPlane, *arguments: str) -> Any:
+    result = run(plane, "-o", "json", *arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+TEXT = """\
+43 running pods (28 with GPUs) and 7 workloads, judged by the built-in defaults
+
+                            refused  changed   warned   logged
+  pods                            2       28        ·       15
+  workloads                       ·        4        ·        3
+
+Pods by rule
+  gpu-class                       2        ·        ·        ·
+  gpu-isolation                   ·        ·        ·       15
+  gpu-toleration                  ·       28        ·        ·
+
+Would be refused
+"""
+NODES_TEXT = """\
+GPU nodes by class
+                              nodes     GPUs
+  of no known class               1       15
+  nvidia-a100-80gb                2       16
+"""
+PROPOSED_TEXT = """\
+To begin with
+  rule gpu-class in mode warn: it would refuse what runs
+  exemption of gpu-operator from gpu-isolation: its GPU stack needs it
+  1 GPUClass: nvidia-x900
+  2 GPUQuotas: chem 27, vision 27
+  --propose DIRECTORY writes these documents, once they were tried on what runs
+"""
+
+
+def test_what_is_printed_of_a_cluster(cluster: ControlPlane) -> None:
+    result = run(cluster)
+
+    assert result.exit_code == 0
+    assert result.output.startswith(TEXT)
+    assert NODES_TEXT in result.output
+    assert result.output.endswith(PROPOSED_TEXT)
+    assert max(len(line) for line in result.output.splitlines() if "·" in line) <= 80
+
+
+def test_pods_are_listed_under_the_highest_of_their_controllers(cluster: ControlPlane) -> None:
+    report = found(cluster, "-n", "chem")
+
+    changes = {(each["owner"], each["change"], each["pods"]) for each in report["changes"]}
+    toleration = "toleration nvidia.com/gpu:NoSchedule"
+    assert changes == {
+        ("Deployment/chat", toleration, 10),
+        ("Job/train", toleration, 3),
+        ("Pod/typo", toleration, 1),
+    }
+    (refused,) = [each for each in report["problems"] if each["effect"] == "refused"]
+    assert (refused["owner"], refused["pods"], refused["isWritten"]) == ("Pod/typo", 1, False)
+    web = [each for each in report["problems"] if each["owner"] == "Deployment/web"]
+    assert [(each["pods"], each["isWritten"]) for each in web] == [(4, True)]
+
+
+def test_gpus_are_counted_as_quotas_count_them(cluster: ControlPlane) -> None:
+    report = found(cluster)
+
+    (chem,) = [each for each in report["namespaces"] if each["namespace"] == "chem"]
+    assert (chem["gpus"], chem["gpuPods"], chem["pods"]) == ("23", 14, 20)
+    assert chem["classes"] == {"nvidia-a100": "23", "nvidia-a100-80gb": "23"}
+    assert chem["resources"] == {"nvidia.com/gpu": "23"}
+
+
+def test_what_no_rule_reads_and_what_nodes_lack(cluster: ControlPlane) -> None:
+    report = found(cluster)
+
+    assert [each["subject"] for each in report["unread"]] == ["Resource example.com/npu"]
+    assert [each["subject"] for each in report["nodes"]] == [
+        f"Node {NODES[1]}",
+        f"Node {NODES[0]}, {NODES[1]}",
+        f"Node {NODES[2]}",
+    ]
+
+
+def test_enforced_rules_refuse_what_they_would_log(cluster: ControlPlane) -> None:
+    report = found(cluster, "--enforce")
+
+    assert report["rules"]["gpu-isolation"] == {"refused": 5, "changed": 10}
+    assert report["podEffects"]["refused"] == 7
+
+
+def test_the_proposal_is_valid_and_refuses_nothing_that_runs(cluster: ControlPlane, tmp_path: Path) -> None:
+    before = found(cluster)["podEffects"]["refused"]
+    result = run(cluster, "--propose", str(tmp_path / "proposal"))
+
+    assert before == 2
+    assert result.exit_code == 0
+    assert " ".join(result.output.split()).endswith("none of the running pods would be refused")
+    checked = CliRunner().invoke(config, [str(tmp_path / "proposal")])
+    assert checked.exit_code == 0, checked.output
+    after = found(cluster, "--config", str(tmp_path / "proposal"))
+    assert "refused" not in after["podEffects"]
+    assert after["classes"]["nvidia-x900"]["nodes"] == 1
+    configuration = load_directory(tmp_path / "proposal")
+    assert {name: spec.hard.gpus for name, spec in configuration.quotas.items()} == {
+        "chem": "27",
+        "vision": "27",
+    }
+    exempted = configuration.policies.for_namespace(STACK).exemptions
+    assert [each.rules for each in exempted] == [("gpu-isolation",)]
+
+
+def test_a_directory_with_other_files_stays_as_it_is(cluster: ControlPlane, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("")
+
+    result = run(cluster, "--propose", str(tmp_path))
+
+    assert result.exit_code == 2
+    assert "must be empty" in result.output
+    assert [each.name for each in tmp_path.iterdir()] == ["policy.yaml"]
+
+
+def create(plane: ControlPlane, path: str, body: JSON) -> None:
+    status, answer = plane.client().post(path, body)
+    assert status == 201, answer
+
+
+def test_whether_the_author_or_the_scheduler_chose_the_node(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The API server records who wrote a nodeName, and of a binding nothing."""
+    (tmp_path / "policy.yaml").write_text(RESTRICTED)
+    create(cluster, "/api/v1/namespaces", {"metadata": {"name": "nodes"}})
+    pods = "/api/v1/namespaces/nodes/pods"
+    spec: JSON = {"containers": [gpu_container()]}
+    create(cluster, pods, {"metadata": {"name": "bound"}, "spec": spec})
+    create(
+        cluster,
+        f"{pods}/bound/binding",
+        {"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": NODES[0]}},
+    )
+    create(cluster, pods, {"metadata": {"name": "placed"}, "spec": {**spec, "nodeName": NODES[0]}})
+
+    report = found(cluster, "--config", str(tmp_path), "-n", "nodes")
+
+    refused = {each["owner"] for each in report["problems"] if each["effect"] == "refused"}
+    changed = {each["owner"] for each in report["changes"] if each["rule"] == "gpu-class"}
+    assert (refused, changed) == ({"Pod/placed"}, {"Pod/bound"})
+
+
+def test_a_tenant_sees_his_namespace_and_what_was_left_out(cluster: ControlPlane) -> None:
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/vision"
+    rules = [{"apiGroups": ["", "apps", "batch"], "resources": ["*"], "verbs": ["list"]}]
+    create(cluster, f"{rbac}/roles", {"metadata": {"name": "reader"}, "rules": rules})
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "tenant"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+    binding = {"metadata": {"name": "tenant"}, "subjects": [subject], "roleRef": role}
+    create(cluster, f"{rbac}/rolebindings", binding)
+
+    result = run(cluster, "-n", "vision", user="tenant")
+
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("20 running pods (14 with GPUs) and 3 workloads")
+    assert "left out: you may not list nodes" in result.output
+    assert "chem" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(("--context", "none"), "none", id="no-such-context"),
+        pytest.param(("--config", "/nonexistent"), "/nonexistent", id="no-such-directory"),
+    ],
+)
+def test_what_cannot_be_used(cluster: ControlPlane, arguments: tuple[str, ...], message: str) -> None:
+    result = run(cluster, *arguments)
+
+    assert result.exit_code == 2
+    assert result.output.startswith("error: ")
+    assert message in result.output

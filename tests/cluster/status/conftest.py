@@ -1,0 +1,116 @@
+"""An installation with scheduler and controllers, and workloads that are refused, pending or fine on it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from policies.quota.amounts import GPUS
+from tests.builders import JSON, gpu_container
+from tests.cluster.controllers import Running, eventually
+from tests.cluster.test_workload_kinds import CRDS, install
+from tests.controlplane import Client, ControlPlane, create_gpu_node
+from tests.controlplane.gpuquota import Namespace
+from tests.controlplane.webhook import Webhook
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+VIDEO = {"key": "dedicated", "value": "video", "effect": "NoSchedule"}
+MIG = {"name": "main", "image": "pytorch", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
+"""A slice that no 80 GB card has."""
+TRAINING, SERVING = "ml-training", "serving"
+TENANT = "engineer"
+PATHS = {
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "PyTorchJob": "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs",
+}
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[ControlPlane]:
+    """Serve everything, with nodes of three classes; TENANT may see namespace TRAINING and nothing else."""
+    plane = ControlPlane(controllers=True, scheduler=True)
+    plane.add_user(TENANT)
+    with plane, Webhook(plane, host=71, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
+        client = plane.client()
+        webhook.register()
+        install(client, "kubeflow.org", "v1", "PyTorchJob")
+        create_gpu_node(client, "a100-0", labels={"accelerator": "nvidia-a100-80gb"}, taints=(TAINT,))
+        create_gpu_node(client, "l4-0", labels={"accelerator": "nvidia-l4"}, taints=(TAINT, VIDEO))
+        t4 = {"nvidia.com/gpu": "4"}
+        create_gpu_node(client, "t4-0", labels={"accelerator": "nvidia-t4"}, taints=(TAINT,), resources=t4)
+        with Running(plane):
+            _workloads(plane)
+            yield plane
+        assert client.delete(f"{CRDS}/pytorchjobs.kubeflow.org")[0] == 200
+
+
+def _workloads(plane: ControlPlane) -> None:
+    client, team = plane.client(), Namespace(plane, TRAINING)
+    Namespace(plane, SERVING)
+    team.quota({"gpus": "9", "classes": {"nvidia-a100": "8"}})
+    assert eventually(lambda: team.used() is not None)
+    apply(client, TRAINING, stateful("fits", 6))
+    assert eventually(lambda: _node_of(client, TRAINING, "fits-0") == "a100-0", seconds=30)
+    assert eventually(lambda: (team.used() or {}).get(GPUS) == 6)
+    for name, gpus in (("never", 16), ("over", 4)):
+        apply(client, TRAINING, stateful(name, gpus))
+    apply(client, TRAINING, replicated("sliced", "Deployment", MIG, replicas=2))
+    job = {"template": {"spec": {"containers": [MIG], **on("nvidia-a100-80gb")}}}
+    apply(client, TRAINING, workload("PyTorchJob", "llama", {"pytorchReplicaSpecs": {"Master": job}}))
+    apply(client, SERVING, stateful("full", 4, replicas=2))
+    apply(client, SERVING, stateful("tainted", 1, "nvidia-l4"))
+    apply(client, SERVING, stateful("nowhere", 1, "nvidia-h100-80gb"))
+    apply(client, SERVING, stateful("gated", 1, schedulingGates=[{"name": "example.com/quota"}]))
+    apply(client, SERVING, stateful("chat", 1))
+    apply(client, SERVING, stateful("none", 1, replicas=0))
+    template = {"spec": {"restartPolicy": "Never", "containers": [gpu_container("1", "pytorch")]}}
+    apply(client, SERVING, workload("Job", "later", {"suspend": True, "template": template}))
+    _allow(client)
+
+
+def _allow(client: Client) -> None:
+    """Allow TENANT to view its namespace, with our kinds, and nothing else."""
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}]
+    role, subject = f"{RBAC}/namespaces/{TRAINING}", {"kind": "User", "name": TENANT}
+    assert client.post(f"{role}/roles", {"metadata": {"name": "view"}, "rules": rules})[0] == 201
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "view"}
+    binding = {"metadata": {"name": "view"}, "roleRef": reference, "subjects": [subject]}
+    assert client.post(f"{role}/rolebindings", binding)[0] == 201
+
+
+def _node_of(client: Client, namespace: str, pod: str) -> Any:
+    return client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")[1].get("spec", {}).get("nodeName")
+
+
+def on(gpu_class: str) -> JSON:
+    return {"nodeSelector": {"accelerator": gpu_class}}
+
+
+def stateful(
+    name: str, gpus: int, gpu_class: str = "nvidia-a100-80gb", replicas: int = 1, **spec: Any
+) -> JSON:
+    container = gpu_container(str(gpus), "pytorch")
+    return replicated(name, "StatefulSet", container, replicas, **{**on(gpu_class), **spec})
+
+
+def replicated(name: str, kind: str, container: JSON, replicas: int, **spec: Any) -> JSON:
+    labels = {"app": name}
+    pod = {"containers": [container], **(spec or on("nvidia-a100-80gb"))}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    return workload(
+        kind, name, {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    )
+
+
+def workload(kind: str, name: str, spec: JSON) -> JSON:
+    return {"kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def apply(client: Client, namespace: str, document: JSON) -> None:
+    path = PATHS[document["kind"]].format(namespace)
+    version = path.removeprefix("/apis/").partition("/namespaces")[0]
+    status, answer = client.post(path, {"apiVersion": version, **document})
+    assert status == 201, answer

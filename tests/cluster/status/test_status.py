@@ -1,0 +1,130 @@
+"""`gpu-admission status` on a real API server: for an administrator, and for a tenant of one namespace."""
+
+import json
+import re
+from typing import Any
+
+from click.testing import CliRunner
+
+from tests.cluster.controllers import eventually
+from tests.cluster.status.conftest import SERVING, TENANT, TRAINING
+from tests.controlplane import ControlPlane
+from webhook.commands import main
+from webhook.configuration.documents import API_VERSION
+
+POLICIES = f"/apis/{API_VERSION}/gpupolicies"
+
+
+def status(plane: ControlPlane, *arguments: str, user: str = "admin") -> str:
+    result = CliRunner().invoke(main, ["status", *arguments, "--kubeconfig", str(plane.kubeconfig(user))])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def shown(plane: ControlPlane, *arguments: str, user: str = "admin") -> Any:
+    return json.loads(status(plane, *arguments, "-o", "json", user=user))
+
+
+def test_quotas_classes_and_denials(cluster: ControlPlane) -> None:
+    def owners() -> set[str]:
+        return {re.sub(r"-\w+$", "", each["owner"]) for each in shown(cluster)["denials"] or ()}
+
+    want = {"StatefulSet/never", "StatefulSet/over", "ReplicaSet/sliced"}
+    assert eventually(lambda: owners() == want, seconds=30), owners()
+    found = shown(cluster)
+
+    (quota,) = found["quotas"]
+    assert quota["denied"] == sum(each["count"] for each in found["denials"])
+    assert {key: quota[key] for key in ("namespace", "state", "message", "rows", "holders")} == {
+        "namespace": TRAINING,
+        "state": "Ready",
+        "message": "",
+        "rows": [
+            {"key": "gpus", "hard": "9", "used": "6", "reserved": "0"},
+            {"key": "classes/nvidia-a100", "hard": "8", "used": "6", "reserved": "0"},
+        ],
+        "holders": [{"name": "StatefulSet/fits", "held": {"gpus": "6", "classes/nvidia-a100": "6"}}],
+    }
+    classes = {each["name"]: each["capacity"] for each in found["classes"]}
+    assert {name: (each["nodes"], each["gpus"]) for name, each in classes.items()} == {
+        "nvidia-a100-80gb": (1, "8"),
+        "nvidia-l4": (1, "8"),
+        "nvidia-t4": (1, "4"),
+    }
+    assert (classes["nvidia-l4"]["free"], classes["nvidia-t4"]["free"]) == ("8", "4")
+    parts = {each["name"]: each["health"] for each in found["installation"]["parts"]}
+    # Webhook and controller of this test are processes without a Deployment, and its Lease has another name.
+    assert parts == {"webhook": "unknown", "controller": "failed", "canary": "ok", "certificate": "ok"}
+    assert (found["policies"], found["omitted"], found["quotasAreKnown"]) == ([], [], True)
+
+
+def test_policies_and_pauses(cluster: ControlPlane) -> None:
+    exemption = {"namespaces": ["sandbox"], "rules": ["gpu-class"], "reason": "experiments"}
+    spec = {"match": {"namespaces": ["research-*"]}, "priority": 3, "exemptions": [exemption]}
+    document = {"apiVersion": API_VERSION, "kind": "GPUPolicy", "metadata": {"name": "research"}}
+    client = cluster.client()
+    paused = {**spec, "pausedUntil": "2999-01-31T18:00:00Z"}
+    assert client.post(POLICIES, {**document, "spec": paused})[0] == 201
+    try:
+        (policy,) = shown(cluster)["policies"]
+    finally:
+        assert client.delete(f"{POLICIES}/research")[0] == 200
+    assert {key: value for key, value in policy.items() if key != "version"} == {
+        "name": "research",
+        "priority": 3,
+        "where": "research-*",
+        "inForce": True,
+        "since": None,  # no controller of this test writes the status of documents
+        "message": "",
+        "pausedUntil": "2999-01-31T18:00:00Z",
+        "exemptions": ["sandbox: gpu-class (experiments)"],
+    }
+
+
+def test_a_tenant_sees_his_namespace_and_nothing_else(cluster: ControlPlane) -> None:
+    def text() -> list[str]:
+        return status(cluster, "-n", TRAINING, user=TENANT).splitlines()
+
+    assert eventually(lambda: sum("StatefulSet/" in line for line in text()) == 3, seconds=30)
+    title, *lines = text()
+    assert re.fullmatch(r"gpu-admission \S+  Kubernetes v\S+  \S+ \S+ UTC", title)
+    assert re.sub(r"\d+ (denied)", r"N \1", "\n".join(lines[:7])) == (
+        "\n"
+        "quotas                                             used + reserved of hard\n"
+        "  ml-training  Ready, N denied in 24 h\n"
+        "    gpus                   ████████████████········ 6 + 0 of 9\n"
+        "    classes/nvidia-a100    ██████████████████······ 6 + 0 of 8\n"
+        "    held by StatefulSet/fits 6\n"
+    )
+    omitted = " ".join(" ".join(lines).partition("not shown, for want of rights: ")[2].split())
+    installation, checks, *rights = omitted.split("; ")
+    assert installation == "the installation (webhook, controller, canary, certificate)"
+    assert re.fullmatch(r"\d+ checks of gpu-admission doctor", checks)
+    assert rights == [
+        "list gpupolicies.gpu-admission.dev",
+        "list gpuclasses.gpu-admission.dev",
+        "list gpuresourcemappings.gpu-admission.dev",
+        "list nodes",
+    ]
+
+    assert SERVING not in "\n".join(lines)
+
+
+def test_what_a_tenant_may_not_read_is_not_said_to_be_missing(cluster: ControlPlane) -> None:
+    found = shown(cluster, "-n", SERVING, user=TENANT)
+    assert (found["quotas"], found["quotasAreKnown"], found["denials"]) == ([], False, None)
+    assert f"list gpuquotas.gpu-admission.dev -n {SERVING}" in found["omitted"]
+    text = status(cluster, "-n", SERVING, user=TENANT)
+    assert "there is no GPUQuota" not in text
+
+
+def test_without_rights_in_all_namespaces_that_of_the_context_is_shown(cluster: ControlPlane) -> None:
+    path = cluster.kubeconfig(TENANT)
+    document = json.loads(path.read_text())
+    document["contexts"][0]["context"]["namespace"] = TRAINING
+    own = path.with_name("own.kubeconfig")
+    own.write_text(json.dumps(document))
+    result = CliRunner().invoke(main, ["status", "-o", "json", "--kubeconfig", str(own)])
+    found = json.loads(result.stdout)
+    assert (found["namespaces"], [each["namespace"] for each in found["quotas"]]) == ([TRAINING], [TRAINING])
+    assert "list gpuquotas.gpu-admission.dev in all namespaces" in found["omitted"]

@@ -1,0 +1,245 @@
+"""`gpu-admission why` on a real API server with scheduler and controllers: refused, over quota, pending, gated, and fine."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cluster.controllers import eventually
+from tests.cluster.status.conftest import SERVING, TENANT, TRAINING
+from tests.controlplane import ControlPlane
+from webhook.commands import main
+
+ONE_NODE = "the only node of class {} cannot take it: Node {}"
+NO_SLICE = "no 1g.5gb"
+
+
+def why(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
+    return CliRunner().invoke(main, ["why", *arguments, "--kubeconfig", str(plane.kubeconfig(user))])
+
+
+def explained(plane: ControlPlane, name: str, namespace: str, user: str = "admin") -> Any:
+    return json.loads(why(plane, name, "-n", namespace, "-o", "json", user=user).stdout)
+
+
+def reasons(found: Any) -> list[tuple[str, str, str]]:
+    """Return the reasons without what differs from run to run, nor the rest of what a scheduler says."""
+    return [(each["source"], _stable(each["message"]), each["remedy"]) for each in found["reasons"]]
+
+
+def _stable(message: str) -> str:
+    message = re.sub(r"denied pods (once|\d+ times), last at \S+Z", "denied pods N times, last at T", message)
+    return re.sub(r"(0/3 nodes are available).*", r"\1", message)
+
+
+def _denied(name: str) -> tuple[str, str, str]:
+    return "event", f"StatefulSet/{name} was denied pods N times, last at T", ""
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "answer", "want"),
+    [
+        pytest.param(
+            "sts/never",
+            TRAINING,
+            "refused",
+            [
+                (
+                    "quota",
+                    "a pod asks for 16 of classes/nvidia-a100 and can never fit: the quota grants 8 in all",
+                    "ask for 8 or fewer in one pod, or ask the platform team to raise spec.hard.classes[nvidia-a100]",
+                ),
+                _denied("never"),
+            ],
+            id="larger-than-the-whole-quota",
+        ),
+        pytest.param(
+            "statefulsets.apps/over",
+            TRAINING,
+            "refused",
+            [
+                (
+                    "quota",
+                    "a pod asks for 4 of classes/nvidia-a100: 6 of 8 are used",
+                    "wait until others finish, delete pods that are not needed any more, or ask the platform team "
+                    "to raise spec.hard.classes[nvidia-a100]",
+                ),
+                _denied("over"),
+            ],
+            id="over-quota-for-now",
+        ),
+        pytest.param(
+            "sts/full",
+            SERVING,
+            "pending",
+            [
+                ("scheduler", "Pod full-0 finds no node: 0/3 nodes are available", ""),
+                (
+                    "nodes",
+                    ONE_NODE.format("nvidia-a100-80gb", "a100-0")
+                    + " has 1 of 8 nvidia.com/gpu free, and the pod requests 4",
+                    "wait until 4 are free on one node",
+                ),
+            ],
+            id="no-node-of-the-class-has-enough-free",
+        ),
+        pytest.param(
+            "sts/tainted",
+            SERVING,
+            "pending",
+            [
+                ("scheduler", "Pod tainted-0 finds no node: 0/3 nodes are available", ""),
+                (
+                    "nodes",
+                    ONE_NODE.format("nvidia-l4", "l4-0")
+                    + " has the taint dedicated=video:NoSchedule, which the pod does not tolerate",
+                    "if its pods belong there, add to spec.tolerations: {key: dedicated, operator: Equal, value: video, "
+                    "effect: NoSchedule}",
+                ),
+            ],
+            id="the-nodes-have-a-taint",
+        ),
+        pytest.param(
+            "pod/nowhere-0",
+            SERVING,
+            "pending",
+            [
+                ("scheduler", "Pod nowhere-0 finds no node: 0/3 nodes are available", ""),
+                (
+                    "nodes",
+                    "there is no node of class nvidia-h100-80gb now",
+                    "name a class that has nodes (nvidia-a100-80gb, nvidia-l4, nvidia-t4), or ask the platform team for nodes",
+                ),
+            ],
+            id="a-class-without-nodes",
+        ),
+        pytest.param(
+            "StatefulSet/gated",
+            SERVING,
+            "gated",
+            [
+                (
+                    "pod",
+                    "Pod gated-0 waits for its scheduling gates to be removed: example.com/quota",
+                    "see the controller that sets them",
+                )
+            ],
+            id="scheduling-gates",
+        ),
+        pytest.param("sts/none", SERVING, "stopped", [], id="scaled-to-zero"),
+        pytest.param("job/later", SERVING, "stopped", [], id="suspended"),
+    ],
+)
+def test_the_answer(
+    cluster: ControlPlane, name: str, namespace: str, answer: str, want: list[tuple[str, str, str]]
+) -> None:
+    def found() -> bool:
+        found = explained(cluster, name, namespace)
+        return (found["answer"], reasons(found)) == (answer, want)
+
+    eventually(found, seconds=30)
+    last = explained(cluster, name, namespace)
+    assert (last["answer"], reasons(last)) == (answer, want)
+    assert last["omitted"] == []
+
+
+def test_a_workload_is_refused_by_the_policy(cluster: ControlPlane) -> None:
+    """What owns the refused pods is a ReplicaSet that the Deployment made."""
+
+    def denied() -> bool:
+        return [each[0] for each in reasons(explained(cluster, "deploy/sliced", TRAINING))] == [
+            "policy",
+            "event",
+        ]
+
+    assert eventually(denied, seconds=30)
+    found = explained(cluster, "deploy/sliced", TRAINING)
+    policy, event = reasons(found)
+    assert (found["answer"], found["policy"], found["podsWanted"]) == ("refused", "built-in", 2)
+    assert NO_SLICE in policy[1]
+    assert "nvidia.com/mig-1g.10gb" in policy[2]
+    assert re.fullmatch(r"ReplicaSet/sliced-\w+ was denied pods N times, last at T", event[1])
+    assert [each["outcome"] for each in found["verdicts"]] == ["denied"]
+
+
+def test_an_operator_that_makes_no_pods(cluster: ControlPlane) -> None:
+    """No operator runs here: what the rules would deny is known all the same."""
+    found = explained(cluster, "pytorchjob/llama", TRAINING)
+    assert (found["answer"], [each[0] for each in reasons(found)]) == ("refused", ["policy"])
+    assert NO_SLICE in found["reasons"][0]["message"]
+
+
+def test_a_pod_on_its_node_and_then_running(cluster: ControlPlane) -> None:
+    path = f"/api/v1/namespaces/{SERVING}/pods/chat-0"
+    client = cluster.client()
+    assert eventually(lambda: client.get(path)[1].get("spec", {}).get("nodeName"), seconds=30) == "a100-0"
+    found = explained(cluster, "sts/chat", SERVING)
+    assert reasons(found) == [
+        ("pod", "Pod chat-0 is on Node a100-0, whose kubelet has not started it yet", "")
+    ]
+
+    waiting = {
+        "name": "main",
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+    }
+    status = {"phase": "Pending", "containerStatuses": [waiting]}
+    assert client.patch(f"{path}/status", {"status": status})[0] == 200
+    found = explained(cluster, "sts/chat", SERVING)
+    assert reasons(found) == [
+        ("pod", "Pod chat-0 waits on Node a100-0: container main: ImagePullBackOff: no such image", "")
+    ]
+
+    started = {"name": "main", "state": {"running": {"startedAt": "2026-11-22T08:00:00Z"}}}
+    status = {"phase": "Running", "containerStatuses": [started]}
+    assert client.patch(f"{path}/status", {"status": status})[0] == 200
+    result = why(cluster, "sts", "chat", "-n", SERVING)
+    assert (result.exit_code, result.output) == (
+        0,
+        "StatefulSet/chat in serving: running\n"
+        "  1 of 1 pods run\n"
+        "\n"
+        "what is known\n"
+        "  asks       1 nvidia.com/gpu, on nvidia-a100-80gb\n"
+        "  policy     built-in: its rules deny nothing of it\n"
+        "  nodes      a100-0 (nvidia-a100-80gb) 1 of 8 nvidia.com/gpu free\n"
+        "  pods       chat-0 Running on a100-0\n",
+    )
+
+
+def test_a_tenant_gets_the_same_less_what_he_may_not_read(cluster: ControlPlane) -> None:
+    found = explained(cluster, "sts/over", TRAINING, user=TENANT)
+    assert (found["answer"], found["reasons"][0]["source"], found["policy"], found["nodes"]) == (
+        "refused",
+        "quota",
+        "",
+        None,
+    )
+    assert found["omitted"] == [
+        "list gpupolicies.gpu-admission.dev",
+        "list gpuclasses.gpu-admission.dev",
+        "list gpuresourcemappings.gpu-admission.dev",
+        "list nodes",
+    ]
+    refused = why(cluster, "sts/full", "-n", SERVING, user=TENANT)
+    assert refused.exit_code == 2
+    assert 'statefulsets.apps "full" is forbidden' in refused.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(
+            ("pod/nobody", "-n", SERVING), 'pods "nobody" not found in namespace serving', id="no-such-object"
+        ),
+        pytest.param(("cow/x",), 'the API server serves no namespaced kind "cow"', id="no-such-kind"),
+        pytest.param(("node/a100-0",), 'the API server serves no namespaced kind "node"', id="no-namespace"),
+        pytest.param(("job",), "name one object as KIND/NAME or KIND NAME", id="no-name"),
+        pytest.param(("a/b/c",), "name one object as KIND/NAME or KIND NAME", id="too-many"),
+    ],
+)
+def test_what_cannot_be_explained(cluster: ControlPlane, arguments: tuple[str, ...], want: str) -> None:
+    result = why(cluster, *arguments)
+    assert result.exit_code == 2
+    assert want in result.output

@@ -1,0 +1,110 @@
+"""`gpu-admission classes` on a real API server: what is free, what a namespace may use, and what a tenant does not see."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cluster.configuration import install_configuration_kinds
+from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane.gpuquota import Namespace
+from webhook.commands import main
+from webhook.configuration.documents import API_VERSION, Document
+
+POLICIES = f"/apis/{API_VERSION}/gpupolicies"
+NAMESPACE, POLICY = "classes", "of-classes"
+L40S, MIG = "nvidia-l40s", "nvidia-h200"
+"""Classes of which no other test has nodes."""
+
+
+@pytest.fixture(scope="module")
+def team(quotas: ControlPlane) -> Iterator[Namespace]:
+    """Make a namespace that may use three classes, of one of them nothing; 12 cards, 5 requested; MIG slices."""
+    install_configuration_kinds(quotas)
+    client = quotas.client()
+    team = Namespace(quotas, NAMESPACE)
+    spec = {
+        "match": {"namespaces": [NAMESPACE]},
+        "rules": {"gpu-class": {"allowed": [L40S, MIG, "nvidia-t4"]}},
+    }
+    status, answer = client.post(POLICIES, Document("GPUPolicy", POLICY, spec).data)
+    assert status == 201, answer
+    team.quota({"gpus": 16, "classes": {"nvidia-t4": 0}})
+    create_gpu_node(client, "l40s-0", labels={"accelerator": L40S})
+    create_gpu_node(client, "l40s-1", labels={"accelerator": L40S}, resources={"nvidia.com/gpu": "4"})
+    create_gpu_node(client, "h200-0", labels={"accelerator": MIG}, resources={"nvidia.com/mig-1g.18gb": "14"})
+    client.patch("/api/v1/nodes/l40s-1", {"spec": {"unschedulable": True}})
+    team.pod("big", 5)
+    team.bind("big", "l40s-0")
+    yield team
+    client.delete(f"{POLICIES}/{POLICY}")
+    for name in ("l40s-0", "l40s-1", "h200-0"):
+        client.delete(f"/api/v1/nodes/{name}")
+    team.delete_pod("big")
+    team.delete_quota()
+
+
+def run(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
+    kubeconfig = str(plane.kubeconfig(user))
+    return CliRunner().invoke(main, ["classes", "--kubeconfig", kubeconfig, "-n", NAMESPACE, *arguments])
+
+
+def listed(plane: ControlPlane, name: str) -> dict[str, Any]:
+    found = json.loads(run(plane, "-o", "json").stdout)["classes"]
+    return next(each for each in found if each["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "because"),
+    [
+        pytest.param(L40S, True, "", id="allowed"),
+        pytest.param(
+            "amd-mi300x",
+            False,
+            f"rule gpu-class of policy {POLICY} allows {L40S}, {MIG}, nvidia-t4",
+            id="not-by-the-policy",
+        ),
+        pytest.param("nvidia-t4", False, "the GPUQuota grants 0 of classes/nvidia-t4", id="not-by-the-quota"),
+    ],
+)
+def test_what_a_namespace_may_use(
+    quotas: ControlPlane, team: Namespace, name: str, allowed: bool, because: str
+) -> None:
+    del team
+    found = listed(quotas, name)
+
+    assert (found["allowed"], found["because"], found["builtIn"]) == (allowed, because, True)
+
+
+def test_what_is_free(quotas: ControlPlane, team: Namespace) -> None:
+    """3 of the 8 cards of the node that takes pods; nothing of the one that is cordoned."""
+    del team
+    lines = run(quotas).stdout.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line.strip()}
+
+    assert rows["CLASS"] == ["CLASS", "FAMILY", "GIB", "HERE", "NODES", "GPUS", "FREE"]
+    assert rows[L40S] == [L40S, L40S, "48", "yes", "2", "12", "3"]
+    assert rows["nvidia-a10"][-3:] == ["0", "0", "0"]
+    at = lines.index(next(line for line in lines if line.startswith(L40S)))
+    assert lines[at + 1] == "  1 node not Ready or cordoned"
+    at = lines.index(next(line for line in lines if line.startswith(MIG)))
+    assert lines[at + 1].startswith("  MIG 1g.18gb, ")
+    assert "  nvidia.com/mig-1g.18gb: 14 of 14 free" in lines[at:]
+    assert lines.index(next(line for line in lines if line.startswith("amd-mi300x"))) > at
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_tenant_without_rights_sees_the_catalogue_and_what_is_missing(
+    quotas: ControlPlane, team: Namespace
+) -> None:
+    del team
+    shown = run(quotas, user="engineer")
+
+    assert shown.exit_code == 0
+    assert "nvidia-t4            nvidia-t4              16  ?\n" in shown.stdout
+    assert " ".join(shown.stdout.split("not shown, for you may not: ")[1].split()) == (
+        "list gpupolicies.gpu-admission.dev; list gpuclasses.gpu-admission.dev; "
+        f"list gpuresourcemappings.gpu-admission.dev; get gpuquotas.gpu-admission.dev -n {NAMESPACE}; list nodes"
+    )

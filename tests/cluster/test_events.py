@@ -1,0 +1,161 @@
+"""Events on a real API server: counted together by all replicas, found by kubectl, written with `create` and `patch` alone."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace, api_client
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
+from webhook.cluster.events import EventWriter, Happening, Regarding
+from webhook.serving.denials import Denial, DenialReports
+
+AT = datetime(2026, 11, 22, 8, tzinfo=UTC)
+WRITER = "engineer"
+"""Of the plane's users the one without any right."""
+
+
+@pytest.fixture(scope="module")
+def writing(quotas: ControlPlane) -> Iterator[ControlPlane]:
+    """Allow WRITER what the webhook's service account may do with Events, in all namespaces."""
+    quotas.kubectl("create", "clusterrole", "event-writer", "--verb=create,patch", "--resource=events")
+    quotas.kubectl(
+        "create", "clusterrolebinding", "event-writer", "--clusterrole=event-writer", f"--user={WRITER}"
+    )
+    yield quotas
+    quotas.kubectl("delete", "clusterrolebinding", "event-writer")
+    quotas.kubectl("delete", "clusterrole", "event-writer")
+
+
+@pytest.fixture
+def team(quotas: ControlPlane) -> Namespace:
+    return Namespace(quotas)
+
+
+@pytest.fixture
+def api(writing: ControlPlane) -> ApiClient:
+    return ApiClient(load_access(str(writing.kubeconfig(WRITER))))
+
+
+def quota_event(
+    team: Namespace, uid: str, message: str = "too many", count: int = 1, after: int = 0
+) -> Happening:
+    return Happening(
+        regarding=Regarding("gpu-admission.dev/v1alpha1", "GPUQuota", "default", uid, team.name),
+        reason="Refused",
+        message=message,
+        first=AT + timedelta(seconds=after),
+        last=AT + timedelta(seconds=after + 5),
+        cause="ReplicaSet/train",
+        count=count,
+    )
+
+
+def stored(team: Namespace) -> list[dict[str, object]]:
+    fields = ("type", "reason", "message", "count", "firstTimestamp", "lastTimestamp")
+    events = team.client.get(team.path("events"))[1]["items"]
+    return [{field: event[field] for field in fields} for event in events]
+
+
+def test_repetitions_raise_the_count_of_one_event(team: Namespace, api: ApiClient) -> None:
+    uid = team.quota({"gpus": "1"})
+    replicas = [EventWriter(api, "gpu-admission-webhook") for _ in range(2)]
+    for number, replica in enumerate((*replicas, replicas[0])):
+        replica.write(
+            quota_event(team, uid, f"pod train-{number}: too many", count=number + 1, after=60 * number)
+        )
+    assert stored(team) == [
+        {
+            "type": "Warning",
+            "reason": "Refused",
+            "message": "pod train-2: too many",
+            "count": 6,
+            "firstTimestamp": "2026-11-22T08:00:00Z",
+            "lastTimestamp": "2026-11-22T08:02:05Z",
+        }
+    ]
+
+
+def test_replicas_that_count_at_the_same_time_lose_nothing(team: Namespace, api: ApiClient) -> None:
+    uid = team.quota({"gpus": "1"})
+
+    def write() -> None:
+        replica = EventWriter(api, "gpu-admission-webhook")
+        for _ in range(5):
+            replica.write(quota_event(team, uid))
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [event["count"] for event in stored(team)] == [10]
+
+
+def test_other_owners_and_other_quotas_have_events_of_their_own(team: Namespace, api: ApiClient) -> None:
+    writer, first = EventWriter(api, "gpu-admission-webhook"), team.quota({"gpus": "1"})
+    writer.write(quota_event(team, first))
+    team.delete_quota()
+    writer.write(quota_event(team, team.quota({"gpus": "1"})))
+    assert [event["count"] for event in stored(team)] == [1, 1]
+
+
+def test_kubectl_describe_shows_it(plane: ControlPlane, team: Namespace, api: ApiClient) -> None:
+    EventWriter(api, "gpu-admission-webhook").write(quota_event(team, team.quota({"gpus": "1"}), count=3))
+    shown = plane.kubectl("describe", "gpuquota", "default", "-n", team.name).stdout
+    events = shown.partition("Events:")[2].split()
+    assert events[events.index("Warning") :] == [
+        *("Warning", "Refused"),
+        *events[events.index("Refused") + 1 : events.index("gpu-admission-webhook")],
+        *("gpu-admission-webhook", "too", "many"),
+    ]
+    assert "(x3 over " in " ".join(events)
+
+
+def test_of_an_object_without_a_namespace_it_is_in_default(plane: ControlPlane, api: ApiClient) -> None:
+    node = plane.client().post("/api/v1/nodes", {"metadata": {"name": "described"}})[1]
+    regarding = Regarding("v1", "Node", "described", node["metadata"]["uid"])
+    EventWriter(api, "test").write(
+        Happening(regarding=regarding, reason="Paused", message="until noon", first=AT, last=AT)
+    )
+    try:
+        shown = plane.kubectl("get", "events", "-n", "default", "--field-selector", "reason=Paused").stdout
+        assert shown.split()[-3:] == ["node/described", "until", "noon"]
+    finally:
+        plane.client().delete("/api/v1/nodes/described")
+
+
+def test_what_cannot_be_written_is_logged_once(plane: ControlPlane, caplog: pytest.LogCaptureFixture) -> None:
+    writer = EventWriter(api_client(plane), "test")
+    elsewhere = Regarding("v1", "ConfigMap", "x", "uid", "no-such-namespace")
+    for _ in range(3):
+        writer.write(Happening(regarding=elsewhere, reason="Lost", message="", first=AT, last=AT))
+    assert caplog.messages == [
+        'event Lost of ConfigMap x was not written: namespaces "no-such-namespace" not found'
+    ]
+
+
+def test_a_storm_is_one_event_and_lines_that_add_up(
+    team: Namespace, api: ApiClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gpu_admission.denials")
+    uid = team.quota({"gpus": "1"})
+    replicas = [DenialReports(EventWriter(api, "gpu-admission-webhook")) for _ in range(2)]
+    denial = Denial(
+        namespace=team.name,
+        owner="ReplicaSet/train",
+        message="pod train-x: exceeded quota",
+        reason="Refused",
+        quota_uid=uid,
+    )
+    for replica in replicas:
+        for _ in range(30):
+            replica.take(denial)
+        replica.stop()
+    assert [(event["message"], event["count"]) for event in stored(team)] == [
+        ("ReplicaSet/train: pod train-x: exceeded quota", 60)
+    ]
+    assert len(caplog.messages) == 2

@@ -1,0 +1,110 @@
+"""What kubectl prints, whole, of our documents: mistyped, with numbers for amounts, listed and explained."""
+
+import re
+from collections.abc import Iterator
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.configuration import install_configuration_kinds, register_reviews, unregister_reviews
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import install_quota_kind
+from tests.controlplane.webhook import Webhook
+from webhook.configuration.documents import Document
+
+NAMESPACE = "transcripts"
+LONG = {"maxPerPod": {f"example.com/accelerator-{number}": number for number in range(60)}}
+"""Makes a policy as long as real ones are."""
+AGE = re.compile(r"\d+m?\d*s$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def reviewed(plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Have our documents reviewed."""
+    install_configuration_kinds(plane)
+    install_quota_kind(plane.client())
+    plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    with Webhook(plane, host=41, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
+        register_reviews(plane, webhook)
+        yield plane
+        unregister_reviews(plane)
+
+
+def applied(plane: ControlPlane, document: Document) -> str:
+    """Return all that `kubectl apply` prints."""
+    done = plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document.data), check=False)
+    return done.stdout + done.stderr
+
+
+def listed(plane: ControlPlane, *arguments: str) -> str:
+    return AGE.sub("AGE", plane.kubectl("get", *arguments).stdout)
+
+
+def text(block: str) -> str:
+    return dedent(block).lstrip("\n")
+
+
+def quota(hard: Any) -> Document:
+    return Document("GPUQuota", "default", {"hard": hard}, NAMESPACE)
+
+
+def test_a_typo_in_a_stored_policy(reviewed: ControlPlane) -> None:
+    """Of a field that the schema does not know kubectl would print the whole patch, of this policy 5,000 characters."""
+    stored = Document("GPUPolicy", "transcript", {"rules": {"gpu-requests": LONG}})
+    mistyped = {"prio": 3, "rules": {"gpu-request": LONG, "gpu-class": {"alowed": ["*"]}}}
+
+    assert applied(reviewed, stored) == "gpupolicy.gpu-admission.dev/transcript created\n"
+    for name in ("transcript", "created-anew"):
+        assert applied(reviewed, Document("GPUPolicy", name, mistyped)) == (
+            f'The GPUPolicy "{name}" is invalid: \n'
+            "* spec.prio: unknown field; did you mean priority?\n"
+            "* spec.rules.gpu-class.alowed: unknown field; did you mean allowed?\n"
+            '* spec.rules.gpu-request: unknown rule "gpu-request"; did you mean gpu-requests?\n'
+        )
+    assert applied(reviewed, stored) == "gpupolicy.gpu-admission.dev/transcript unchanged\n"
+    reviewed.kubectl("delete", "gpup", "transcript")
+
+
+def test_a_number_of_gpus(reviewed: ControlPlane) -> None:
+    kubectl = ["gpuq", "-n", NAMESPACE]
+
+    assert applied(reviewed, quota({"gpus": 16, "classes": {"nvidia-t4": 4}})) == (
+        "gpuquota.gpu-admission.dev/default created\n"
+    )
+    assert listed(reviewed, *kubectl) == text("""
+        NAME      USED   RESERVED   HARD   STATUS   AGE
+        default                     16              AGE
+        """)
+    assert applied(reviewed, quota({"gpus": "16", "classes": {"nvidia-t4": 2}})) == (
+        "gpuquota.gpu-admission.dev/default configured\n"
+    )
+    assert listed(reviewed, *kubectl, "-o", "wide") == text("""
+        NAME      USED   RESERVED   HARD   STATUS   HARD CLASSES      HARD RESOURCES   ALL USED   UNPINNED   AGE
+        default                     16              {"nvidia-t4":2}                                          AGE
+        """)
+    assert applied(reviewed, quota({"gpu": 16, "classes": {"nvidia-t4": 2}})) == (
+        'The GPUQuota "default" is invalid: spec.hard.gpu: unknown field; did you mean gpus?\n'
+    )
+    reviewed.kubectl("delete", *kubectl, "default")
+
+
+def test_an_explanation(reviewed: ControlPlane) -> None:
+    explained = reviewed.kubectl("explain", "gpuq.spec.hard").stdout
+
+    assert [line.rstrip() for line in explained.splitlines() if line.strip()] == text("""
+        GROUP:      gpu-admission.dev
+        KIND:       GPUQuota
+        VERSION:    v1alpha1
+        FIELD: hard <Object>
+        DESCRIPTION:
+            the limits; what is left out is unlimited, and 0 forbids
+        FIELDS:
+          classes	<map[string]Object>
+            limits by name of a GPUClass or of a family, in whole-GPU equivalents
+          gpus	<Object>
+            an amount of whole-GPU equivalents, such as 16, "0.5" or "2/7"
+          resources	<map[string]Object>
+            limits by name of an extended resource, as containers request it
+        """).splitlines()

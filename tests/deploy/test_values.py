@@ -1,0 +1,172 @@
+"""What the values say of pods, ports, selectors and callers stands in every object that it concerns."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane import helm
+from tests.deploy.manifests import of_kind, rendered, template, webhooks
+
+pytestmark = pytest.mark.usefixtures("rendering")
+POD_VALUES = """
+{podLabels: {a: b}, podAnnotations: {c: d}, serviceAccount: {annotations: {role: gpus}}, hostNetwork: true,
+ podSecurityContext: {fsGroup: 7}, securityContext: {readOnlyRootFilesystem: null},
+ extraEnv: [{name: TZ, value: UTC}], extraVolumes: [{name: x, emptyDir: {}}], extraVolumeMounts: [{name: x, mountPath: /x}]}
+"""
+
+
+@pytest.mark.parametrize("component", ["webhook", "controller"])
+def test_what_the_values_say_of_pods_stands_in_them(component: str) -> None:
+    documents = rendered("--set-json", f"{component}={json.dumps(yaml.safe_load(POD_VALUES))}")
+    (deployment,) = (
+        each for each in of_kind("Deployment", documents) if each["metadata"]["name"].endswith(component)
+    )
+    accounts = {
+        each["metadata"]["name"]: each["metadata"].get("annotations")
+        for each in of_kind("ServiceAccount", documents)
+    }
+    template_of, pod = deployment["spec"]["template"], deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert accounts.pop(f"gpu-admission-{component}") == {"role": "gpus"}
+    assert set(accounts.values()) == {None}
+    assert template_of["metadata"]["labels"]["a"] == "b"
+    assert template_of["metadata"]["annotations"] == {"c": "d"}
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "fsGroup": 7,
+    }
+    assert "readOnlyRootFilesystem" not in container["securityContext"]
+    assert container["env"] == [{"name": "TZ", "value": "UTC"}]
+    assert {"name": "x", "emptyDir": {}} in pod["volumes"]
+    assert {"name": "x", "mountPath": "/x"} in container["volumeMounts"]
+
+
+def test_ports_of_pods_are_the_same_wherever_they_stand() -> None:
+    ports = "webhook.port=10250,webhook.metricsPort=10251,controller.port=10252"
+    documents = rendered("--set", f"{ports},webhook.dnsPolicy=Default")
+    pods = {
+        each["metadata"]["name"].removeprefix("gpu-admission-"): each["spec"]["template"]["spec"]
+        for each in of_kind("Deployment", documents)
+    }
+    allowed = {
+        each["metadata"]["name"].removeprefix("gpu-admission-"): [
+            port["port"] for rule in each["spec"]["ingress"] for port in rule["ports"]
+        ]
+        for each in of_kind("NetworkPolicy", documents)
+    }
+    targets = {
+        each["metadata"]["name"]: [port["targetPort"] for port in each["spec"]["ports"]]
+        for each in of_kind("Service", documents)
+    }
+
+    for name, want in {"webhook": [10250, 10251], "controller": [10252]}.items():
+        (container,) = pods[name]["containers"]
+        assert [port["containerPort"] for port in container["ports"]] == allowed[name] == want
+    assert {"--port=10250", "--metrics-port=10251"} < set(pods["webhook"]["containers"][0]["args"])
+    assert "--port=10252" in pods["controller"]["containers"][0]["args"]
+    assert targets == {
+        "gpu-admission": [10250],
+        "gpu-admission-webhook-metrics": [10251],
+        "gpu-admission-controller-metrics": [10252],
+    }
+    assert (pods["webhook"]["dnsPolicy"], "dnsPolicy" in pods["controller"]) == ("Default", False)
+
+
+def test_by_default_no_pod_has_a_user_of_its_own() -> None:
+    pods = [each["spec"]["template"]["spec"] for each in of_kind("Deployment", rendered())]
+
+    assert [pod["securityContext"]["runAsNonRoot"] for pod in pods] == [True, True]
+    assert not [key for key in ("runAsUser", "runAsGroup", "fsGroup") if key in str(pods)]
+
+
+def test_an_autoscaler_alone_sets_the_replicas() -> None:
+    documents = rendered("--set", "webhook.autoscaling.enabled=true,webhook.autoscaling.maxReplicas=9")
+    (autoscaler,) = of_kind("HorizontalPodAutoscaler", documents)
+    replicas = {d["metadata"]["name"]: d["spec"].get("replicas") for d in of_kind("Deployment", documents)}
+
+    assert autoscaler["spec"]["scaleTargetRef"]["name"] == "gpu-admission-webhook"
+    assert (autoscaler["spec"]["minReplicas"], autoscaler["spec"]["maxReplicas"]) == (2, 9)
+    assert replicas == {"gpu-admission-webhook": None, "gpu-admission-controller": 2}
+    assert not of_kind("HorizontalPodAutoscaler", rendered())
+
+
+def test_a_cluster_that_opts_in_by_labels() -> None:
+    expression = {"key": "team", "operator": "Exists"}
+    selectors = {
+        "namespaceSelector": {"matchLabels": {"gpus": "checked"}, "matchExpressions": [expression]},
+        "objectSelector": {"matchLabels": {"queue": "gpus"}},
+    }
+    documents = rendered("--set-json", f"webhooks={json.dumps(selectors)}")
+    (canary,) = (d for d in of_kind("Namespace", documents) if d["metadata"]["name"].endswith("canary"))
+
+    assert canary["metadata"]["labels"]["gpus"] == "checked"
+    for webhook in webhooks(documents):
+        if webhook["name"] == "documents.validate.gpu-admission.dev":
+            assert not {"namespaceSelector", "objectSelector"} & webhook.keys()
+            continue
+        assert webhook["namespaceSelector"]["matchLabels"] == {"gpus": "checked"}
+        excluded, added = webhook["namespaceSelector"]["matchExpressions"]
+        assert (excluded["operator"], added) == ("NotIn", expression)
+        assert webhook["objectSelector"] == {"matchLabels": {"queue": "gpus"}}
+
+
+KNOWN = "webhook.clientAuthentication."
+
+
+@pytest.mark.parametrize(
+    ("source", "volume"),
+    [
+        pytest.param("caConfigMap", {"configMap": {"name": "callers"}}, id="config-map"),
+        pytest.param("caSecret", {"secret": {"secretName": "callers"}}, id="secret"),
+    ],
+)
+def test_known_callers_are_those_of_the_values(source: str, volume: dict[str, Any]) -> None:
+    documents = rendered("--set", f"{KNOWN}{source}=callers,{KNOWN}names={{kube-apiserver,spiffe://a/b}}")
+    pods = {
+        deployment["metadata"]["name"]: deployment["spec"]["template"]["spec"]
+        for deployment in of_kind("Deployment", documents)
+    }
+    webhook = pods["gpu-admission-webhook"]
+    (container,) = webhook["containers"]
+    (mounted,) = [each for each in webhook["volumes"] if each["name"] == "client-ca"]
+
+    assert [argument for argument in container["args"] if argument.startswith("--client")] == [
+        "--client-ca=/etc/gpu-admission/client-ca/ca.crt",
+        "--client-name=kube-apiserver",
+        "--client-name=spiffe://a/b",
+    ]
+    assert {"name": "client-ca", "mountPath": "/etc/gpu-admission/client-ca", "readOnly": True} in container[
+        "volumeMounts"
+    ], "not by subPath, which kubelet never updates"
+    assert mounted == {
+        "name": "client-ca",
+        **{kind: {**named, "items": [{"key": "ca.crt", "path": "ca.crt"}]} for kind, named in volume.items()},
+    }
+    assert "client-ca" not in str(pods["gpu-admission-controller"])
+
+
+def test_callers_are_not_asked_for_a_certificate_unless_values_say_so() -> None:
+    assert "client" not in str([d["spec"]["template"]["spec"] for d in of_kind("Deployment", rendered())])
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        pytest.param(f"{KNOWN}caSecret=a", f"{KNOWN}names: must name the callers", id="any-certificate"),
+        pytest.param(f"{KNOWN}names={{a}}", "names need the authority", id="no-authority"),
+        pytest.param(
+            f"{KNOWN}caSecret=a,{KNOWN}caConfigMap=b,{KNOWN}names={{a}}",
+            "set one of caConfigMap and caSecret",
+            id="two-authorities",
+        ),
+    ],
+)
+def test_known_callers_need_one_authority_and_names(values: str, want: str) -> None:
+    with pytest.raises(helm.HelmFailed, match=re.escape(want)):
+        template("--set", values)

@@ -1,0 +1,119 @@
+"""The parts of the documentation that are written from the code: the API reference, and tables of metrics and modules."""
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.metrics import metrics_defined
+
+CRDS = Path(__file__).parents[1] / "deploy" / "chart" / "files" / "crds"
+HEAD = """# API reference
+
+Written by `UPDATE_DOCS=1 pytest tests/test_docs.py` from the CustomResourceDefinitions in
+[deploy/chart/files/crds](../deploy/chart/files/crds); `kubectl explain gpupolicy.spec.rules` shows the same in a terminal. What
+the rules do is in [rules.md](rules.md); documents with examples are in [configuration.md](configuration.md) and
+[quota.md](quota.md).
+All kinds are `gpu-admission.dev/v1alpha1`, and `kubectl get gpu-admission -A` lists the objects of all.
+
+In a path `[]` is each item of a list, and `NAME` each key of a map. A field with * is required.
+"""
+Schema = dict[str, Any]
+
+
+def api_reference() -> str:
+    """Return docs/api.md."""
+    kinds = [yaml.safe_load(path.read_text())["spec"] for path in sorted(CRDS.glob("*.yaml"))]
+    return HEAD + "".join(map(_kind, kinds))
+
+
+def _kind(spec: Schema) -> str:
+    names, (version,) = spec["names"], spec["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    columns = ", ".join(
+        f"{column['name'].upper()}{' (`-o wide`)' if column.get('priority') else ''}"
+        for column in version["additionalPrinterColumns"]
+    )
+    fields = {name: schema["properties"][name] for name in ("spec", "status")}
+    rows = "\n".join(_rows({"properties": fields, "required": schema["required"]}, "", {}))
+    scope = "one of a namespace, named `default`" if spec["scope"] == "Namespaced" else "cluster-scoped"
+    return (
+        f"\n## {names['kind']}\n\n{schema['description']}\n\n"
+        f"`{names['plural']}`, `{names['singular']}` or `{', '.join(names['shortNames'])}`; {scope}. Columns: {columns}.\n\n"
+        f"| field | type | meaning |\n|---|---|---|\n{rows}\n"
+    )
+
+
+def _rows(schema: Schema, at: str, shown: dict[str, str]) -> Iterator[str]:
+    """Yield the rows of an object's fields; what was shown in full before is a reference to it."""
+    for name, field in schema.get("properties", {}).items():
+        path = f"{at}.{name}" if at else name
+        inside, below = _inside(field, path)
+        key = json.dumps(inside.get("properties"), sort_keys=True)
+        repeated = shown.get(key) if "properties" in inside else None
+        meaning = _sentence(field)
+        if repeated:
+            meaning += f"; its fields are those of `{repeated}`"
+        required = "*" if name in schema.get("required", ()) else ""
+        yield f"| `{path}`{required} | {_type(field)} | {meaning.replace('|', chr(92) + '|')} |"
+        if not repeated:
+            shown[key] = below
+            yield from _rows(inside, below, shown)
+
+
+def _inside(schema: Schema, path: str) -> tuple[Schema, str]:
+    """Return the schema of what lists and maps hold in the end, and its path."""
+    if "items" in schema:
+        return _inside(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        return _inside(schema["additionalProperties"], f"{path}.NAME")
+    return schema, path
+
+
+def _type(schema: Schema) -> str:
+    if "items" in schema:
+        return f"list of {_type(schema['items'])}"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"map of {_type(schema['additionalProperties'])}"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    word = schema.get("format") if schema.get("format") == "date-time" else schema.get("type", "any")
+    found = "integer or string" if schema.get("x-kubernetes-int-or-string") else str(word)
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is not None:
+        found += f", {least} or more" if most is None else f", {least} to {most}"
+    return found + (" or null" if schema.get("nullable") else "")
+
+
+def _sentence(schema: Schema) -> str:
+    return " ".join(str(schema["description"]).split())
+
+
+def metrics_table() -> str:
+    found = metrics_defined()
+    repeated = [name for name, times in Counter(name for name, *_ in found).items() if times > 1]
+    assert repeated == [], "a metric has one definition"
+    rows = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {meaning} |"
+        for name, kind, meaning, labels in sorted(found)
+    ]
+    return "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def modules_table(room: Path) -> str:
+    """Return a row for each module of the room: its path, and the first sentence of its docstring."""
+    rows = ["| module | holds |", "|---|---|"]
+    for path in sorted(room.rglob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        if docstring is not None:
+            paragraph = " ".join(docstring.partition("\n\n")[0].split())
+            sentence = re.split(r"[.](?= |$)", paragraph, maxsplit=1)[0]
+            rows.append(f"| `{path.relative_to(room)}` | {sentence} |")
+        else:
+            assert path.name == "__init__.py", path
+    return "\n".join([*rows, ""])

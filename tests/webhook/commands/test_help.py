@@ -1,0 +1,26 @@
+"""`--help` on a terminal of 80 columns: no summary of a command is cut."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from webhook.commands import main
+
+
+def groups(group: click.Group, context: click.Context, *path: str) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from groups(command, context, *path, name)
+
+
+@pytest.mark.parametrize("path", list(groups(main, click.Context(main))), ids=" ".join)
+def test_summaries_fit(path: tuple[str, ...]) -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, [*path, "--help"]).stdout
+
+    summaries = shown.partition("Commands:\n")[2].splitlines()
+    assert summaries
+    assert [line for line in summaries if line.endswith("...")] == []

@@ -1,0 +1,266 @@
+"""The text of `gpu-admission status`, and what `--watch` prints into a pipe."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
+from tests.webhook.cluster.apiserver import status as refused
+from webhook.cluster import errors
+from webhook.commands import main
+from webhook.commands import status as command
+from webhook.commands.output import Screen
+from webhook.tools.doctor.check import failure, warning
+from webhook.tools.status.capacity import ClassCapacity
+from webhook.tools.status.report import (
+    ClassStatus,
+    ClusterStatus,
+    DeniedOwner,
+    Health,
+    InstallationStatus,
+    Part,
+    PolicyStatus,
+    QuotaHolder,
+    QuotaRow,
+    QuotaState,
+    QuotaStatus,
+    plain,
+)
+
+AT = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
+
+
+def amount(text: str) -> Fraction:
+    return Fraction(text)
+
+
+INSTALLATION = InstallationStatus(
+    parts=(
+        Part(name="webhook", health=Health.OK, text="2 of 2 replicas ready, example.com/gpu-admission:0.1.0"),
+        Part(
+            name="controller",
+            health=Health.FAILED,
+            text="Lease/gpu-admission-controller in gpu-admission " * 2,
+        ),
+        Part(name="canary", health=Health.UNKNOWN, text="you may not", for_administrators=True),
+    ),
+    findings=(
+        warning("untainted-gpu-node", "Node a", "must have a taint", "taint it"),
+        failure("crd-missing", "CustomResourceDefinition/x", "does not exist " * 8, "apply it"),
+    ),
+    not_checked=("canary: you may not create pods",),
+)
+POLICIES = (
+    PolicyStatus(name="default", version="1", priority=0, where="*", in_force=True, since=AT),
+    PolicyStatus(
+        name="research",
+        version="2",
+        priority=5,
+        where="research-*",
+        in_force=True,
+        paused_until=datetime(2026, 11, 22, 12, 0, tzinfo=UTC),
+        exemptions=("sandbox: every rule (experiments)",),
+    ),
+    PolicyStatus(
+        name="broken", version="", priority=0, where="*", in_force=False, message="it is not in force: x"
+    ),
+)
+QUOTAS = (
+    QuotaStatus(
+        namespace="ml-training",
+        state=QuotaState.EXCEEDED,
+        message="gpus: 10 used of 8, 2 too many",
+        rows=(
+            QuotaRow(key="gpus", hard=amount("8"), used=amount("10")),
+            QuotaRow(
+                key="resources/nvidia.com/mig-1g.10gb",
+                hard=amount("14"),
+                used=amount("1/2"),
+                reserved=amount("2/7"),
+            ),
+        ),
+        holders=tuple(QuotaHolder(name=f"Job/{n}", held={"gpus": amount(n)}) for n in ("4", "3", "2", "1")),
+        denied=12,
+    ),
+    QuotaStatus(
+        namespace="new",
+        state=QuotaState.NOT_COUNTED,
+        message="not counted yet: GPU pods are denied",
+        rows=(QuotaRow(key="gpus", hard=amount("4"), used=None),),
+    ),
+)
+CLASSES = (
+    ClassStatus(
+        name="nvidia-a100-80gb",
+        family="nvidia-a100",
+        memory_gib=80,
+        capacity=ClassCapacity(nodes=3, nodes_taking_pods=2, gpus=amount("24"), free=amount("5")),
+    ),
+    ClassStatus(name="", capacity=ClassCapacity(nodes=1, nodes_taking_pods=1, gpus=amount("8"), free=None)),
+    ClassStatus(name="acme", capacity=None),
+)
+DENIED = (
+    DeniedOwner(namespace="ml-training", owner="Job/big", count=12, last=AT, message="exceeded quota " * 9),
+)
+
+
+def status(**tweaks: Any) -> ClusterStatus:
+    return ClusterStatus(
+        **{
+            "at": AT,
+            "version": "0.1.0",
+            "kubernetes": "v1.36.3",
+            "configuration": "abc",
+            "namespaces": (),
+            "installation": INSTALLATION,
+            "policies": POLICIES,
+            "quotas": QUOTAS,
+            "quotas_are_known": True,
+            "classes": CLASSES,
+            "denials": DENIED,
+            "denials_from": "Events",
+            "omitted": ("list nodes",),
+            **tweaks,
+        }
+    )
+
+
+WHOLE = """\
+gpu-admission 0.1.0  Kubernetes v1.36.3  2026-11-22 08:00:00 UTC
+  webhook      ok       2 of 2 replicas ready, example.com/gpu-admission:0.1.0
+  controller   failed   Lease/gpu-admission-controller in gpu-admission
+                        Lease/gpu-admission-controller in gpu-admission
+
+policies                   configuration abc
+  default                  in force since 2026-11-22 08:00; priority 0, matches
+                           *
+  research                 PAUSED until 2026-11-22 12:00 UTC, every rule only
+                           audits; priority 5, matches research-*
+                           exempt: sandbox: every rule (experiments)
+  broken                   not in force: it is not in force: x; priority 0,
+                           matches *
+
+quotas                                             used + reserved of hard
+  ml-training  Exceeded, 12 denied in 24 h
+    gpus: 10 used of 8, 2 too many
+    gpus                   ████████████████████████ 10 + 0 of 8
+    resources/nvidia.com/… █▒······················ 0.5 + 2/7 of 14
+    held by Job/4 4, Job/3 3, Job/2 2 and 1 more
+  new  NotCounted
+    not counted yet: GPU pods are denied
+    gpus                   ························ ? + 0 of 4
+
+classes                      memory   nodes    GPUs    free
+  nvidia-a100-80gb           80 GiB       3      24       5
+    1 node not Ready or cordoned
+  unknown class                           1       8       ?
+
+denied in 24 h
+  from Events; gpu-admission why KIND/NAME says more
+  ml-training Job/big, 12 times, last at 08:00:00 UTC
+    exceeded quota exceeded quota exceeded quota exceeded quota exceeded quota …
+
+doctor
+  error    crd-missing: CustomResourceDefinition/x does not exist does not exis…
+  warning  untainted-gpu-node: Node a must have a taint
+
+not shown, for want of rights: the installation (canary); 1 check of
+  gpu-admission doctor; list nodes
+"""
+
+
+def printed(found: ClusterStatus, capsys: pytest.CaptureFixture[str]) -> str:
+    command.show(Screen(), found)
+    return capsys.readouterr().out
+
+
+def test_everything_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(status(), capsys) == WHOLE
+
+
+def test_nothing_is_said_of_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = status(
+        installation=InstallationStatus(),
+        policies=None,
+        quotas=(),
+        quotas_are_known=False,
+        classes=(),
+        denials=None,
+        omitted=(),
+    )
+    _, *rest = printed(unknown, capsys).splitlines()
+    assert rest == ["", "quotas                                             used + reserved of hard"]
+
+
+@pytest.mark.parametrize(
+    ("tweaks", "line"),
+    [
+        pytest.param({"policies": ()}, "  the built-in defaults are in force", id="no-policy"),
+        pytest.param({"quotas": ()}, "  there is no GPUQuota that you may read", id="no-quota"),
+        pytest.param(
+            {"quotas": (), "namespaces": ("a", "b")}, "  there is no GPUQuota in a, b", id="no-quota-there"
+        ),
+    ],
+)
+def test_what_is_missing_is_said(
+    tweaks: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert line in printed(status(**tweaks), capsys).splitlines()
+
+
+def readings(*found: ClusterStatus | errors.ApiError) -> Iterator[ClusterStatus | errors.ApiError]:
+    yield from found
+
+
+LATER = status(at=datetime(2026, 11, 22, 8, 1, tzinfo=UTC))
+CHANGED = msgspec.structs.replace(LATER, configuration="def")
+
+
+def test_only_changes_are_printed_into_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """All moments differ; of those alike the first is printed."""
+    found = readings(status(), LATER, errors.Unreachable("no answer"), LATER, CHANGED)
+    assert list(command.changes(found)) == [status(), CHANGED]
+    assert capsys.readouterr().err == "error: no answer\n"
+
+
+def test_on_a_terminal_the_status_is_drawn_in_place(capsys: pytest.CaptureFixture[str]) -> None:
+    command.redraw(readings(status(), errors.Unreachable("no answer")))
+    assert capsys.readouterr().out.rstrip() == f"error: no answer\n{WHOLE}".rstrip()
+
+
+def test_json_has_amounts_as_text_and_moments() -> None:
+    found = json.loads(msgspec.json.encode(plain(status())))
+    assert (found["at"], found["quotas"][0]["rows"][1]["reserved"]) == ("2026-11-22T08:00:00Z", "2/7")
+    assert found["policies"][1]["pausedUntil"] == "2026-11-22T12:00:00Z"
+
+
+def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[InstallationStatus | None] = []
+    clock = iter(range(0, 1000, 25))
+    monkeypatch.setattr("webhook.commands.status.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("webhook.commands.status.time.sleep", lambda _: None)
+
+    def read(installation: InstallationStatus | None) -> ClusterStatus:
+        asked.append(installation)
+        return status()
+
+    found = command.readings(read, 5.0)
+    for _ in range(7):
+        next(found)
+    assert [each is None for each in asked] == [True, False, False, True, False, False, True]
+
+
+def test_an_unusable_cluster_ends_the_command(tmp_path: Path) -> None:
+    def answer(_: Request) -> Answer:
+        return refused(500, "etcd is away")
+
+    with ApiServer(tmp_path, answer) as server:
+        result = CliRunner().invoke(main, ["status", "--kubeconfig", str(server.kubeconfig())])
+    assert (result.exit_code, result.stderr) == (2, "error: etcd is away\n")

@@ -1,0 +1,220 @@
+"""What an audit line says of an object: its charge, class, owner and quota, the id of its creation, and nothing secret."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policies.pods.pod import decode_pod
+from tests.builders import JSON, gpu_container, pod, uid
+from webhook.configuration.loader import load_directory
+from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.enforcer import QuotaEnforcer
+from webhook.quota.memory_store import MemoryStore
+from webhook.quota.metrics import QuotaMetrics
+from webhook.serving.admission import Admission
+from webhook.serving.audit import AuditLog, Recorder
+from webhook.serving.engine import Engine
+from webhook.serving.handling import ClusterState
+from webhook.serving.metrics import Metrics
+from webhook.serving.replayable import LONGEST_POD
+from webhook.serving.review import decode_request
+
+QUOTA = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUQuota
+metadata: {name: default, namespace: team}
+spec: {hard: {gpus: "2"}}
+"""
+
+Line = dict[str, Any]
+Reviewed = Callable[..., Line]
+
+
+@pytest.fixture
+def reviewed(tmp_path: Path) -> Reviewed:
+    """Return a function that has an object reviewed and returns its line."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "quota.yaml").write_text(QUOTA)
+    engine = Engine(load_directory(tmp_path / "config"))
+    quotas = QuotaMetrics(CollectorRegistry())
+    store = ReservationBatcher(MemoryStore(lambda: engine.configuration), quotas)
+    cluster = ClusterState(quota=QuotaEnforcer(store, quotas))
+    metrics = Metrics(CollectorRegistry())
+
+    def review(document: JSON, phase: str = "validate", *, pods: bool = True, **tweaks: Any) -> Line:
+        log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
+        recorder = Recorder(metrics, log, replica="webhook-1", with_pods=pods)
+        fields = {
+            "uid": uid("review"),
+            "kind": {"version": "v1", "kind": document["kind"]},
+            "operation": "CREATE",
+            "namespace": "team",
+            "object": document,
+            **tweaks,
+        }
+        envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+        admission = Admission(lambda: engine, recorder, cluster)
+        getattr(admission, phase)(decode_request(msgspec.json.encode(envelope)), monotonic() + 60)
+        log.stop()
+        line: Line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes().splitlines()[-1])
+        return line
+
+    return review
+
+
+def created(label: str = "train", count: str = "1", metadata: JSON | None = None, **spec: Any) -> JSON:
+    """Return a pod as /validate sees it."""
+    spec = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}], **spec}
+    document = pod(gpu_container(count), **spec)
+    return {**document, "metadata": {"name": label, "uid": uid(label), **(metadata or {})}}
+
+
+L4: JSON = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+
+
+@pytest.mark.parametrize("namespace", ["team", "without-a-quota"])
+@pytest.mark.parametrize(
+    ("spec", "charge", "of_class"),
+    [
+        pytest.param({}, {"gpus": "1", "resources/nvidia.com/gpu": "1"}, None, id="that-may-be-any-class"),
+        pytest.param(
+            {"nodeSelector": L4},
+            {"classes/nvidia-l4": "1", "gpus": "1", "resources/nvidia.com/gpu": "1"},
+            "nvidia-l4",
+            id="that-pins-its-class",
+        ),
+    ],
+)
+def test_a_line_has_the_charge_of_a_pod(
+    reviewed: Reviewed, namespace: str, spec: JSON, charge: JSON, of_class: str | None
+) -> None:
+    for label in ("first", "sibling"):
+        line = reviewed(created(label, **spec), namespace=namespace)
+
+        assert (line["charge"], line.get("class")) == (charge, of_class)
+
+
+def test_a_line_has_the_quota_after_the_decision(reviewed: Reviewed) -> None:
+    lines = [reviewed(created(label)) for label in ("one", "two", "three")]
+
+    assert [(line["verdict"], line["quota"]["held"], line["quota"]["hard"]) for line in lines] == [
+        ("allowed", {"gpus": "1"}, {"gpus": "2"}),
+        ("allowed", {"gpus": "2"}, {"gpus": "2"}),
+        ("denied", {"gpus": "2"}, {"gpus": "2"}),
+    ]
+    assert lines[2]["charge"]["gpus"] == "1", "what the quota refused"
+
+
+def test_what_a_rule_denies_is_not_charged(reviewed: Reviewed) -> None:
+    line = reviewed(created(count="500m"))
+
+    assert line["verdict"] == "denied"
+    assert "charge" not in line
+
+
+def test_a_line_names_object_owner_and_replica(reviewed: Reviewed) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid("job"), "controller": True}
+    kept = {**owner, "name": "kept", "controller": False}
+
+    line = reviewed(created(metadata={"ownerReferences": [kept, owner]}))
+
+    assert (line["objectUid"], line["owner"], line["replica"]) == (uid("train"), "Job/train", "webhook-1")
+
+
+TOKEN: JSON = {"volumes": [{"name": "data", "emptyDir": {}}, {"name": "kube-api-access-x7v2k"}]}
+OTHER_TOKEN: JSON = {"volumes": [{"name": "kube-api-access-bbbbb"}]}
+NAMELESS: JSON = {"metadata": {"generateName": "train-"}, "kind": "Pod"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        pytest.param(created(), created(), True, id="one-name"),
+        pytest.param(created(), created("other"), False, id="two-names"),
+        pytest.param(
+            {**created(**TOKEN), **NAMELESS},
+            created("train-abcde", metadata={"generateName": "train-"}, **TOKEN),
+            True,
+            id="a-name-that-was-made-meanwhile",
+        ),
+        pytest.param(
+            {**created(**TOKEN), **NAMELESS}, {**created(**OTHER_TOKEN), **NAMELESS}, False, id="two-siblings"
+        ),
+    ],
+)
+def test_an_id_joins_the_lines_of_one_creation(
+    reviewed: Reviewed, first: JSON, second: JSON, is_one: bool
+) -> None:
+    ids = [reviewed(first, "mutate")["creation"], reviewed(second)["creation"]]
+
+    assert (ids[0] == ids[1]) is is_one
+
+
+def test_siblings_that_nothing_tells_apart_have_no_id(reviewed: Reviewed) -> None:
+    assert "creation" not in reviewed({**created(), **NAMELESS}, "mutate")
+
+
+SECRET = "hunter2"
+
+SECRETIVE = pod(
+    gpu_container(
+        command=["sh", "-c", f"login {SECRET}"],
+        args=[f"--api-key={SECRET}"],
+        env=[
+            {"name": "PASSWORD", "value": SECRET},
+            {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": SECRET, "key": "k"}}},
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+        ],
+        readinessProbe={"exec": {"command": ["curl", SECRET]}, "periodSeconds": 7},
+        livenessProbe={"httpGet": {"port": 1, "httpHeaders": [{"name": "Authorization", "value": SECRET}]}},
+    ),
+    annotations={
+        "kubectl.kubernetes.io/last-applied-configuration": SECRET,
+        "gpu-admission.dev/gpu-class": "nvidia-l4",
+    },
+    initContainers=[{"name": "fetch", "env": [{"name": "PASSWORD", "value": SECRET}], "args": [SECRET]}],
+    **TOKEN,
+)
+
+
+def test_the_pod_of_a_line_has_what_rules_read_and_nothing_secret(reviewed: Reviewed) -> None:
+    document = {**SECRETIVE, "metadata": {**SECRETIVE["metadata"], "labels": {"password": SECRET}}}
+
+    line = reviewed(document, "mutate")
+    kept = decode_pod(msgspec.json.encode(line["pod"]))
+    container = (kept.body.containers or ())[0]
+
+    assert SECRET not in msgspec.json.encode(line).decode()
+    assert kept.annotations == {"gpu-admission.dev/gpu-class": "nvidia-l4"}
+    assert {each.name: each.value for each in container.env or ()} == {
+        "PASSWORD": None,
+        "TOKEN": None,
+        "NVIDIA_VISIBLE_DEVICES": "all",
+    }
+    assert container.readiness_probe is not None
+    assert container.readiness_probe.period_seconds == 7
+    assert container.limits == {"nvidia.com/gpu": "1"}
+    assert [volume.name for volume in kept.body.volumes or ()] == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "tweaks"),
+    [
+        pytest.param("validate", {}, id="validate-has-the-changes-of-others"),
+        pytest.param("mutate", {"dryRun": True}, id="dry-runs"),
+        pytest.param("mutate", {"pods": False}, id="without-the-option"),
+    ],
+)
+def test_no_other_line_has_a_pod(reviewed: Reviewed, phase: str, tweaks: Any) -> None:
+    assert "pod" not in reviewed(created(), phase, **tweaks)
+
+
+def test_a_long_pod_is_left_out(reviewed: Reviewed) -> None:
+    selector = {f"key-{number}": "x" * 60 for number in range(LONGEST_POD // 60)}
+
+    assert "pod" not in reviewed(created(nodeSelector=selector), "mutate")

@@ -1,0 +1,200 @@
+"""Stored pods and workloads, judged as if they were created now."""
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.pods.annotations import INJECTED
+from policies.quota.amounts import GPUS
+from policies.quota.charge import Unpinned
+from policies.quota.charge_request import QuotaGrant
+from tests.builders import JSON, gpu_container, pod
+from webhook.configuration.loader import Configuration, load_directory
+from webhook.serving.engine import Engine
+from webhook.serving.judging import JudgedBy, Judgement, UnusedQuota, Verdict, judge
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+RESTRICTED = "rules: {gpu-class: {default: nvidia-l4, allowed: [nvidia-l4]}}"
+BY_DEFAULT = "gpu-class: nodeSelector accelerator=nvidia-a100-80gb\ngpu-toleration: toleration nvidia.com/gpu:NoSchedule"
+MIRROR = {"kubernetes.io/config.mirror": "3f"}
+
+
+def policy(tmp_path: Path, spec: str) -> Configuration:
+    (tmp_path / "policy.yaml").write_text(
+        "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: default}\n"
+        f"spec: {{{spec}}}\n"
+    )
+    return load_directory(tmp_path)
+
+
+def stored(document: JSON, *, manager: str = "", **metadata: Any) -> JSON:
+    """Return a pod as the API server stores it once it runs on node gpu-1."""
+    fields: JSON = {"f:spec": {"f:containers": {}, **({manager: {}} if manager else {})}}
+    managed = [{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}]
+    document["metadata"] |= {
+        "uid": "2b8d2e4e-0000-4000-8000-000000000000",
+        "resourceVersion": "12",
+        "managedFields": managed,
+        **metadata,
+    }
+    document["spec"]["nodeName"] = "gpu-1"
+    return {**document, "status": {"phase": "Running"}}
+
+
+def owned_by(kind: str, name: str, api_version: str = "apps/v1") -> JSON:
+    owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": "1", "controller": True}
+    return {"ownerReferences": [owner]}
+
+
+def judged(
+    configuration: Configuration, document: JSON, kind: tuple[str, str] = ("", "Pod"), **by: Any
+) -> Judgement:
+    surroundings = JudgedBy(engine=Engine(configuration), now=NOW, **by)
+    return judge(*kind, "ml-training", msgspec.json.encode(document), surroundings)
+
+
+def sentences(found: Judgement) -> list[str]:
+    return [f"{each.outcome.value}: {each.finding.sentence()}" for each in found.findings()]
+
+
+NOT_ALLOWED = (
+    "denied: spec: must not pin the pod to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb): "
+    "not allowed in namespace ml-training"
+)
+UNPLACED = "denied: spec: must pin the pod to a GPU class: namespace ml-training may not use every class"
+A100 = {"node_selector": {"accelerator": "nvidia-a100-80gb"}}
+
+
+@pytest.mark.parametrize(
+    ("document", "verdict", "first"),
+    [
+        pytest.param(
+            stored(pod(gpu_container(), nodeSelector={"accelerator": "nvidia-a100-80gb"})),
+            Verdict.REFUSED,
+            NOT_ALLOWED,
+            id="its-author-pinned-it",
+        ),
+        pytest.param(
+            stored(
+                pod(
+                    gpu_container(),
+                    nodeSelector={"accelerator": "nvidia-a100-80gb"},
+                    tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                    annotations={INJECTED: BY_DEFAULT},
+                )
+            ),
+            Verdict.CHANGED,
+            "",
+            id="a-default-that-was-another-then-pinned-it",
+        ),
+        pytest.param(stored(pod(gpu_container())), Verdict.CHANGED, "", id="the-scheduler-chose-its-node"),
+        pytest.param(
+            stored(pod(gpu_container()), manager="f:nodeName"),
+            Verdict.REFUSED,
+            UNPLACED,
+            id="its-author-chose-its-node",
+        ),
+        pytest.param(
+            stored(pod(gpu_container()), **owned_by("DaemonSet", "dcgm")),
+            Verdict.REFUSED,
+            UNPLACED,
+            id="a-daemonset-placed-it",
+        ),
+        pytest.param(
+            stored(pod(gpu_container(), annotations=MIRROR), **owned_by("Node", "gpu-1", "v1")),
+            Verdict.ACCEPTED,
+            "",
+            id="a-static-pod-passes",
+        ),
+        pytest.param(
+            stored(pod(gpu_container(), annotations=MIRROR), manager="f:nodeName"),
+            Verdict.REFUSED,
+            UNPLACED,
+            id="the-annotation-alone-makes-no-static-pod",
+        ),
+        pytest.param(stored(pod()), Verdict.ACCEPTED, "", id="no-gpu"),
+    ],
+)
+def test_a_stored_pod_is_judged_as_its_author_submitted_it(
+    tmp_path: Path, document: JSON, verdict: Verdict, first: str
+) -> None:
+    found = judged(policy(tmp_path, RESTRICTED), document)
+
+    said = sentences(found)
+    assert (found.verdict, said[0].startswith(first) if said else first == "") == (verdict, True), said
+
+
+def test_what_would_be_injected_is_by_the_configuration_of_now(tmp_path: Path) -> None:
+    document = stored(
+        pod(
+            gpu_container(),
+            nodeSelector={"accelerator": "nvidia-a100-80gb"},
+            annotations={INJECTED: BY_DEFAULT},
+        )
+    )
+
+    (found,) = judged(policy(tmp_path, RESTRICTED), document).pods
+
+    assert found.submitted.body.node_selector is None
+    assert found.admitted.body.node_selector == {"accelerator": "nvidia-l4"}
+    assert [each.change.what for each in found.changes] == [
+        "nodeSelector accelerator=nvidia-l4",
+        "toleration nvidia.com/gpu:NoSchedule",
+    ]
+
+
+def test_a_workload_is_judged_by_its_templates(tmp_path: Path) -> None:
+    template = {"metadata": {}, "spec": {"containers": [gpu_container("500m")]}}
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "chat", **owned_by("Service", "llm", "serving.example/v1")},
+        "spec": {"replicas": 2, "template": template},
+    }
+
+    found = judged(policy(tmp_path, ""), document, ("apps", "Deployment"))
+
+    assert (found.kind, found.name, found.owner, found.verdict) == (
+        "Deployment",
+        "chat",
+        "Service/llm",
+        Verdict.REFUSED,
+    )
+    assert [each.finding.path for each in found.findings()] == [
+        "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hard", "verdict"),
+    [
+        pytest.param("1", Verdict.CHANGED, id="fits-by-itself-whatever-runs"),
+        pytest.param("0", Verdict.REFUSED, id="can-never-fit"),
+        pytest.param(None, Verdict.CHANGED, id="no-quota"),
+    ],
+)
+def test_of_a_quota_only_what_can_never_fit_counts(
+    tmp_path: Path, hard: str | None, verdict: Verdict
+) -> None:
+    configuration = policy(tmp_path, "")
+    granted = QuotaGrant({GPUS: Fraction(hard)}, Unpinned.TOTAL_ONLY) if hard else None
+    document = stored(pod(gpu_container("1")))
+
+    found = judged(configuration, document, quota_of=lambda _: UnusedQuota(granted, configuration))
+
+    assert found.verdict is verdict
+
+
+def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+    found = judged(policy(tmp_path, ""), {"metadata": {"name": "odd"}, "spec": {"containers": 1}})
+
+    assert found.verdict is Verdict.UNREADABLE
+    assert (found.name, found.unreadable) == (
+        "odd",
+        "Expected `array | null`, got `int` - at `$.spec.containers`",
+    )

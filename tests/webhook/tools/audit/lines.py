@@ -1,0 +1,60 @@
+"""Audit lines for tests, as serve and controller write them."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.builders import uid
+
+LINE = dict[str, Any]
+START = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def moment(minutes: float) -> str:
+    """Return a time of a line, so many minutes after midnight."""
+    return (START + timedelta(minutes=minutes)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def count(verdict: str, pod: str, since: float, at: float, gpus: str = "1", **tweaks: Any) -> LINE:
+    """Return a line of the controller."""
+    return {
+        "time": moment(at),
+        "phase": "count",
+        "kind": "Pod",
+        "namespace": "team",
+        "name": pod,
+        "verdict": verdict,
+        "replica": "controller-1",
+        "objectUid": uid(pod),
+        "owner": f"Pod/{pod}",
+        "since": moment(since),
+        "charge": {"gpus": gpus},
+        **tweaks,
+    }
+
+
+def validated(pod: str, at: float, **tweaks: Any) -> LINE:
+    """Return the line of the webhook about a new pod that is charged a GPU."""
+    return {
+        "time": moment(at),
+        "phase": "validate",
+        "operation": "CREATE",
+        "kind": "Pod",
+        "namespace": "team",
+        "name": pod,
+        "user": "ada",
+        "dryRun": False,
+        "verdict": "allowed",
+        "objectUid": uid(pod),
+        "charge": {"gpus": "1"},
+        **tweaks,
+    }
+
+
+def written(path: Path, lines: Iterable[LINE | bytes]) -> str:
+    """Write the lines, as they are or as JSON, and return the path."""
+    path.write_bytes(b"".join((x if isinstance(x, bytes) else msgspec.json.encode(x)) + b"\n" for x in lines))
+    return str(path)

@@ -1,0 +1,289 @@
+"""GPU-hours from audit logs: what counts, from when to when, for whom; and that sums are those of another calculation."""
+
+import gzip
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.webhook.tools.audit.lines import LINE, count, moment, validated, written
+from webhook.commands.usage import usage
+from webhook.tools.audit.reading import LONGEST_LINE
+
+
+def asked(*arguments: str, stdin: bytes | None = None) -> dict[str, Any]:
+    """Return what `gpu-admission usage -o json` prints."""
+    result = CliRunner().invoke(usage, ["-o", "json", *arguments], input=stdin, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def hours(found: dict[str, Any]) -> dict[str, str]:
+    return {group[found["by"]]: group["gpuHours"] for group in found["groups"]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param([count("released", "a", 0, 90)], "3/2", id="from-its-creation-to-its-end"),
+        pytest.param(
+            [count("held", "a", 0, 30), count("held", "a", 0, 60)], "1", id="without-an-end-to-its-last-line"
+        ),
+        pytest.param(
+            [count("held", "a", 0, 60), count("released", "a", 0, 90)], "3/2", id="held-and-released-once"
+        ),
+        pytest.param(
+            [count("released", "a", 0, 90), count("released", "a", 0, 91)],
+            "3/2",
+            id="released-by-two-leaders-once",
+        ),
+        pytest.param(
+            [count("released", "a", 0, 90), count("held", "a", 0, 60)],
+            "3/2",
+            id="whatever-the-order-of-the-files",
+        ),
+        pytest.param(
+            [count("held", "a", 0, 60), count("held", "a", 0, 30)], "1", id="of-lines-in-any-order-the-latest"
+        ),
+        pytest.param(
+            [count("held", "a", 0, 30, "4"), count("released", "a", 0, 60, "2")],
+            "2",
+            id="by-the-charge-of-its-last-line",
+        ),
+        pytest.param([count("released", "a", 0, 60, "2/7")], "2/7", id="parts-of-cards-exactly"),
+        pytest.param([validated("a", 0)], "0", id="nothing-for-what-was-only-admitted"),
+        pytest.param(
+            [validated("a", 0), count("released", "a", 0, 60)], "1", id="admission-and-release-once"
+        ),
+        pytest.param(
+            [count("released", "a", 0, 60), count("released", "b", 0, 60)], "2", id="the-sum-of-two-pods"
+        ),
+        pytest.param([count("released", "a", 60, 0)], "0", id="nothing-where-clocks-disagree"),
+    ],
+)
+def test_what_an_object_is_counted(tmp_path: Path, lines: list[LINE], expected: str) -> None:
+    assert asked(written(tmp_path / "audit.jsonl", lines))["gpuHours"] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(("--since", moment(60)), "1", id="since"),
+        pytest.param(("--until", moment(30)), "1/2", id="until"),
+        pytest.param(("--since", moment(30), "--until", moment(45)), "1/4", id="between"),
+        pytest.param(("--since", moment(120)), "0", id="after-its-end"),
+        pytest.param(("--since", "100000d"), "2", id="days-ago"),
+    ],
+)
+def test_only_what_lies_in_the_time_counts(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
+    log = written(tmp_path / "audit.jsonl", [count("released", "a", 0, 120)])
+
+    assert asked(log, *arguments)["gpuHours"] == expected
+
+
+def submitted(kind: str, name: str, user: str) -> LINE:
+    return validated(name, 0, kind=kind, user=user, charge=None, objectUid="")
+
+
+CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+
+
+@pytest.mark.parametrize(
+    ("by", "lines", "expected"),
+    [
+        pytest.param("namespace", [], {"team": "1"}, id="namespace"),
+        pytest.param("owner", [], {"team/Job/train": "1"}, id="owner"),
+        pytest.param("class", [], {"nvidia-l4": "1"}, id="class"),
+        pytest.param("user", [], {"(not in the log)": "1"}, id="user-without-lines-of-the-webhook"),
+        pytest.param("user", [validated("a", 0)], {"ada": "1"}, id="user-who-created-the-pod"),
+        pytest.param(
+            "user",
+            [submitted("Job", "train", "bob"), validated("a", 0, user=CONTROLLER)],
+            {"bob": "1"},
+            id="user-who-wrote-its-owner",
+        ),
+        pytest.param(
+            "user",
+            [submitted("Job", "train", CONTROLLER), validated("a", 0, user=CONTROLLER)],
+            {CONTROLLER: "1"},
+            id="user-that-is-a-controller-where-nobody-else-is-known",
+        ),
+    ],
+)
+def test_hours_are_added_up_by(tmp_path: Path, by: str, lines: list[LINE], expected: dict[str, str]) -> None:
+    end = count("released", "a", 0, 60, owner="Job/train", **{"class": "nvidia-l4"})
+
+    assert hours(asked("--by", by, written(tmp_path / "audit.jsonl", [*lines, end]))) == expected
+
+
+def test_the_author_of_a_deployment_is_the_user_of_its_pods(tmp_path: Path) -> None:
+    lines = [
+        submitted("Deployment", "serve", "bob"),
+        count("released", "a", 0, 60, owner="ReplicaSet/serve-5d9f"),
+    ]
+
+    assert hours(asked("--by", "user", written(tmp_path / "audit.jsonl", lines))) == {"bob": "1"}
+
+
+def test_a_dry_run_and_a_denial_are_not_admitted(tmp_path: Path) -> None:
+    lines = [validated("a", 0, dryRun=True), validated("b", 0, verdict="denied"), validated("c", 0)]
+
+    assert asked(written(tmp_path / "audit.jsonl", lines))["onlyAdmitted"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "unreadable"),
+    [
+        pytest.param(b"2026-11-21 INFO gpu_admission: started", 1, id="a-line-of-another-log"),
+        pytest.param(b'{"time":"2026-11-21T00:00:00Z","phase":"count","ki', 1, id="cut-short"),
+        pytest.param(b'{"phase":"count"}', 1, id="without-fields"),
+        pytest.param(b'{"phase":"count","kind":1,"time":2,"verdict":[]}', 1, id="of-other-types"),
+        pytest.param(b'\xff\xfe{"phase":"count"}', 1, id="of-other-bytes"),
+        pytest.param(b'{"level":"info","message":"started"}', 0, id="of-a-log-in-json"),
+        pytest.param(b"", 0, id="empty"),
+        pytest.param(b"x" * (2 * LONGEST_LINE), 1, id="longer-than-any"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_counted_and_spoils_nothing(
+    tmp_path: Path, line: bytes, unreadable: int
+) -> None:
+    log = written(
+        tmp_path / "audit.jsonl", [count("released", "a", 0, 60), line, count("released", "b", 0, 60)]
+    )
+
+    found = asked(log)
+
+    assert (found["gpuHours"], found["unreadableLines"]) == ("2", unreadable)
+
+
+@pytest.mark.parametrize(
+    "tweaks",
+    [
+        pytest.param({"since": "yesterday"}, id="a-time-that-is-none"),
+        pytest.param({"charge": {"gpus": "a lot"}}, id="an-amount-that-is-none"),
+        pytest.param({"charge": {"gpus": "1/0"}}, id="a-division-by-zero"),
+        pytest.param({"since": "9" * 5000}, id="a-time-without-end"),
+    ],
+)
+def test_a_value_that_is_not_valid_is_counted_and_spoils_nothing(tmp_path: Path, tweaks: LINE) -> None:
+    lines = [{**count("released", "a", 0, 60), **tweaks}, count("released", "b", 0, 60)]
+
+    found = asked(written(tmp_path / "audit.jsonl", lines))
+
+    assert (found["gpuHours"], found["unreadableLines"]) == ("1", 1)
+
+
+def test_packed_rotated_and_piped_logs_are_one_log(tmp_path: Path) -> None:
+    older = written(tmp_path / "audit.jsonl.1", [count("held", "a", 0, 60)])
+    packed = tmp_path / "audit.jsonl.2.gz"
+    packed.write_bytes(gzip.compress(Path(older).read_bytes()))
+    newest = written(tmp_path / "audit.jsonl", [count("released", "a", 0, 90)])
+
+    found = asked(str(packed), older, "-", stdin=Path(newest).read_bytes())
+
+    assert (found["gpuHours"], found["lines"], found["openEnded"]) == ("3/2", 3, 0)
+
+
+def test_a_packed_log_that_was_cut_counts_as_far_as_it_goes(tmp_path: Path) -> None:
+    lines = [count("released", str(number), 0, 60) for number in range(2000)]
+    path = Path(written(tmp_path / "audit.jsonl", lines))
+    packed = tmp_path / "audit.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes())[:-2000])
+
+    found = asked(str(packed))
+
+    assert 0 < Fraction(found["gpuHours"]) < 2000
+    assert found["unreadableLines"] >= 1
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    result = CliRunner().invoke(usage, [str(tmp_path / "missing.jsonl")])
+
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {tmp_path / 'missing.jsonl'}: No such file or directory\n"
+
+
+def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> None:
+    lines: list[LINE | bytes] = [
+        count("released", "a", 0, 90),
+        count("held", "b", 0, 60, "2", namespace="other"),
+        validated("c", 0),
+        b"nothing",
+    ]
+
+    result = CliRunner().invoke(usage, [written(tmp_path / "audit.jsonl", lines)])
+
+    assert result.stdout.splitlines() == [
+        "NAMESPACE   GPU-HOURS     PODS",
+        "other            2.00        1",
+        "team             1.50        1",
+        "total            3.50        2",
+    ]
+    assert result.stderr.splitlines() == [
+        "1 pod or claim without a line that says when it ended: each counts to its last line.",
+        "1 pod or claim was admitted, but no line of the controller has it: it does not count.",
+        "1 of 4 lines could not be read.",
+    ]
+
+
+def history(seed: int, pods: int) -> list[LINE]:
+    """Return the lines of a month: pods that begin and end, are held every hour, and some whose end nobody saw."""
+    chance = random.Random(seed)  # noqa: S311 - the same in every run
+    lines: list[tuple[float, LINE]] = []
+    for number in range(pods):
+        since = chance.randrange(30 * 24 * 60)
+        end = since + chance.randrange(1, 3000)
+        gpus = chance.choice(["1", "2", "8", "1/7", "3/4"])
+        tweaks = {"namespace": f"team-{chance.randrange(5)}"}
+        name = f"pod-{number}"
+        full_hours = range(60 * (since // 60 + 1), end, 60)
+        lines += [(at, count("held", name, since, at, gpus, **tweaks)) for at in full_hours]
+        if chance.random() < 0.9:
+            lines.append((end, count("released", name, since, end, gpus, **tweaks)))
+    return [line for _, line in sorted(lines, key=lambda pair: pair[0])]
+
+
+def swept(lines: Iterable[LINE], since: int, until: int) -> dict[str, Fraction]:
+    """Return GPU-hours by namespace another way: the level of what is held, from event to event, minute by minute."""
+    spans: dict[str, tuple[str, int, int, Fraction]] = {}
+    for line in lines:
+        begin, end = (minute_of(line[key]) for key in ("since", "time"))
+        spans[line["objectUid"]] = (line["namespace"], begin, end, Fraction(line["charge"]["gpus"]))
+    steps: dict[tuple[str, int], Fraction] = defaultdict(Fraction)
+    for namespace, begin, end, gpus in spans.values():
+        steps[namespace, begin] += gpus
+        steps[namespace, end] -= gpus
+    found: dict[str, Fraction] = {}
+    for namespace in {name for name, _ in steps}:
+        level = Fraction(0)
+        for minute in range(30 * 24 * 60 + 3000):
+            level += steps.get((namespace, minute), 0)
+            if since <= minute < until:
+                found[namespace] = found.get(namespace, Fraction(0)) + level / 60
+    return {namespace: total for namespace, total in found.items() if total}
+
+
+MINUTES = {moment(minute): minute for minute in range(30 * 24 * 60 + 3000)}
+
+
+def minute_of(text: str) -> int:
+    return MINUTES[text]
+
+
+@pytest.mark.parametrize(("since", "until"), [(0, 10**6), (10_000, 20_000)], ids=["all", "a-week"])
+def test_sums_are_those_of_the_level_of_what_is_held_minute_by_minute(
+    tmp_path: Path, since: int, until: int
+) -> None:
+    lines = history(seed=12, pods=300)
+    window = ("--since", moment(since), "--until", moment(until))
+
+    found = hours(asked(*window, written(tmp_path / "audit.jsonl", lines)))
+
+    assert {name: Fraction(text) for name, text in found.items()} == swept(lines, since, until)

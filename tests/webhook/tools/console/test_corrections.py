@@ -1,0 +1,122 @@
+"""What to write instead, of workloads as authors write them: found by trying what remedies name, never worse than before."""
+
+from copy import deepcopy
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.quota.amounts import GPUS
+from policies.quota.charge import Unpinned
+from policies.quota.charge_request import QuotaGrant
+from webhook.configuration.loader import load_directory
+from webhook.serving.engine import Engine, Outcome
+from webhook.serving.judging import JudgedBy, Judgement, UnusedQuota, judge
+from webhook.tools.console.corrections import corrected
+from webhook.tools.console.proposals import difference
+
+CONFIGURATION = load_directory(None)
+GRANT = QuotaGrant({GPUS: Fraction(2)}, Unpinned.TOTAL_ONLY)
+BY = JudgedBy(
+    engine=Engine(CONFIGURATION),
+    now=datetime(2027, 1, 31, 18, tzinfo=UTC),
+    quota_of=lambda _namespace: UnusedQuota(GRANT, CONFIGURATION),
+)
+CLASS = "gpu-admission.dev/gpu-class"
+
+
+def template(resources: dict[str, Any], gpu_class: str = "") -> dict[str, Any]:
+    annotations = {"annotations": {CLASS: gpu_class}} if gpu_class else {}
+    container = {"name": "main", "image": "trainer", "resources": resources}
+    return {"metadata": annotations, "spec": {"containers": [container], "restartPolicy": "Never"}}
+
+
+def job(resources: dict[str, Any], gpu_class: str = "") -> dict[str, Any]:
+    spec = {"parallelism": 1, "completions": 1, "template": template(resources, gpu_class)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}
+
+
+def pytorch_job(resources: dict[str, Any], gpu_class: str = "") -> dict[str, Any]:
+    worker = {"replicas": 1, "template": template(resources, gpu_class)}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": worker}},
+    }
+
+
+def judged(document: Any) -> Judgement:
+    group = document["apiVersion"].rpartition("/")[0]
+    return judge(group, document["kind"], "team", msgspec.json.encode(document), BY)
+
+
+def gpus(limit: str, request: str = "") -> dict[str, Any]:
+    requests = {"requests": {"nvidia.com/gpu": request}} if request else {}
+    return {"limits": {"nvidia.com/gpu": limit}, **requests}
+
+
+def changes(before: Any, after: Any) -> list[str]:
+    return [
+        f"{line.text[0]} {line.text[1:].strip()}"
+        for line in difference(before, after)
+        if line.look in {"plus", "minus"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(
+            job(gpus("1"), "nvidia-a10O"),
+            [f"- {CLASS}: nvidia-a10O", f"+ {CLASS}: nvidia-a10"],
+            id="a-mistyped-class",
+        ),
+        pytest.param(
+            job(gpus("4")),
+            ["- nvidia.com/gpu: '4'", "+ nvidia.com/gpu: '2'"],
+            id="more-than-the-quota-grants-in-all",
+        ),
+        pytest.param(
+            pytorch_job(gpus("500m")),
+            ["- nvidia.com/gpu: 500m", "+ nvidia.com/gpu: '1'"],
+            id="half-a-gpu",
+        ),
+        pytest.param(
+            pytorch_job(gpus("2", request="1")),
+            ["- nvidia.com/gpu: '1'", "+ nvidia.com/gpu: '2'"],
+            id="a-request-below-its-limit",
+        ),
+        pytest.param(
+            pytorch_job(gpus("2", request="1"), "nvidia-a10O"),
+            [
+                f"- {CLASS}: nvidia-a10O",
+                f"+ {CLASS}: nvidia-a10",
+                "- nvidia.com/gpu: '1'",
+                "+ nvidia.com/gpu: '2'",
+            ],
+            id="two-errors-at-once",
+        ),
+        pytest.param(job(gpus("2")), [], id="nothing-wrong"),
+        pytest.param(job({"limits": {"cpu": "1"}}), [], id="no-gpus"),
+    ],
+)
+def test_what_is_written_instead(document: dict[str, Any], want: list[str]) -> None:
+    before = deepcopy(document)
+    fixed, judgement = corrected(document, judged, CONFIGURATION.classes)
+
+    assert changes(document, fixed) == want
+    assert document == before, "the object itself is not changed"
+    assert not [each for each in judgement.findings() if each.outcome is Outcome.DENIED]
+
+
+def test_where_no_value_helps_nothing_is_written() -> None:
+    document = pytorch_job({"limits": {"nvidia.com/mig-9g.99gb": "1"}}, "nvidia-h100")
+    fixed, judgement = corrected(document, judged, CONFIGURATION.classes)
+
+    assert [each.finding.remedy for each in judgement.findings()] == [
+        "request nvidia.com/mig-7g.94gb or nvidia.com/mig-7g.80gb"
+    ]
+    assert fixed == document

@@ -1,0 +1,108 @@
+"""Only the browser of this machine, asked by its user or by our own pages, gets an answer."""
+
+import flask
+import pytest
+from werkzeug.test import TestResponse
+
+from webhook.tools.console.guard import guard
+
+HERE = {"Host": "127.0.0.1:7080"}
+SECRET = "what the cluster holds"
+
+
+def answer(headers: dict[str, str], method: str = "GET") -> tuple[int, str, TestResponse]:
+    app = flask.Flask("guarded", static_folder=None)
+    app.add_url_rule("/", "page", lambda: SECRET, methods=["GET", "POST"])
+    guard(app)
+    response = app.test_client().open("/", method=method, headers=headers)
+    return response.status_code, response.get_data(as_text=True), response
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param(HERE, id="a-client-without-a-browser"),
+        pytest.param({"Host": "localhost:7080"}, id="by-name"),
+        pytest.param({"Host": "localhost:9000", "Origin": "http://localhost:9000"}, id="through-a-tunnel"),
+        pytest.param({"Host": "[::1]:7080"}, id="ipv6"),
+        pytest.param({**HERE, "Sec-Fetch-Site": "none"}, id="typed-into-the-address-bar"),
+        pytest.param(
+            {**HERE, "Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:7080"}, id="our-own-page"
+        ),
+    ],
+)
+def test_the_user_and_our_own_pages_get_the_page(headers: dict[str, str]) -> None:
+    assert answer(headers)[:2] == (200, SECRET)
+
+
+@pytest.mark.parametrize(
+    ("headers", "want"),
+    [
+        pytest.param(
+            {"Host": "evil.example:7080"},
+            "Host must be 127.0.0.1 or localhost",
+            id="a-rebound-name",
+        ),
+        pytest.param(
+            {"Host": "127.0.0.1.evil.example"},
+            "Host must be 127.0.0.1 or localhost",
+            id="a-name-like-an-address",
+        ),
+        pytest.param(
+            {"Host": "10.0.0.5:7080"}, "Host must be 127.0.0.1 or localhost", id="an-address-of-the-network"
+        ),
+        pytest.param({"Host": ""}, "Host must be 127.0.0.1 or localhost", id="no-host"),
+        pytest.param({"Host": "[::1"}, "Host must be 127.0.0.1 or localhost", id="half-an-address"),
+        pytest.param(
+            {**HERE, "Origin": "https://evil.example"}, "requests of other origins are refused", id="foreign"
+        ),
+        pytest.param(
+            {**HERE, "Origin": "null"}, "requests of other origins are refused", id="a-sandboxed-frame"
+        ),
+        pytest.param(
+            {**HERE, "Origin": "http://127.0.0.1:3000"},
+            "requests of other origins are refused",
+            id="another-port-of-this-machine",
+        ),
+        pytest.param(
+            {**HERE, "Origin": "https://127.0.0.1:7080"},
+            "requests of other origins are refused",
+            id="another-scheme",
+        ),
+        pytest.param(
+            {**HERE, "Sec-Fetch-Site": "cross-site"},
+            "open http://127.0.0.1:7080/ from the address bar: links and requests of other pages are refused",
+            id="an-image-or-a-frame-in-another-page",
+        ),
+        pytest.param(
+            {**HERE, "Sec-Fetch-Site": "same-site"},
+            "open http://127.0.0.1:7080/ from the address bar: links and requests of other pages are refused",
+            id="another-server-of-this-machine",
+        ),
+    ],
+)
+def test_other_pages_get_nothing(headers: dict[str, str], want: str) -> None:
+    status, text, response = answer(headers)
+
+    assert (status, text) == (403, f"{want}\n")
+    assert response.mimetype == "text/plain"
+    assert "Access-Control-Allow-Origin" not in response.headers
+
+
+def test_nothing_is_changed_through_it() -> None:
+    status, text, _ = answer(HERE, "POST")
+
+    assert (status, text) == (405, "the console only reads: the method must be GET or HEAD\n")
+
+
+@pytest.mark.parametrize("headers", [HERE, {"Host": "evil.example"}], ids=["answered", "refused"])
+def test_every_answer_says_what_browsers_may_do_with_it(headers: dict[str, str]) -> None:
+    sent = answer(headers)[2].headers
+
+    assert sent["Content-Security-Policy"] == (
+        "default-src 'none'; connect-src 'self'; img-src 'self'; script-src 'self'; style-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    assert sent["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert sent["X-Content-Type-Options"] == "nosniff"
+    assert sent["Cache-Control"] == "no-store"

@@ -1,0 +1,74 @@
+"""The page of a scan: it needs nothing else, and what a cluster says cannot become part of it."""
+
+import re
+from fractions import Fraction
+
+from webhook.tools.scan.page import page
+from webhook.tools.scan.report import (
+    Effect,
+    FoundProblem,
+    NamespaceUse,
+    PlannedChange,
+    Proposal,
+    Remark,
+    ScanReport,
+)
+from webhook.tools.status.capacity import ClassCapacity
+
+HOSTILE = '<script>alert("x")</script>'
+REPORT = ScanReport(
+    scanned_at="2026-11-21T12:00:00Z",
+    source="the built-in defaults",
+    is_enforced=False,
+    omitted=("list nodes",),
+    pods=3,
+    gpu_pods=2,
+    workloads=1,
+    pod_effects={Effect.REFUSED: 1},
+    workload_effects={},
+    rules={"gpu-class": {Effect.REFUSED: 1}},
+    problems=(
+        FoundProblem(
+            namespace="team", owner=HOSTILE, rule="gpu-class", effect=Effect.REFUSED, sentence=HOSTILE, pods=1, is_written=True
+        ),
+    ),
+    changes=(PlannedChange(namespace="team", owner="Pod/a", rule="gpu-class", change=HOSTILE, pods=1),),
+    left_out=4,
+    namespaces=(
+        NamespaceUse(
+            namespace="team", policy="default", pods=3, gpu_pods=2, effects={},
+            gpus=Fraction(2), classes={"l4": Fraction(2)}, resources={},
+        ),
+    ),
+    classes={"": ClassCapacity(nodes=1)},
+    unread=(Remark(subject="Resource x/y", message=HOSTILE, remedy=""),),
+    nodes=(),
+    proposal=Proposal(
+        classes=(), quotas={}, exemptions={}, relaxed=(), files={"gpuquotas.yaml": HOSTILE}, refused=0
+    ),
+)  # fmt: skip
+
+
+def test_it_needs_nothing_else() -> None:
+    text = page(REPORT)
+
+    assert re.findall(r"<(?:script|link|img|iframe|base|form)\b", text) == []
+    assert re.findall(r"(?:src|href)=|url\(|@import|https?://", text) == []
+    assert "default-src 'none'" in text
+    assert "color-scheme: light dark" in text
+
+
+def test_texts_of_the_cluster_are_escaped() -> None:
+    text = page(REPORT)
+
+    assert HOSTILE not in text
+    assert text.count("&lt;script&gt;") == 5
+
+
+def test_it_says_what_is_left_out_and_what_was_tried() -> None:
+    text = page(REPORT)
+
+    assert "left out: you may not list nodes" in text
+    assert "left out: 4 more findings and changes" in text
+    assert "none of the running pods would be refused" in text
+    assert "of no known class" in text

@@ -1,0 +1,209 @@
+"""The configuration that a scan proposes: classes for unknown nodes, and a policy that what runs passes."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from policies.gpus.device_classes import CELSelector, DeviceClass, DeviceClassSpec, DeviceSelector
+from policies.pods.pod import Metadata
+from policies.policy import Policy
+from policies.rule import Mode
+from tests.webhook.tools.scan.test_tally import UNKNOWN, judged_pod
+from webhook.configuration.documents import POLICY, Document
+from webhook.configuration.loader import Configuration, load_directory, load_objects
+from webhook.tools.scan.new_classes import named_classes, new_classes
+from webhook.tools.scan.proposal import Draft, write
+from webhook.tools.scan.scanning import enforced
+from webhook.tools.scan.tally import Tally
+from webhook.tools.status.capacity import GPUNode
+
+BUILT_IN = load_directory(None)
+X900 = {"nvidia.com/gpu.product": "NVIDIA-X900", "nvidia.com/gpu.memory": "97887"}
+
+
+def node(labels: dict[str, str], *resources: str, classes: tuple[str, ...] = ()) -> GPUNode:
+    return GPUNode(
+        name="n",
+        classes=classes,
+        labels=labels,
+        taints=(),
+        is_ready=True,
+        is_schedulable=True,
+        allocatable={name: Fraction(8) for name in resources or ("nvidia.com/gpu",)},
+        used=None,
+        weights={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "want"),
+    [
+        pytest.param([node(X900)], {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900"])}, id="gpu-feature-discovery"),
+        pytest.param(
+            [node(X900), node({**X900, "nvidia.com/gpu.product": "NVIDIA-X900-SHARED"})],
+            {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900", "NVIDIA-X900-SHARED"])},
+            id="time-sliced-nodes-are-of-the-same-class",
+        ),
+        pytest.param(
+            [node({"amd.com/gpu.product-name": "AMD_Instinct_MI999_OAM", "amd.com/gpu.vram": "256G"}, "amd.com/gpu")],
+            {"amd-instinct-mi999-oam": (256, "amd.com/gpu", ["AMD_Instinct_MI999_OAM"])},
+            id="the-labeller-of-rocm",
+        ),
+        pytest.param(
+            [node({"karpenter.k8s.aws/instance-gpu-name": "x1", "karpenter.k8s.aws/instance-gpu-memory": "24576"})],
+            {"x1": (24, "nvidia.com/gpu", ["x1"])},
+            id="karpenter",
+        ),
+        pytest.param([node({"nvidia.com/gpu.product": "NVIDIA-X900"})], {}, id="unknown-memory-is-not-guessed"),
+        pytest.param([node({**X900, "nvidia.com/gpu.product": "NVIDIA-X900-MIG-1g.12gb"})], {}, id="slices-in-place-of-cards"),
+        pytest.param([node(X900, classes=("nvidia-l4",))], {}, id="a-class-is-known"),
+        pytest.param([node({**X900, "nvidia.com/gpu.product": "nvidia-l4"})], {}, id="a-class-has-the-name"),
+        pytest.param([node(X900, "nvidia.com/gpu", "amd.com/gpu")], {}, id="two-vendors-on-a-node"),
+    ],
+)  # fmt: skip
+def test_classes_for_nodes_of_no_known_class(nodes: list[GPUNode], want: dict[str, Any]) -> None:
+    found = {each.name: each.spec for each in new_classes(nodes, BUILT_IN)}
+
+    assert {
+        name: (spec["memoryGiB"], spec["resource"], spec["nodeLabels"][0]["values"])
+        for name, spec in found.items()
+    } == want
+    load_objects(new_classes(nodes, BUILT_IN))
+
+
+def test_the_slices_of_a_card() -> None:
+    slices = ("nvidia.com/mig-1g.12gb", "nvidia.com/mig-1g.12gb.me", "nvidia.com/mig-2g.48gb")
+
+    (found,) = new_classes([node(X900, "nvidia.com/gpu", *slices)], BUILT_IN)
+
+    assert found.spec["migProfiles"] == {
+        "1g.12gb": {"sevenths": 1, "memoryGiB": 12, "perGPU": 7},
+        "1g.12gb+me": {"sevenths": 1, "memoryGiB": 12, "perGPU": 1},
+        "2g.48gb": {"sevenths": 2, "memoryGiB": 48, "perGPU": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "want"),
+    [
+        pytest.param(
+            'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA A100-SXM4-80GB"',
+            {"nvidia-a100-80gb": ["big"]},
+            id="one-product",
+        ),
+        pytest.param('device.driver == "gpu.nvidia.com"', {}, id="any-product"),
+        pytest.param(
+            "device.driver == 'gpu.nvidia.com' && (device.attributes['gpu.nvidia.com'].productName == 'NVIDIA L4'"
+            " || device.attributes['gpu.nvidia.com'].productName == 'NVIDIA A10')",
+            {},
+            id="one-of-two-products",
+        ),
+        pytest.param(
+            'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA X900"',
+            {},
+            id="unknown-product",
+        ),
+    ],
+)
+def test_device_classes_of_one_product(expression: str, want: dict[str, list[str]]) -> None:
+    selectors = (DeviceSelector(cel=CELSelector(expression=expression)),)
+    big = DeviceClass(metadata=Metadata(name="big"), spec=DeviceClassSpec(selectors=selectors))
+    configuration = load_objects([], [big])
+
+    found = list(named_classes([big], configuration))
+
+    assert {each.name: each.spec["deviceClasses"] for each in found} == want
+    for each in found:
+        before, after = (
+            configuration.classes.get(each.name),
+            load_objects([each], [big]).classes.get(each.name),
+        )
+        assert before is not None
+        assert after == replace(before, device_classes=("big",))
+    assert list(named_classes([big], load_objects(found, [big]))) == []
+
+
+def refusing(owner: str = "") -> Tally:
+    tally = Tally()
+    judgement = judged_pod("typo", owner=owner, annotations=UNKNOWN)
+    tally.add_pod(judgement, {"gpus": Fraction(5, 2)}, asks_for_gpus=True)
+    return tally
+
+
+def policy_of(configuration: Configuration) -> Policy:
+    (policy,) = configuration.policies.policies
+    return policy
+
+
+def test_a_rule_that_refuses_what_a_team_runs_warns() -> None:
+    draft = Draft(BUILT_IN, refusing(), (), ())
+
+    assert policy_of(draft.configuration()).spec.rules["gpu-class"].mode is Mode.WARN
+    assert (
+        draft.proposal(None)
+        .files["gpupolicy.yaml"]
+        .startswith(
+            "# gpu-class warns: it would refuse what runs in team. Remove the mode once that is corrected.\n"
+        )
+    )
+
+
+def test_the_gpu_stack_is_exempted() -> None:
+    draft = Draft(BUILT_IN, refusing("DaemonSet/agent"), (), ())
+
+    assert draft.proposal(None).exemptions == {"team": ("gpu-class",)}
+    assert not policy_of(draft.configuration()).spec.rules
+
+
+def test_quotas_grant_what_is_held_and_the_largest_pod_once_more() -> None:
+    assert Draft(BUILT_IN, refusing(), (), ()).proposal(None).quotas == {"team": 5}
+    assert Draft(BUILT_IN, refusing(), (), {"team"}).proposal(None).quotas == {}
+
+
+def test_where_a_policy_holds_none_is_proposed() -> None:
+    stated = load_objects([Document(POLICY, "ours", {"rules": {"gpu-class": {"mode": "audit"}}})])
+    draft = Draft(stated, refusing(), [node(X900)], ())
+
+    assert list(draft.proposal(None).files) == ["gpuclasses.yaml", "gpuquotas.yaml"]
+    assert policy_of(draft.configuration()).name == "ours"
+
+
+def test_classes_are_pinned_by_the_label_that_most_nodes_have() -> None:
+    few = [node({"accelerator": "nvidia-l4"})]
+    many = [node({"nvidia.com/gpu.product": "NVIDIA-L4"})] * 2
+
+    assert (
+        "labelKey: nvidia.com/gpu.product"
+        in Draft(BUILT_IN, Tally(), [*few, *many], ()).proposal(None).files["gpupolicy.yaml"]
+    )
+    assert "labelKey" not in Draft(BUILT_IN, Tally(), few, ()).proposal(None).files["gpupolicy.yaml"]
+
+
+def test_the_files_read_back_as_the_configuration_that_was_tried(tmp_path: Path) -> None:
+    draft = Draft(BUILT_IN, refusing(), [node(X900)], ())
+
+    write(draft.proposal(0), tmp_path / "new")
+
+    read, tried = load_directory(tmp_path / "new"), draft.configuration()
+    assert read.policies.policies[0].spec == tried.policies.policies[0].spec
+    assert list(read.classes) == list(tried.classes)
+    assert read.quotas == tried.quotas
+    with pytest.raises(FileExistsError, match="must be empty"):
+        write(draft.proposal(0), tmp_path / "new")
+
+
+def test_enforced_takes_every_rule_in_its_word_but_those_that_are_disabled() -> None:
+    rules = {"gpu-class": {"mode": "audit"}, "model-warming": {"mode": "disabled"}}
+    spec = {"match": {"namespaces": ["team"]}, "pausedUntil": "2999-01-01T00:00:00Z", "rules": rules}
+    policies = enforced(load_objects([Document(POLICY, "ours", spec)])).policies
+
+    modes = {each.rule.id: each.options.mode for each in policies.for_namespace("team").bindings}
+    assert set(modes.values()) == {Mode.ENFORCE}
+    assert modes.keys() >= {"gpu-class", "gpu-isolation"}
+    assert "model-warming" not in modes
+    assert policies.for_namespace("team").paused_until is None
+    assert {each.options.mode for each in policies.for_namespace("other").bindings} == {Mode.ENFORCE}
+    assert policies.for_namespace("kube-system").exemptions

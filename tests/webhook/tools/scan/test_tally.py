@@ -1,0 +1,111 @@
+"""What judgements come to: effects by rule, findings by the highest owner, whose denials they are, and bounds."""
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.quota.amounts import GPUS
+from tests.builders import JSON, container, gpu_container, pod
+from webhook.configuration.loader import load_directory
+from webhook.serving.engine import Engine
+from webhook.serving.judging import JudgedBy, Judgement, judge
+from webhook.tools.scan import tally as tallies
+from webhook.tools.scan.report import Effect
+from webhook.tools.scan.tally import Denials, Tally
+
+BY = JudgedBy(engine=Engine(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
+UNKNOWN = {"gpu-admission.dev/gpu-class": "a1000"}
+PLUGINS = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
+
+
+def judged_pod(name: str, *containers: JSON, owner: str = "", **tweaks: Any) -> Judgement:
+    document = pod(*(containers or (gpu_container(),)), **tweaks)
+    document["metadata"]["name"] = name
+    if owner:
+        kind, _, named = owner.partition("/")
+        made_by = {"apiVersion": "apps/v1", "kind": kind, "name": named, "controller": True}
+        document["metadata"]["ownerReferences"] = [made_by]
+    return judge("", "Pod", "team", msgspec.json.encode(document), BY)
+
+
+def judged_deployment(name: str, **template: Any) -> Judgement:
+    document = {"metadata": {"name": name}, "spec": {"replicas": 1, "template": template}}
+    return judge("apps", "Deployment", "team", msgspec.json.encode(document), BY)
+
+
+def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
+    tally = Tally()
+    tally.add_owner("team", "ReplicaSet/chat-5d9f", "Deployment/chat")
+    spec = {"containers": [gpu_container()]}
+    tally.add_workload(judged_deployment("chat", metadata={"annotations": UNKNOWN}, spec=spec))
+    for index in range(2):
+        made = judged_pod(f"chat-{index}", owner="ReplicaSet/chat-5d9f", annotations=UNKNOWN)
+        tally.add_pod(made, {GPUS: Fraction(1)}, asks_for_gpus=True)
+
+    (found,) = tally.problems()
+
+    assert (found.owner, found.rule, found.effect) == ("Deployment/chat", "gpu-class", Effect.REFUSED)
+    assert (found.pods, found.is_written) == (2, True)
+    assert found.sentence.startswith("spec.template.metadata.annotations[gpu-admission.dev/gpu-class]")
+    assert tally.pod_effects == {Effect.REFUSED: 2, Effect.CHANGED: 2}
+    assert tally.workload_effects == {Effect.REFUSED: 1, Effect.CHANGED: 1}
+    (use,) = tally.uses()
+    assert (use.gpus, use.pods, use.gpu_pods, use.policy) == (Fraction(2), 2, 2, "built-in")
+
+
+@pytest.mark.parametrize(
+    ("judgement", "whose"),
+    [
+        pytest.param(judged_pod("a", annotations=UNKNOWN), Denials.OTHERS, id="a-pod-by-hand"),
+        pytest.param(judged_pod("a", annotations=UNKNOWN, owner="DaemonSet/a"), Denials.GPU_STACK, id="of-a-daemonset"),
+        pytest.param(
+            judged_pod(
+                "a", gpu_container(volumeMounts=[{"name": "plugins", "mountPath": "/p"}]),
+                annotations=UNKNOWN, volumes=[PLUGINS],
+            ),
+            Denials.GPU_STACK,
+            id="a-device-plugin",
+        ),
+    ],
+)  # fmt: skip
+def test_whose_pods_a_rule_denies(judgement: Judgement, whose: Denials) -> None:
+    tally = Tally()
+
+    tally.add_pod(judgement, {}, asks_for_gpus=True)
+
+    assert tally.denials["team", "gpu-class"] == {whose: 1}
+
+
+def test_a_denial_that_a_mode_softens_is_one_all_the_same() -> None:
+    tally = Tally()
+    shown = container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+
+    tally.add_pod(judged_pod("peek", shown), {}, asks_for_gpus=False)
+
+    assert tally.pod_effects == {Effect.LOGGED: 1}
+    assert tally.denials["team", "gpu-isolation"] == {Denials.OTHERS: 1}
+
+
+def test_so_many_are_listed_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallies, "MOST_LISTED", 2)
+    tally = Tally()
+    for index in range(5):
+        judgement = judged_pod(f"typo-{index}", annotations=UNKNOWN)
+        tally.add_pod(judgement, {}, asks_for_gpus=True)
+
+    assert len(list(tally.problems())) == len(list(tally.changes())) == 2
+    assert tally.left_out == 6
+    assert tally.pod_effects[Effect.REFUSED] == 5
+
+
+def test_controllers_that_name_each_other_end() -> None:
+    tally = Tally()
+    tally.add_owner("team", "A/a", "B/b")
+    tally.add_owner("team", "B/b", "A/a")
+
+    tally.add_pod(judged_pod("typo", owner="A/a", annotations=UNKNOWN), {}, asks_for_gpus=True)
+
+    assert {each.owner for each in tally.problems()} == {"A/a"}

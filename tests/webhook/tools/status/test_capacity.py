@@ -1,0 +1,160 @@
+"""Nodes and free GPUs by class, from the nodes and pods that an API server lists."""
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import JSON, gpu_container
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.configuration.loader import load_directory
+from webhook.tools.status.capacity import (
+    ClassCapacity,
+    GPUNode,
+    capacity_by_class,
+    read_gpu_nodes,
+)
+
+A100, GPU, SLICE = "nvidia-a100-80gb", "nvidia.com/gpu", "nvidia.com/mig-1g.20gb"
+CONFIGURATION = load_directory(None)
+
+
+def node(name: str, labels: JSON, resources: JSON, *, ready: str = "True", **spec: Any) -> JSON:
+    conditions = [{"type": "Ready", "status": ready}]
+    allocatable = {"cpu": "64", "memory": "512Gi", **resources}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {"allocatable": allocatable, "conditions": conditions},
+    }
+
+
+def pod(node_name: str, *amounts: str) -> JSON:
+    return {
+        "metadata": {"name": "train"},
+        "spec": {"nodeName": node_name, "containers": [gpu_container(each, "x") for each in amounts]},
+    }
+
+
+def of(gpu_class: str) -> JSON:
+    return {"accelerator": gpu_class}
+
+
+def cluster(nodes: list[JSON], pods: list[JSON] | None) -> Callable[[Request], Answer]:
+    """Answer as an API server with these objects; pods of None are forbidden."""
+
+    def answer(request: Request) -> Answer:
+        items = nodes if request.path.endswith("/nodes") else pods
+        if items is None:
+            return status(403, "pods is forbidden", "Forbidden")
+        page = {"metadata": {"resourceVersion": "7"}, "items": items}
+        return Answer(json.dumps(page).encode())
+
+    return answer
+
+
+def read(tmp_path: Path, nodes: list[JSON], pods: list[JSON] | None = None) -> tuple[GPUNode, ...]:
+    with ApiServer(tmp_path, cluster(nodes, pods)) as server:
+        return read_gpu_nodes(server.client(), CONFIGURATION)
+
+
+def capacity(
+    gpus: str,
+    free: str | None,
+    nodes: int = 1,
+    taking: int | None = None,
+    **resources: tuple[str, str | None],
+) -> ClassCapacity:
+    names = {"gpu": GPU, "slices": SLICE}
+    return ClassCapacity(
+        nodes=nodes,
+        nodes_taking_pods=nodes if taking is None else taking,
+        gpus=Fraction(gpus),
+        free=None if free is None else Fraction(free),
+        resources={
+            names[key]: (Fraction(has), None if left is None else Fraction(left))
+            for key, (has, left) in resources.items()
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "want"),
+    [
+        pytest.param(
+            [node("a", of(A100), {GPU: "8"}), node("b", of(A100), {GPU: "8"})],
+            [pod("a", "2", "1"), pod("b", "4")],
+            {A100: capacity("16", "9", nodes=2, gpu=("16", "9"))},
+            id="pods-hold-what-they-request",
+        ),
+        pytest.param(
+            [node("a", of(A100), {SLICE: "4", GPU: "4"})],
+            [pod("a", "1")],
+            {A100: capacity("5", "4", gpu=("4", "3"), slices=("4", "4"))},
+            id="slices-are-parts-of-cards",
+        ),
+        pytest.param(
+            [
+                node("a", of(A100), {GPU: "8"}, unschedulable=True),
+                node("b", of(A100), {GPU: "8"}, ready="Unknown"),
+                node("c", of(A100), {GPU: "8"}),
+            ],
+            [],
+            {A100: capacity("24", "8", nodes=3, taking=1, gpu=("24", "8"))},
+            id="nothing-is-free-on-nodes-that-take-no-pods",
+        ),
+        pytest.param(
+            [node("a", of("nvidia-a100"), {GPU: "8"})],
+            [],
+            {"nvidia-a100": capacity("8", "8", gpu=("8", "8"))},
+            id="a-label-that-names-the-family",
+        ),
+        pytest.param(
+            [node("a", {}, {GPU: "8"}), node("cpu", {}, {})],
+            [],
+            {"": capacity("8", "8", gpu=("8", "8"))},
+            id="nodes-of-no-known-class",
+        ),
+        pytest.param(
+            [node("a", of(A100), {})], [], {A100: capacity("0", "0")}, id="a-node-whose-device-plugin-is-away"
+        ),
+        pytest.param(
+            [node("a", of(A100), {GPU: "8", "nvidia.com/gpumem": "640"})],
+            [],
+            {A100: capacity("8", "8", gpu=("8", "8"))},
+            id="memory-of-cards-is-not-another-card",
+        ),
+        pytest.param(
+            [node("a", of(A100), {GPU: "2"})],
+            [pod("a", "4")],
+            {A100: capacity("2", "0", gpu=("2", "0"))},
+            id="never-less-than-nothing",
+        ),
+        pytest.param(
+            [node("a", of(A100), {GPU: "8"})],
+            None,
+            {A100: capacity("8", None, gpu=("8", None))},
+            id="free-is-unknown-without-the-pods",
+        ),
+    ],
+)
+def test_capacity_by_class(
+    tmp_path: Path, nodes: list[JSON], pods: list[JSON] | None, want: dict[str, ClassCapacity]
+) -> None:
+    assert capacity_by_class(read(tmp_path, nodes, pods)) == want
+
+
+def test_pods_are_only_read_where_there_are_gpu_nodes(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, cluster([node("cpu", {}, {})], None)) as server:
+        assert read_gpu_nodes(server.client(), CONFIGURATION) == ()
+        assert [request.path for request in server.requests] == ["/api/v1/nodes"]
+
+
+def test_only_pods_that_hold_something_of_a_node_are_asked_for(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, cluster([node("a", of(A100), {GPU: "8"})], [])) as server:
+        read_gpu_nodes(server.client(), CONFIGURATION)
+        selector = server.requests[-1].query["fieldSelector"]
+    assert selector == "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"

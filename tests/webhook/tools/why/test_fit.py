@@ -1,0 +1,205 @@
+"""What keeps a pod from a node, and what it asks of a quota."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from policies.pods.pod import Toleration
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservations
+from tests.builders import JSON, gpu_container, view
+from webhook.configuration.loader import load_directory
+from webhook.tools.status.capacity import GPUNode
+from webhook.tools.status.report import QuotaState, QuotaStatus
+from webhook.tools.why.fit import asked_of_nodes, classes_for, node_fits, quota_fit
+
+CONFIGURATION = load_directory(None)
+GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
+TAINT = Toleration(key="dedicated", value="ml", effect="NoSchedule")
+PREFERRED = Toleration(key="dedicated", value="ml", effect="PreferNoSchedule")
+ASK_WHERE = "if its pods belong there, add to spec.tolerations: "
+
+
+def node(name: str = "a", *, used: str | None = "0", **tweaks: Any) -> GPUNode:
+    return GPUNode(
+        **{
+            "name": name,
+            "classes": (A100,),
+            "family": "nvidia-a100",
+            "labels": {"accelerator": A100, "zone": "a"},
+            "taints": (),
+            "is_ready": True,
+            "is_schedulable": True,
+            "allocatable": {GPU: Fraction(8)},
+            "used": None if used is None else {GPU: Fraction(used)},
+            "weights": {GPU: Fraction(1)},
+            **tweaks,
+        }
+    )
+
+
+def pod(gpus: str = "4", **spec: Any) -> JSON:
+    return {"spec": {"containers": [gpu_container(gpus, "x")], **spec}}
+
+
+def required(*terms: JSON) -> JSON:
+    return {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    }
+
+
+def expression(key: str, operator: str, *values: str) -> JSON:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}
+
+
+@pytest.mark.parametrize(
+    ("asking", "there", "against", "remedy"),
+    [
+        pytest.param(pod(), node(), (), "", id="fits"),
+        pytest.param(pod(), node(used=None), (), "", id="fits-as-far-as-is-known"),
+        pytest.param(
+            pod(),
+            node(used="5"),
+            (f"has 3 of 8 {GPU} free, and the pod requests 4",),
+            "wait until 4 are free on one node",
+            id="too-few-free",
+        ),
+        pytest.param(
+            pod("16"),
+            node(),
+            (f"has 8 {GPU} in all, and the pod requests 16",),
+            f"request 8 or fewer of {GPU}",
+            id="larger-than-the-node",
+        ),
+        pytest.param(
+            {
+                "spec": {
+                    "containers": [{"name": "m", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]
+                }
+            },
+            node(),
+            ("has 0 nvidia.com/mig-1g.10gb in all, and the pod requests 1",),
+            f"request what it has: {GPU}",
+            id="another-resource",
+        ),
+        pytest.param(
+            pod(),
+            node(taints=(TAINT,)),
+            ("has the taint dedicated=ml:NoSchedule, which the pod does not tolerate",),
+            ASK_WHERE + "{key: dedicated, operator: Equal, value: ml, effect: NoSchedule}",
+            id="a-taint",
+        ),
+        pytest.param(
+            pod(),
+            node(taints=(Toleration(key="gpu", effect="NoExecute"),)),
+            ("has the taint gpu:NoExecute, which the pod does not tolerate",),
+            ASK_WHERE + "{key: gpu, operator: Exists, effect: NoExecute}",
+            id="a-taint-without-a-value",
+        ),
+        pytest.param(
+            pod(tolerations=[{"key": "dedicated", "operator": "Exists"}]),
+            node(taints=(TAINT,)),
+            (),
+            "",
+            id="a-taint-that-it-tolerates",
+        ),
+        pytest.param(pod(), node(taints=(PREFERRED,)), (), "", id="a-taint-that-keeps-nobody-away"),
+        pytest.param(
+            pod(),
+            node(is_schedulable=False),
+            ("is cordoned",),
+            "kubectl uncordon a, if it should take pods again",
+            id="cordoned",
+        ),
+        pytest.param(pod(), node(is_ready=False), ("is not Ready",), "", id="not-ready"),
+        pytest.param(
+            pod(nodeSelector={"zone": "b", "disk": "ssd"}),
+            node(),
+            (
+                "has no label disk, and nodeSelector demands ssd",
+                "has the label zone=a, and nodeSelector demands b",
+            ),
+            "",
+            id="labels",
+        ),
+        pytest.param(
+            pod(affinity=required(expression("zone", "In", "b"), expression("zone", "Exists"))),
+            node(),
+            (),
+            "",
+            id="one-of-the-terms-is-met",
+        ),
+        pytest.param(
+            pod(affinity=required(expression("zone", "NotIn", "a"), {})),
+            node(),
+            ("does not match the required node affinity",),
+            "",
+            id="no-term-is-met",
+        ),
+        pytest.param(
+            pod(affinity=required(BY_NAME)),
+            node(),
+            ("does not match the required node affinity",),
+            "",
+            id="another-node-by-name",
+        ),
+        pytest.param(pod(affinity=required(BY_NAME)), node("b"), (), "", id="the-node-by-name"),
+    ],
+)
+def test_what_keeps_a_pod_from_a_node(
+    asking: JSON, there: GPUNode, against: tuple[str, ...], remedy: str
+) -> None:
+    asked = asked_of_nodes(view(asking), CONFIGURATION.resource_mapping)
+    (found,) = node_fits(view(asking), [there], asked)
+    assert (found.against, found.remedy) == (against, remedy)
+
+
+def test_the_node_with_the_least_against_it_comes_first() -> None:
+    nodes = [node("a", used="6", is_ready=False), node("c", used="6"), node("b", used="6")]
+    asking = view(pod())
+    found = node_fits(asking, nodes, asked_of_nodes(asking, CONFIGURATION.resource_mapping))
+    assert [each.name for each in found] == ["b", "c", "a"]
+
+
+def test_of_a_bound_pod_only_its_own_node_is_shown() -> None:
+    asking = view(pod(nodeName="b"))
+    found = node_fits(asking, [node("a"), node("b", used="8")], {GPU: Fraction(4)})
+    assert [(each.name, each.free, each.against) for each in found] == [("b", {GPU: Fraction(0)}, ())]
+
+
+def test_the_classes_of_a_pod() -> None:
+    assert classes_for(view(pod(nodeSelector={"accelerator": A100})), [], CONFIGURATION) == (A100,)
+    assert classes_for(view(pod(nodeSelector={"kubernetes.io/hostname": "a"})), [node()], CONFIGURATION) == ()
+    labels = {"accelerator": A100, "kubernetes.io/hostname": "a"}
+    by_name = view(pod(nodeSelector={"kubernetes.io/hostname": "a"}))
+    assert classes_for(by_name, [node(labels=labels)], CONFIGURATION) == (A100,)
+    assert classes_for(view(pod()), [node()], CONFIGURATION) == ()
+
+
+@pytest.mark.parametrize(
+    ("used", "is_held", "fits", "never"),
+    [
+        pytest.param("4", False, True, False, id="fits"),
+        pytest.param("5", False, False, False, id="taken-for-now"),
+        pytest.param("8", True, True, False, id="held-already"),
+        pytest.param(None, False, False, False, id="not-counted"),
+    ],
+)
+def test_what_a_pod_asks_of_a_quota(used: str | None, is_held: bool, fits: bool, never: bool) -> None:
+    ledger = QuotaLedger(
+        quota_uid="q",
+        generation=1,
+        hard={"gpus": Fraction(8), "classes/nvidia-t4": Fraction(2)},
+        unpinned=Unpinned.TOTAL_ONLY,
+        used=None if used is None else {"gpus": Fraction(used), "classes/nvidia-t4": Fraction(0)},
+        reservations=Reservations({}),
+    )
+    status = QuotaStatus(namespace="team", state=QuotaState.READY)
+    found = quota_fit(view(pod()), ledger, status, [], CONFIGURATION, is_held=is_held)
+    (row,) = found.rows
+    assert (row.key, row.asked, row.fits, row.never, found.fits) == ("gpus", Fraction(4), fits, never, fits)

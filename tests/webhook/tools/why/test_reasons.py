@@ -1,0 +1,265 @@
+"""From a situation to the answer, its sentence, and the reasons."""
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.finding import Finding
+from tests.builders import JSON
+from webhook.tools.status.denials import ClusterEvent
+from webhook.tools.status.report import QuotaState
+from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit
+from webhook.tools.why.family import StoredPod
+from webhook.tools.why.reasons import Situation, answered
+
+NO_GPU = Finding(rule="gpu-requests", path="spec", message="must be whole", remedy="set 1", ask="to allow it")
+WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
+
+
+def pod(name: str = "train-0", phase: str = "Pending", spec: JSON | None = None, **status: Any) -> StoredPod:
+    document = {"metadata": {"name": name}, "spec": spec or {}, "status": {"phase": phase, **status}}
+    return msgspec.convert(document, StoredPod)
+
+
+def unschedulable(name: str, message: str = "0/3 nodes are available") -> StoredPod:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return pod(name, conditions=[condition])
+
+
+def event(message: str, *, minute: int = 0, count: int = 1, owner: str = "train") -> ClusterEvent:
+    document = {
+        "metadata": {},
+        "involvedObject": {"kind": "Job", "name": owner},
+        "reason": "FailedCreate",
+        "message": message,
+        "count": count,
+        "lastTimestamp": datetime(2026, 11, 22, 8, minute, tzinfo=UTC),
+    }
+    return msgspec.convert(document, ClusterEvent)
+
+
+def demand(
+    key: str, asked: str, used: str | None, hard: str, *, reserved: str = "0", fits: bool = False
+) -> QuotaDemand:
+    amounts = {"asked": Fraction(asked), "reserved": Fraction(reserved), "hard": Fraction(hard)}
+    never = amounts["asked"] > amounts["hard"]
+    return QuotaDemand(
+        key=key, used=None if used is None else Fraction(used), fits=fits, never=never, **amounts
+    )
+
+
+def quota(*rows: QuotaDemand) -> QuotaFit:
+    return QuotaFit(state=QuotaState.READY, rows=rows, is_held=False)
+
+
+def situation(**given: Any) -> Situation:
+    return Situation(**{"data": {}, "pods": (), "events": (), "wanted": 1, **given})
+
+
+RUNNING = pod("train-0", "Running")
+
+
+@pytest.mark.parametrize(
+    ("given", "answer", "summary"),
+    [
+        pytest.param({"pods": [RUNNING]}, Answer.RUNNING, "1 of 1 pods run", id="running"),
+        pytest.param({"pods": [pod(phase="Succeeded")]}, Answer.ENDED, "it has ended", id="all-pods-ended"),
+        pytest.param(
+            {"data": {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}},
+            Answer.ENDED,
+            "it has ended",
+            id="a-job-whose-pods-are-gone",
+        ),
+        pytest.param(
+            {"data": {"spec": {"suspend": True}}, "wanted": 0},
+            Answer.STOPPED,
+            "spec.suspend is true",
+            id="suspended",
+        ),
+        pytest.param(
+            {"data": {"spec": {"replicas": 0}}, "wanted": 0},
+            Answer.STOPPED,
+            "spec.replicas is 0",
+            id="scaled-to-zero",
+        ),
+        pytest.param(
+            {"wanted": 0}, Answer.STOPPED, "as it is written, it makes no pods", id="only-a-template"
+        ),
+        pytest.param(
+            {"data": {"spec": {"schedule": "0 3 * * *"}}},
+            Answer.STOPPED,
+            "it makes pods when spec.schedule (0 3 * * *) is due",
+            id="a-cron-job-between-two-runs",
+        ),
+        pytest.param(
+            {"data": {"spec": {"schedule": "0 3 * * *"}}, "events": [event(WEBHOOK + "no")]},
+            Answer.REFUSED,
+            "0 of 1 pods run: Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no",
+            id="a-cron-job-whose-last-run-was-denied",
+        ),
+        pytest.param(
+            {},
+            Answer.UNKNOWN,
+            "0 of 1 pods run: pods are missing, and no Event says why",
+            id="nobody-says-why",
+        ),
+        pytest.param(
+            {"pods": [pod()]},
+            Answer.PENDING,
+            "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet",
+            id="just-created",
+        ),
+        pytest.param(
+            {"pods": [pod(spec={"schedulerName": "volcano"})]},
+            Answer.PENDING,
+            "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet",
+            id="another-scheduler",
+        ),
+        pytest.param(
+            {"pods": [pod(spec={"schedulingGates": [{"name": "a/b"}]})]},
+            Answer.GATED,
+            "0 of 1 pods run: Pod train-0 waits for its scheduling gates to be removed: a/b",
+            id="gated",
+        ),
+        pytest.param(
+            {"pods": [RUNNING, unschedulable("train-1"), unschedulable("train-2")], "wanted": 3},
+            Answer.PENDING,
+            "1 of 3 pods run: Pod train-1 (and 1 more) finds no node: 0/3 nodes are available",
+            id="alike-pods-are-one-reason",
+        ),
+        pytest.param(
+            {"events": [event("Error creating: exceeded quota: compute")]},
+            Answer.REFUSED,
+            "0 of 1 pods run: Job/train: Error creating: exceeded quota: compute",
+            id="refused-by-somebody-else",
+        ),
+        pytest.param(
+            {"pods": [RUNNING], "events": [event(WEBHOOK + "no")], "denials": [NO_GPU]},
+            Answer.RUNNING,
+            "1 of 1 pods run",
+            id="what-was-denied-before-does-not-matter-any-more",
+        ),
+        pytest.param(
+            {"wanted": None, "pods": [RUNNING]},
+            Answer.RUNNING,
+            "1 of 1 pods run",
+            id="an-unknown-number-of-pods",
+        ),
+    ],
+)
+def test_the_answer(given: JSON, answer: Answer, summary: str) -> None:
+    assert answered(situation(**given))[:2] == (answer, summary)
+
+
+RAISE = "ask ml-support to raise spec.hard.{}"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message", "remedy"),
+    [
+        pytest.param(
+            [demand("gpus", "8", "3", "4")],
+            "a pod asks for 8 of gpus and can never fit: the quota grants 4 in all",
+            "ask for 4 or fewer in one pod, or " + RAISE.format("gpus"),
+            id="larger-than-the-quota",
+        ),
+        pytest.param(
+            [demand("gpus", "3", "2", "4", reserved="1")],
+            "a pod asks for 3 of gpus: 2 of 4 are used, being created: 1",
+            "wait until others finish, delete pods that are not needed any more, or " + RAISE.format("gpus"),
+            id="taken-for-now",
+        ),
+        pytest.param(
+            [demand("gpus", "8", "0", "16"), demand("classes/nvidia-a100", "8", "0", "4")],
+            "a pod asks for 8 of classes/nvidia-a100 and can never fit: the quota grants 4 in all",
+            "ask for 4 or fewer in one pod, or " + RAISE.format("classes[nvidia-a100]"),
+            id="what-never-fits-comes-before-what-is-taken",
+        ),
+        pytest.param(
+            [demand("gpus", "4", "14", "16"), demand("resources/nvidia.com/gpu", "4", "8", "8")],
+            "a pod asks for 4 of resources/nvidia.com/gpu: 8 of 8 are used",
+            "wait until others finish, delete pods that are not needed any more, or "
+            + RAISE.format("resources[nvidia.com/gpu]"),
+            id="the-scarcest-dimension",
+        ),
+        pytest.param(
+            [demand("gpus", "1", None, "4")],
+            "a pod asks for 1 of gpus: the quota is not counted yet, and denies until it is",
+            "wait some seconds; if it stays so, gpu-admission doctor says what keeps the controller from counting",
+            id="not-counted-yet",
+        ),
+    ],
+)
+def test_the_quota(rows: list[QuotaDemand], message: str, remedy: str) -> None:
+    answer, _, (reason,) = answered(situation(quota=quota(*rows), whom="ml-support"))
+    assert (answer, reason.message, reason.remedy) == (Answer.REFUSED, message, remedy)
+
+
+def test_what_the_rules_deny_comes_first_and_is_said_once() -> None:
+    events = [event(WEBHOOK + "old", count=2), event(WEBHOOK + "last\nmore", minute=5, count=3)]
+    _, _, reasons = answered(situation(denials=[NO_GPU], events=events))
+    assert [(each.message, each.remedy) for each in reasons] == [
+        ("spec: must be whole [gpu-requests]", "set 1, or ask the platform team to allow it"),
+        ("Job/train was denied pods 5 times, last at 2026-11-22T08:05:00Z", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("denials", "remedy"),
+    [
+        pytest.param(
+            [], "a pod would be admitted now: its controller tries again by itself", id="known-rules"
+        ),
+        pytest.param(None, "", id="rules-that-the-caller-may-not-read"),
+    ],
+)
+def test_what_was_denied_and_would_not_be_now(denials: list[Finding] | None, remedy: str) -> None:
+    _, _, (reason,) = answered(situation(denials=denials, events=[event(WEBHOOK + "no GPU\nmore")]))
+    assert reason.message == "Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"
+    assert reason.remedy == remedy
+
+
+def fits(name: str, *against: str, remedy: str = "") -> NodeFit:
+    return NodeFit(name=name, kind="t4", free={}, allocatable={}, against=against, remedy=remedy)
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "remedy"),
+    [
+        pytest.param(
+            {
+                "nodes": [
+                    fits("a", "is cordoned", remedy="uncordon it"),
+                    fits("b", "is cordoned", "is not Ready"),
+                ]
+            },
+            "none of the 2 nodes with GPUs can take it: Node a is cordoned",
+            "uncordon it",
+            id="the-nearest-node",
+        ),
+        pytest.param(
+            {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": ["nvidia-t4"]},
+            "there is no node of class nvidia-l4 now",
+            "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
+            id="no-node-of-the-class",
+        ),
+        pytest.param(
+            {"nodes": []}, "there is no GPU node now", "ask the platform team for nodes", id="no-gpu-node"
+        ),
+    ],
+)
+def test_the_nodes(given: JSON, message: str, remedy: str) -> None:
+    _, _, (_, reason) = answered(situation(pods=[unschedulable("train-0")], **given))
+    assert (reason.message, reason.remedy) == (message, remedy)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [pytest.param(None, id="forbidden"), pytest.param([fits("a", "is cordoned"), fits("b")], id="one-fits")],
+)
+def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> None:
+    _, _, reasons = answered(situation(pods=[unschedulable("train-0")], nodes=nodes))
+    assert [each.source.value for each in reasons] == ["scheduler"]

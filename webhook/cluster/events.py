@@ -1,0 +1,143 @@
+"""Events of core/v1, which `kubectl describe` shows below an object; what happens again raises the count of one Event.
+
+Its name says what happened to which object because of whom, so all replicas count in the same one. They need the rights to
+`create` and `patch` events, and none to read any: a patch that changes nothing returns what is stored.
+"""
+
+import logging
+import random
+from datetime import datetime
+from hashlib import sha256
+from time import monotonic, sleep
+
+import msgspec
+
+from policies.finding import truncate
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.objects import ObjectMeta, timestamp
+
+log = logging.getLogger("gpu_admission.events")
+
+NORMAL, WARNING = "Normal", "Warning"
+CLUSTER_SCOPED = "default"
+"""Namespace of Events on objects that have none: the API server takes no other (`legacyValidateEvent` in
+`k8s.io/kubernetes/pkg/apis/core/validation`)."""
+LONGEST_MESSAGE = 1024
+"""Characters, as events.k8s.io has it (`NoteLengthLimit`, beside the former)."""
+LONGEST_BEGINNING = 236
+"""Characters of an object's name in that of its Event: with the 17 that follow, the 253 of a name."""
+CALL_SECONDS = 5.0
+ATTEMPTS = 20
+"""Until a count is written that other replicas raise at the same time, with jittered pauses up to PAUSE_SECONDS."""
+PAUSE_SECONDS = 0.1
+REPEAT_SECONDS = 600.0
+"""When a trouble that stays the same, such as a right that is missing, is logged again."""
+
+
+class Regarding(msgspec.Struct, frozen=True, rename="camel"):
+    """The object that an Event is about; `namespace` is empty where it has none."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to an object, `count` times from `first` to `last`; the same `cause` and `reason` make one Event."""
+
+    regarding: Regarding
+    reason: str
+    message: str
+    first: datetime
+    last: datetime
+    kind: str = WARNING
+    cause: str = ""
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        """The name of its Event: that of the object, and 64 bits of what makes it another one."""
+        said = f"{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.cause}"
+        beginning = self.regarding.name[:LONGEST_BEGINNING].rstrip(".-")
+        return f"{beginning}.{sha256(said.encode()).hexdigest()[:16]}"
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    count: int = 0
+
+
+_STORED = msgspec.json.Decoder(_Stored)
+
+
+class EventWriter:
+    """Writes Events as `component`, for any number of threads. One that cannot be written is logged: nothing depends on it."""
+
+    def __init__(self, api: ApiClient, component: str) -> None:
+        self._api = api
+        self._component = component
+        self._logged = ("", 0.0)
+
+    def write(self, happening: Happening) -> None:
+        """Create the Event, or add to the count of the one that is there."""
+        try:
+            self._write(happening)
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            problem, (before, at) = str(error), self._logged
+            if problem != before or monotonic() - at > REPEAT_SECONDS:
+                self._logged = problem, monotonic()
+                title = f"{happening.regarding.kind} {happening.regarding.name}"
+                log.warning("event %s of %s was not written: %s", happening.reason, title, error)
+
+    def _write(self, happening: Happening) -> None:
+        """Write it. Raises `errors.ApiError`."""
+        namespace = happening.regarding.namespace or CLUSTER_SCOPED
+        path = api_path("/api/v1", "namespaces", namespace, "events")
+        for _ in range(ATTEMPTS):
+            try:
+                return self._count(path, happening, namespace)
+            except (errors.Conflict, errors.AlreadyExists):
+                sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
+        raise errors.Conflict(f"{ATTEMPTS} times another replica wrote first", code=409)
+
+    def _count(self, path: str, happening: Happening, namespace: str) -> None:
+        """Add to the Event that is there, else create it. Raises errors.Conflict, AlreadyExists where another replica did so."""
+        named = api_path(path, happening.name)
+        try:
+            stored = _STORED.decode(self._api.patch(named, b"{}", timeout=CALL_SECONDS))
+        except errors.NotFound:
+            self._api.post(path, self._event(happening, namespace), timeout=CALL_SECONDS)
+        else:
+            self._api.patch(named, _repeated(happening, stored), timeout=CALL_SECONDS)
+
+    def _event(self, happening: Happening, namespace: str) -> bytes:
+        return msgspec.json.encode(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": happening.name, "namespace": namespace},
+                "involvedObject": happening.regarding,
+                "type": happening.kind,
+                "reason": happening.reason,
+                "message": truncate(happening.message, LONGEST_MESSAGE),
+                "source": {"component": self._component},
+                "firstTimestamp": timestamp(happening.first),
+                "lastTimestamp": timestamp(happening.last),
+                "count": happening.count,
+            }
+        )
+
+
+def _repeated(happening: Happening, stored: _Stored) -> bytes:
+    """Return a patch that fails if somebody has counted meanwhile."""
+    return msgspec.json.encode(
+        {
+            "metadata": {"resourceVersion": stored.metadata.resource_version},
+            "count": stored.count + happening.count,
+            "lastTimestamp": timestamp(happening.last),
+            "message": truncate(happening.message, LONGEST_MESSAGE),
+        }
+    )

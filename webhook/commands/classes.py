@@ -1,0 +1,104 @@
+"""`gpu-admission classes`: the catalogue of GPU classes, what a namespace may use of it, and what is free."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from policies.quota.amounts import format_amount
+from webhook.commands.cluster_options import ClusterChoice, fail, optional_cluster_options
+from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.parameters import config_option, output_option
+from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.tools.check.surroundings import NAME_LABEL
+from webhook.tools.classes.listing import ClassListing, ListedClass, list_classes, read_classes
+from webhook.tools.status.capacity import ClassCapacity
+from webhook.tools.status.report import plain
+
+HERE = {True: "yes", False: "no", None: "?"}
+UNKNOWN = "?"
+
+
+@click.command()
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    help="Whose classes; left out: the context's, or default without a cluster.",
+)
+@output_option("text", "json")
+@config_option("the cluster's documents, or the built-in ones alone")
+@optional_cluster_options
+def classes(namespace: str, output: str, config: Path | None, cluster: ClusterChoice | None) -> None:
+    """List the GPU classes: which a namespace may use, and what is free.
+
+    Built-in classes are listed, too. Free are the whole cards that no pod requests on nodes that take pods.
+
+    Exit codes: 0, or 2 if the cluster or the documents cannot be used.
+    """
+    now = datetime.now(UTC)
+    try:
+        if cluster is None:
+            configuration = load_directory(config)
+            namespace = namespace or "default"
+            policy = configuration.policies.for_namespace(namespace, ((NAME_LABEL, namespace),))
+            quota = configuration.quotas.get(namespace)
+            hard = {} if quota is None else quota.amounts
+            listing = list_classes(configuration, namespace, policy, now, hard=hard)
+        else:
+            with cluster.client() as api:
+                listing = read_classes(api, namespace or cluster.namespace(), now, config=config)
+    except ConfigurationError as error:
+        fail(error)
+    if output == "json":
+        print_json(plain(listing))
+    else:
+        show(Screen(), listing)
+
+
+def show(screen: Screen, listing: ClassListing) -> None:
+    """Print the classes as text; nodes only where they could be read."""
+    screen.line(f"namespace {listing.namespace}", "bold")
+    if listing.policy:
+        screen.paragraph(f"policy {listing.policy}", indent=2)
+    screen.line()
+    has_nodes = any(each.capacity is not None for each in listing.classes)
+    columns = f" {'NODES':>6} {'GPUS':>6} {'FREE':>6}" if has_nodes else ""
+    screen.line(f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  {'HERE':<4}{columns}", "bold")
+    for each in listing.classes:
+        start = f"{each.name:<20} {each.family:<20} {each.memory_gib:>4}  {HERE[each.allowed]:<4}"
+        screen.line(
+            (start + _amounts(each.capacity)).rstrip(), "" if each.has_nodes or not has_nodes else "dim"
+        )
+        for note in _notes(each):
+            screen.paragraph(note, indent=2, style="dim")
+    for name, capacity in listing.unclassified.items():
+        what = f"family {name}" if name else "of no known class"
+        screen.line(f"{what:<46}  {'':<4}{_amounts(capacity)}")
+    reasons = dict.fromkeys(each.because for each in listing.classes if each.because)
+    if reasons or listing.omitted:
+        screen.line()
+    for because in reasons:
+        screen.paragraph(because)
+    if listing.omitted:
+        screen.paragraph(f"not shown, for you may not: {'; '.join(listing.omitted)}", style="yellow")
+
+
+def _amounts(capacity: ClassCapacity | None) -> str:
+    if capacity is None:
+        return ""
+    free = UNKNOWN if capacity.free is None else format_amount(capacity.free)
+    return f" {capacity.nodes:>6} {format_amount(capacity.gpus):>6} {free:>6}"
+
+
+def _notes(each: ListedClass) -> list[str]:
+    notes = [f"MIG {', '.join(each.mig_profiles)}"] if each.mig_profiles else []
+    capacity = each.capacity
+    if capacity is None:
+        return notes
+    parts = {name: amounts for name, amounts in capacity.resources.items() if name != each.resource}
+    for name, (has, free) in parts.items():
+        left = UNKNOWN if free is None else format_amount(free)
+        notes.append(f"{name}: {left} of {format_amount(has)} free")
+    away = capacity.nodes - capacity.nodes_taking_pods
+    return [*notes, *([f"{counted(away, 'node')} not Ready or cordoned"] if away else [])]

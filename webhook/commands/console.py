@@ -1,0 +1,43 @@
+"""`gpu-admission console`: status, denials and `why` as a local web page."""
+
+import webbrowser
+from urllib.parse import urlsplit
+
+import click
+
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
+from webhook.tools.console.server import HOST, console_server
+
+PORT = 7080
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="A namespace, also several times; left out: all that you may read, else the context's.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port on {HOST}; 0 takes a free one."
+)
+@click.option("--no-browser", is_flag=True, help="Print the address only.")
+@cluster_options
+def console(namespaces: tuple[str, ...], port: int, *, no_browser: bool, cluster: ClusterChoice) -> None:
+    """Show status, denials and reasons as a local web page.
+
+    The page reads the cluster with your own rights, changes nothing, and is served to this machine only, until Ctrl-C.
+    """
+    home = cluster.namespace()
+    with cluster.client() as api:
+        name = cluster.context or urlsplit(cluster.access().url).netloc
+        try:
+            server = console_server(api, cluster=name, namespaces=namespaces, home=home, port=port)
+        except OSError as error:
+            fail(f"port {port} of {HOST} cannot be used: {error.strerror}; name another one with --port")
+        address = f"http://{HOST}:{server.port}/"
+        click.echo(f"The console is at {address} until Ctrl-C.")
+        if not no_browser:
+            webbrowser.open(address)
+        server.serve_forever()

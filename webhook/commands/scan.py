@@ -1,0 +1,262 @@
+"""`gpu-admission scan`: what runs in a cluster, judged as if it were created now, and a configuration to begin with."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+
+from policies.quota.amounts import format_amount
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with, fail
+from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.parameters import config_option, now_option, output_option
+from webhook.configuration.loader import ConfigurationError
+from webhook.tools.scan.page import page
+from webhook.tools.scan.proposal import write
+from webhook.tools.scan.report import (
+    Effect,
+    Effects,
+    FoundProblem,
+    PlannedChange,
+    Proposal,
+    Remark,
+    ScanReport,
+)
+from webhook.tools.scan.scanning import Scan
+
+NAME_COLUMN = 24
+NUMBER_COLUMN = 9
+MOST_SENTENCES = 20
+"""Different findings of one effect that are printed."""
+MOST_OWNERS = 4
+"""Owners that are named of each."""
+SEE = "see -o html or -o json"
+MOST_NAMESPACES = 20
+MOST_QUOTAS = 8
+STYLES = {Effect.REFUSED: "red", Effect.CHANGED: "", Effect.WARNED: "yellow", Effect.LOGGED: "dim"}
+TITLES = {
+    Effect.REFUSED: "Would be refused",
+    Effect.WARNED: "Would be warned about",
+    Effect.LOGGED: "Would only be logged",
+}
+
+
+@click.command()
+@config_option("the cluster's documents, or the built-in ones")
+@click.option("--enforce", is_flag=True, help="Take rules in the modes warn and audit as enforced.")
+@click.option(
+    "--propose",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Write a configuration to begin with into this directory, which must be empty, once it was tried on what runs.",
+)
+@click.option("-n", "--namespace", default="", help="Scan one namespace.")
+@output_option("text", "json", "html")
+@cluster_options
+@now_option("Judge at this time")
+def scan(
+    *,
+    config: Path | None,
+    enforce: bool,
+    propose: Path | None,
+    namespace: str,
+    output: str,
+    cluster: ClusterChoice,
+    now: datetime,
+) -> None:
+    """Judge the pods and workloads that run as if created now.
+
+    Nothing needs to be installed, and nothing in the cluster is changed. Shows what would be refused, changed and warned about,
+    who holds which GPUs, and what no rule can read; it proposes GPUClasses, GPUQuotas and exemptions.
+
+    Exits with 0 once it has scanned, 2 if the cluster or the documents cannot be used.
+    """
+    try:
+        with cluster.client() as api, _progress() as progress:
+            scanning = Scan(
+                api, now=now, config=config, namespace=namespace, is_enforced=enforce, progress=progress
+            )
+            report = scanning.report(with_trial=propose is not None)
+    except ConfigurationError as error:
+        end_with(error.problems, "; nothing was scanned")
+    if propose is not None:
+        try:
+            write(report.proposal, propose)
+        except OSError as error:
+            fail(error)
+    if output == "json":
+        print_json(msgspec.to_builtins(report, enc_hook=str))
+    elif output == "html":
+        click.echo(page(report))
+    else:
+        print_text(report, propose)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], object]]:
+    """Give a function that shows on a terminal what is being read."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield lambda _reading: None
+        return
+    with console.status("") as status:
+        yield lambda reading: status.update(f"reading {reading}")
+
+
+def print_text(report: ScanReport, directory: Path | None) -> None:
+    screen = Screen()
+    _overview(screen, report)
+    for effect in TITLES:
+        _problems(screen, effect, [each for each in report.problems if each.effect is effect])
+        if effect is Effect.REFUSED:
+            _changes(screen, report.changes)
+    _namespaces(screen, report)
+    _classes(screen, report)
+    _remarks(screen, "No rule reads, or nothing charges", report.unread)
+    _remarks(screen, "GPU nodes", report.nodes)
+    _proposal(screen, report.proposal, directory)
+    for right in report.omitted:
+        screen.paragraph(f"left out: you may not {right}", style="yellow")
+    if report.left_out:
+        screen.paragraph(f"left out: {counted(report.left_out, 'more finding')}", style="yellow")
+
+
+def _overview(screen: Screen, report: ScanReport) -> None:
+    how = ", every rule enforced" if report.is_enforced else ""
+    screen.paragraph(
+        f"{counted(report.pods, 'running pod')} ({report.gpu_pods} with GPUs) and {counted(report.workloads, 'workload')}, "
+        f"judged by {report.source}{how}"
+    )
+    screen.line()
+    _row(screen, "", [each.value for each in Effect], "dim")
+    _effects(screen, "pods", report.pod_effects)
+    _effects(screen, "workloads", report.workload_effects)
+    if report.rules:
+        _title(screen, "Pods by rule")
+        for rule, effects in report.rules.items():
+            _effects(screen, rule, effects)
+
+
+def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) -> None:
+    if not problems:
+        return
+    _title(screen, TITLES[effect])
+    alike: defaultdict[str, list[FoundProblem]] = defaultdict(list)
+    for each in problems:
+        alike[each.sentence].append(each)
+    for sentence, found in islice(alike.items(), MOST_SENTENCES):
+        screen.paragraph(sentence, indent=2, style=STYLES[effect])
+        owners = [
+            f"{each.namespace} {each.owner} ({counted(each.pods, 'pod')})" for each in found[:MOST_OWNERS]
+        ]
+        if len(found) > MOST_OWNERS:
+            owners.append(f"{len(found) - MOST_OWNERS} more")
+        screen.paragraph(f"in {', '.join(owners)}", indent=4)
+    if len(alike) > MOST_SENTENCES:
+        screen.line(f"  and {len(alike) - MOST_SENTENCES} other findings: {SEE}")
+
+
+def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
+    if not changes:
+        return
+    _title(screen, "Would be changed")
+    alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for each in changes:
+        alike[each.rule, each.change].append(each.pods)
+    for (rule, change), pods in islice(alike.items(), MOST_SENTENCES):
+        screen.paragraph(
+            f"{change} [{rule}]: {counted(sum(pods), 'pod')} of {counted(len(pods), 'owner')}", indent=2
+        )
+    if len(alike) > MOST_SENTENCES:
+        screen.line(f"  and {len(alike) - MOST_SENTENCES} other changes: {SEE}")
+
+
+def _namespaces(screen: Screen, report: ScanReport) -> None:
+    shown = [each for each in report.namespaces if each.gpus or each.gpu_pods or each.effects]
+    if not shown:
+        return
+    _title(screen, "Namespaces")
+    _row(screen, "", ["GPUs", "GPU pods", "pods", *(each.value for each in Effect)][:6], "dim")
+    for use in shown[:MOST_NAMESPACES]:
+        numbers = [format_amount(use.gpus), use.gpu_pods, use.pods]
+        numbers += [use.effects.get(effect, 0) for effect in (Effect.REFUSED, Effect.CHANGED, Effect.WARNED)]
+        _row(screen, use.namespace, numbers, "")
+        held = [
+            f"{name} {format_amount(amount)}"
+            for name, amount in (*use.classes.items(), *use.resources.items())
+        ]
+        if held:
+            screen.paragraph(", ".join(held), indent=4, style="dim")
+    if len(shown) > MOST_NAMESPACES:
+        screen.line(f"  and {len(shown) - MOST_NAMESPACES} more: {SEE}")
+
+
+def _classes(screen: Screen, report: ScanReport) -> None:
+    if not report.classes:
+        return
+    _title(screen, "GPU nodes by class")
+    _row(screen, "", ["nodes", "GPUs"], "dim")
+    for name, capacity in report.classes.items():
+        _row(screen, name or "of no known class", [capacity.nodes, format_amount(capacity.gpus)], "")
+
+
+def _remarks(screen: Screen, title: str, remarks: Sequence[Remark]) -> None:
+    if remarks:
+        _title(screen, title)
+    for each in remarks:
+        screen.paragraph(f"{each.subject} {each.message}", indent=2)
+        if each.remedy:
+            screen.paragraph(f"fix: {each.remedy}", indent=4)
+
+
+def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> None:
+    if not proposal.files:
+        return
+    _title(screen, "To begin with")
+    for rule in proposal.relaxed:
+        screen.paragraph(f"rule {rule} in mode warn: it would refuse what runs", indent=2)
+    for namespace, rules in proposal.exemptions.items():
+        screen.paragraph(
+            f"exemption of {namespace} from {', '.join(rules)}: its GPU stack needs it", indent=2
+        )
+    if proposal.classes:
+        screen.paragraph(
+            f"{counted(len(proposal.classes), 'GPUClass', 'GPUClasses')}: {', '.join(proposal.classes)}",
+            indent=2,
+        )
+    if proposal.quotas:
+        listed = [f"{name} {format_amount(gpus)}" for name, gpus in proposal.quotas.items()]
+        if len(listed) > MOST_QUOTAS:
+            listed[MOST_QUOTAS:] = [f"{len(listed) - MOST_QUOTAS} more"]
+        screen.paragraph(f"{counted(len(proposal.quotas), 'GPUQuota')}: {', '.join(listed)}", indent=2)
+    if directory is None:
+        screen.paragraph(
+            "--propose DIRECTORY writes these documents, once they were tried on what runs", indent=2
+        )
+        return
+    tried = f"{proposal.refused or 'none'} of the running pods would be refused"
+    style = "red" if proposal.refused else "green"
+    screen.paragraph(f"written to {directory}: {', '.join(proposal.files)}; {tried}", indent=2, style=style)
+
+
+def _title(screen: Screen, title: str) -> None:
+    screen.line()
+    screen.line(title, "bold")
+
+
+def _effects(screen: Screen, name: str, effects: Effects) -> None:
+    _row(screen, name, [effects.get(effect, 0) for effect in Effect], "")
+
+
+def _row(screen: Screen, name: str, cells: Sequence[object], style: str) -> None:
+    """Print a row of numbers, zeros as dots; a name that is too long has a line of its own."""
+    texts = "".join(f"{'·' if cell == 0 else cell!s:>{NUMBER_COLUMN}}" for cell in cells)
+    if len(name) > NAME_COLUMN:
+        screen.line(f"  {name}", style)
+        name = ""
+    screen.line(f"  {name:<{NAME_COLUMN}}{texts}".rstrip(), style)

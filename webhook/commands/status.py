@@ -1,0 +1,320 @@
+"""`gpu-admission status`: the installation, policies, quotas, GPU classes and what was denied, at one moment or as it changes."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from policies.quota.amounts import NOTHING, format_amount
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
+from webhook.commands.output import Screen, counted, one_line, print_json, printable
+from webhook.commands.parameters import config_option, output_option
+from webhook.commands.quota import bar
+from webhook.configuration.loader import ConfigurationError
+from webhook.tools.doctor.check import DoctorSeverity
+from webhook.tools.doctor.cluster import Names
+from webhook.tools.status.capacity import NO_CAPACITY
+from webhook.tools.status.quotas import most_held
+from webhook.tools.status.reading import read_status
+from webhook.tools.status.report import (
+    ClusterStatus,
+    Health,
+    InstallationStatus,
+    PolicyStatus,
+    QuotaRow,
+    QuotaState,
+    QuotaStatus,
+    plain,
+)
+
+DEFAULTS = Names()
+EVERY_SECONDS = 5.0
+CHECKED_SECONDS = 60.0
+"""Between two runs of doctor's checks in `--watch`: they ask a lot, and what they find changes slowly."""
+NAME = 24
+MOST_HOLDERS = 3
+MOST_DENIALS = 5
+NEVER = datetime.min.replace(tzinfo=UTC)
+HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
+STATES = {
+    QuotaState.READY: "green",
+    QuotaState.STALE: "yellow",
+    QuotaState.EXCEEDED: "red",
+    QuotaState.NOT_COUNTED: "red",
+}
+SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="A namespace, also several times; left out: all that you may read, else the context's.",
+)
+@click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=1.0),
+    default=EVERY_SECONDS,
+    help="With --watch: seconds between reads.",
+)
+@click.option("--install-namespace", default=DEFAULTS.namespace, help="Where gpu-admission is installed.")
+@config_option("the cluster's documents")
+@output_option("text", "json")
+@cluster_options
+def status(
+    *,
+    namespaces: tuple[str, ...],
+    watch: bool,
+    interval: float,
+    install_namespace: str,
+    config: Path | None,
+    output: str,
+    cluster: ClusterChoice,
+) -> None:
+    """Show policies, quotas, GPU classes and denials.
+
+    What you may not read is left out, and named at the end. Exits with 2 if the cluster or the documents cannot be used.
+    """
+    home = cluster.namespace()
+    names = Names(namespace=install_namespace)
+
+    def read(api: ApiClient, installation: InstallationStatus | None = None) -> ClusterStatus:
+        return read_status(
+            api,
+            now=datetime.now(UTC),
+            namespaces=namespaces,
+            home=home,
+            names=names,
+            config=config,
+            installation=installation,
+        )
+
+    try:
+        with cluster.client() as api:
+            if not watch:
+                show(Screen(), read(api)) if output == "text" else print_json(plain(read(api)))
+                return
+            found = readings(partial(read, api), interval)
+            if output == "json":
+                for each in changes(found):
+                    click.echo(msgspec.json.encode(plain(each)))
+            elif sys.stdout.isatty():
+                redraw(found)
+            else:
+                for each in changes(found):
+                    show(Screen(), each)
+                    click.echo()
+    except ConfigurationError as error:
+        fail(error)
+
+
+Read = Callable[[InstallationStatus | None], ClusterStatus]
+"""Reads the status; what is known of the installation is not read again."""
+
+
+def readings(read: Read, interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
+    """Yield the status again and again, or why it cannot be read now; whether it can at all shows the first time."""
+    found = read(None)
+    checked = time.monotonic()
+    yield found
+    while True:
+        time.sleep(interval)
+        is_due = time.monotonic() - checked >= CHECKED_SECONDS
+        try:
+            found = read(None if is_due else found.installation)
+        except errors.ApiError as error:
+            yield error
+            continue
+        if is_due:
+            checked = time.monotonic()
+        yield found
+
+
+def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[ClusterStatus]:
+    """Yield what differs from the one before in more than its moment; print why it cannot be read now."""
+    before = None
+    for each in found:
+        if isinstance(each, errors.ApiError):
+            click.echo(f"error: {each}", err=True)
+        elif (now := msgspec.structs.replace(each, at=NEVER)) != before:
+            before = now
+            yield each
+
+
+def redraw(found: Iterable[ClusterStatus | errors.ApiError]) -> None:
+    """Draw the status in place, on a terminal."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    frame = Frame()
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        for each in found:
+            if isinstance(each, errors.ApiError):
+                # What was read before stays, with the moment of it.
+                lines = [Text(f"error: {printable(str(each))}", style="red"), *frame.lines]
+            else:
+                frame = Frame()
+                show(frame, each)
+                lines = frame.lines
+            live.update(Group(*lines), refresh=True)
+
+
+class Frame(Screen):
+    """Keeps its lines in place of printing them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[Text] = []
+
+    def line(self, text: str = "", style: str = "") -> None:
+        self.lines.append(Text(printable(text), style=style))
+
+
+# ---- what is shown
+
+
+def show(screen: Screen, status: ClusterStatus) -> None:
+    """Print the status as text. Its first line has the moment, and nothing below depends on it."""
+    title = f"gpu-admission {status.version}  Kubernetes {status.kubernetes}"
+    screen.line(f"{title}  {status.at:%Y-%m-%d %H:%M:%S} UTC", "bold")
+    for part in status.installation.parts:
+        if part.for_administrators:
+            continue
+        text = f"{part.name:<12} {part.health.value:<8} {part.text}"
+        screen.paragraph(text, indent=2, hanging=22, style=HEALTH[part.health])
+    _policies(screen, status)
+    _quotas(screen, status)
+    _classes(screen, status)
+    _denials(screen, status)
+    _findings(screen, status)
+    omitted = list(_omitted(status))
+    if omitted:
+        screen.line()
+        screen.paragraph(f"not shown, for want of rights: {'; '.join(omitted)}", style="yellow")
+
+
+def _omitted(status: ClusterStatus) -> Iterator[str]:
+    """Yield what needs rights that the caller lacks."""
+    installation = status.installation
+    if parts := [part.name for part in installation.parts if part.for_administrators]:
+        yield f"the installation ({', '.join(parts)})"
+    if installation.not_checked:
+        yield f"{counted(len(installation.not_checked), 'check')} of gpu-admission doctor"
+    yield from status.omitted
+
+
+def _heading(screen: Screen, title: str, columns: str = "") -> None:
+    screen.line()
+    screen.line(f"{title:<{NAME + 2}}{columns}".rstrip(), "bold")
+
+
+def _policies(screen: Screen, status: ClusterStatus) -> None:
+    if status.policies is None:
+        return
+    _heading(screen, "policies", f" configuration {status.configuration}")
+    if not status.policies:
+        screen.line("  the built-in defaults are in force")
+    for policy in status.policies:
+        screen.paragraph(
+            f"{policy.name:<{NAME}} {_policy(policy)}", indent=2, hanging=NAME + 1, style=_look(policy)
+        )
+        for each in policy.exemptions:
+            screen.paragraph(f"exempt: {each}", indent=NAME + 3)
+
+
+def _policy(policy: PolicyStatus) -> str:
+    since = f" since {policy.since:%Y-%m-%d %H:%M}" if policy.since else ""
+    state = f"in force{since}" if policy.in_force else f"not in force: {policy.message}"
+    if policy.paused_until is not None:
+        state = f"PAUSED until {policy.paused_until:%Y-%m-%d %H:%M} UTC, every rule only audits"
+    return f"{state}; priority {policy.priority}, matches {policy.where}"
+
+
+def _look(policy: PolicyStatus) -> str:
+    return "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
+
+
+def _quotas(screen: Screen, status: ClusterStatus) -> None:
+    _heading(screen, "quotas", f"{'':<24} used + reserved of hard")
+    if not status.quotas and status.quotas_are_known:
+        where = f"in {', '.join(status.namespaces)}" if status.namespaces else "that you may read"
+        screen.line(f"  there is no GPUQuota {where}")
+    for quota in status.quotas:
+        denied = f", {quota.denied} denied in 24 h" if quota.denied else ""
+        screen.line(f"  {quota.namespace}  {quota.state.value}{denied}", STATES[quota.state])
+        if quota.message:
+            screen.paragraph(quota.message, indent=4, style=STATES[quota.state])
+        for row in quota.rows:
+            _row(screen, row)
+        _holders(screen, quota)
+
+
+def _row(screen: Screen, row: QuotaRow) -> None:
+    name = row.key if len(row.key) <= NAME - 2 else f"{row.key[: NAME - 3]}…"
+    used = row.used or NOTHING
+    counted_used = "?" if row.used is None else format_amount(used)
+    amounts = f"{counted_used} + {format_amount(row.reserved)} of {format_amount(row.hard)}"
+    style = "red" if used > row.hard else "yellow" if row.held >= row.hard else ""
+    screen.line(f"    {name:<{NAME - 2}} {bar(used, row.reserved, row.hard)} {amounts}", style)
+
+
+def _holders(screen: Screen, quota: QuotaStatus) -> None:
+    if not quota.holders:
+        return
+    shown = (
+        f"{holder.name} {format_amount(most_held(holder.held))}" for holder in quota.holders[:MOST_HOLDERS]
+    )
+    more = f" and {len(quota.holders) - MOST_HOLDERS} more" if len(quota.holders) > MOST_HOLDERS else ""
+    screen.paragraph(f"held by {', '.join(shown)}{more}", indent=4, style="dim")
+
+
+def _classes(screen: Screen, status: ClusterStatus) -> None:
+    rows = [each for each in status.classes if each.capacity is not None]
+    if not rows:
+        return
+    _heading(screen, "classes", f"{'memory':>9} {'nodes':>7} {'GPUs':>7} {'free':>7}")
+    for each in rows:
+        memory = f"{each.memory_gib} GiB" if each.memory_gib else ""
+        name, capacity = each.name or "unknown class", each.capacity or NO_CAPACITY
+        free = "?" if capacity.free is None else format_amount(capacity.free)
+        away = capacity.nodes - capacity.nodes_taking_pods
+        gpus = format_amount(capacity.gpus)
+        screen.line(f"  {name:<{NAME}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}")
+        if away:
+            screen.line(f"    {counted(away, 'node')} not Ready or cordoned", "yellow")
+
+
+def _denials(screen: Screen, status: ClusterStatus) -> None:
+    if not status.denials:
+        return
+    _heading(screen, "denied in 24 h")
+    screen.paragraph(
+        f"from {status.denials_from}; gpu-admission why KIND/NAME says more", indent=2, hanging=0, style="dim"
+    )
+    for each in status.denials[:MOST_DENIALS]:
+        screen.line(
+            f"  {each.namespace} {each.owner}, {counted(each.count, 'time')}, last at {each.last:%H:%M:%S} UTC"
+        )
+        screen.line(one_line(f"    {each.message}", screen.width), "dim")
+    if len(status.denials) > MOST_DENIALS:
+        screen.line(f"  and {counted(len(status.denials) - MOST_DENIALS, 'owner')} more")
+
+
+def _findings(screen: Screen, status: ClusterStatus) -> None:
+    installation = status.installation
+    if installation.findings:
+        _heading(screen, "doctor")
+    for finding in sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
+        text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
+        screen.line(one_line(f"  {text}", screen.width), SEVERITIES[finding.severity])

@@ -1,0 +1,102 @@
+"""`gpu-admission usage`: GPU-hours by namespace, owner, class or author, from audit logs."""
+
+from datetime import datetime
+
+import click
+
+from policies.quota.amounts import NOTHING
+from webhook.commands.cluster_options import fail
+from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.parameters import Since, output_option
+from webhook.tools.audit.reading import STDIN, Counts, audit_lines
+from webhook.tools.audit.usage import By, Total, Usage
+
+WIDEST_NAME = 56
+MOST_SHOWN = 40
+"""Groups in the text; owners may be thousands."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE|-]...")
+@click.option(
+    "--by",
+    type=click.Choice([each.value for each in By]),
+    default=By.NAMESPACE.value,
+    show_default=True,
+    help="What GPU-hours are added up by.",
+)
+@click.option("--since", type=Since(), help="Count from then on: 24h, 7d, or a time. Left out: all of it.")
+@click.option("--until", type=Since(), help="Count up to then. Left out: all of it.")
+@output_option("text", "json")
+def usage(
+    files: tuple[str, ...], by: str, since: datetime | None, until: datetime | None, output: str
+) -> None:
+    """Add up GPU-hours from audit logs of the controller and the webhook.
+
+    A FILE may end in .gz; without any, standard input is read. A pod counts from its creation to its end, as it holds its quota.
+
+    Exit codes: 0, or 2 if a FILE cannot be read.
+    """
+    if since and until and until <= since:
+        raise click.UsageError("--until must be later than --since")
+    lines, found = Counts(), Usage(By(by), since=since, until=until)
+    try:
+        found.read(audit_lines(files or (STDIN,), lines, _is_wanted))
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    found.finish()
+    totals = found.totals()
+    if output == "json":
+        print_json(_document(by, totals, lines, found))
+    else:
+        _print(Screen(), by, totals)
+        for note in _notes(lines, found):
+            Screen(stderr=True).paragraph(note, hanging=0)
+
+
+def _is_wanted(line: bytes) -> bool:
+    return b'"phase":"count"' in line or b'"phase":"validate"' in line
+
+
+def _document(by: str, totals: list[Total], lines: Counts, found: Usage) -> dict[str, object]:
+    """Return what `-o json` prints: GPU-hours exactly, as `3/2`."""
+    return {
+        "by": by,
+        "groups": [{by: each.name, "gpuHours": str(each.hours), "objects": each.objects} for each in totals],
+        "gpuHours": str(sum(each.hours for each in totals)),
+        "lines": lines.lines,
+        "unreadableLines": lines.unreadable + found.unreadable,
+        "openEnded": found.open_ended,
+        "onlyAdmitted": found.only_admitted,
+    }
+
+
+def _print(screen: Screen, by: str, totals: list[Total]) -> None:
+    """Print the groups that used most; the others together."""
+    shown, others = totals[:MOST_SHOWN], totals[MOST_SHOWN:]
+    if others:
+        rest = f"… and {len(others)} more (-o json has all)"
+        shown.append(
+            Total(rest, sum((each.hours for each in others), NOTHING), sum(each.objects for each in others))
+        )
+    total = Total(
+        "total", sum((each.hours for each in totals), NOTHING), sum(each.objects for each in totals)
+    )
+    rows = [*shown, total]
+    width = min(max(len(by), *(len(each.name) for each in rows)), WIDEST_NAME)
+    screen.line(f"{by.upper():<{width}}  {'GPU-HOURS':>10}  {'PODS':>7}", "bold")
+    for name, hours, objects in rows:
+        screen.line(f"{name:<{width}}  {float(hours):>10.2f}  {objects:>7}")
+
+
+def _notes(lines: Counts, found: Usage) -> list[str]:
+    notes = []
+    if found.open_ended:
+        pods = counted(found.open_ended, "pod or claim", "pods and claims")
+        notes.append(f"{pods} without a line that says when it ended: each counts to its last line.")
+    if found.only_admitted:
+        pods = counted(found.only_admitted, "pod or claim was", "pods and claims were")
+        notes.append(f"{pods} admitted, but no line of the controller has it: it does not count.")
+    if unreadable := lines.unreadable + found.unreadable:
+        notes.append(f"{unreadable} of {counted(lines.lines, 'line')} could not be read.")
+    return notes

@@ -1,0 +1,127 @@
+"""The facts of a cluster that judgements rest on besides the objects; kinds that the caller may not list are left out.
+
+Each is read when it is first needed, and kept: for one scan, not for a process that lives on.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from policies.gpus.claims import ClaimName, DeviceClassNames
+from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.nodes import NodeFacts
+from policies.policy import Labels
+from policies.quota.charge_request import NamespaceQuota, QuotaGrant
+from webhook.cluster import errors
+from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
+from webhook.cluster.nodes import NODES, node_reader
+from webhook.cluster.objects import decode_metadata
+from webhook.configuration.dynamic_resources import read_claims
+from webhook.configuration.loader import Configuration
+from webhook.controller.records import QUOTAS, quota_record
+from webhook.quota.documents import GROUP, PLURAL
+from webhook.serving.engine import Engine
+from webhook.serving.judging import JudgedBy, UnusedQuota
+from webhook.serving.node_watch import keys_to_know, node_pools
+
+NAMESPACES = "/api/v1/namespaces"
+
+T = TypeVar("T")
+
+
+class Attempt(Protocol):
+    """Returns what is read, None where the caller lacks the right, which is named as `kubectl auth can-i` takes it."""
+
+    def __call__(self, right: str, read: Callable[[], T], /) -> T | None: ...
+
+
+def if_allowed(_right: str, read: Callable[[], T]) -> T | None:
+    """Return what is read, None where that is forbidden: an `Attempt`."""
+    try:
+        return read()
+    except errors.Forbidden:
+        return None
+
+
+class ClusterFacts:
+    """Facts of a cluster, or of one namespace. Raises `errors.ApiError` for everything but a lack of rights."""
+
+    def __init__(self, api: ApiClient, namespace: str = "", attempt: Attempt = if_allowed) -> None:
+        self._api, self._namespace, self._attempt = api, namespace, attempt
+
+    @cached_property
+    def labels(self) -> dict[str, Labels]:
+        """The labels of namespaces, as far as they can be read."""
+        found: dict[str, Labels] = {}
+
+        def read(raw: bytes | msgspec.Raw) -> None:
+            metadata = decode_metadata(raw)
+            found[metadata.name] = metadata.sorted_labels
+
+        if self._namespace:
+            path = api_path("/api/v1", "namespaces", self._namespace)
+            right = f"get namespaces/{self._namespace}"
+            self._attempt(right, lambda: read(self._api.get(path, accept=METADATA)))
+        else:
+            self._attempt("list namespaces", lambda: self._api.list(NAMESPACES, read, accept=METADATA_LIST))
+        return found
+
+    @cached_property
+    def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
+        return read_claims(self._api)
+
+    @cached_property
+    def quotas(self) -> dict[str, QuotaGrant] | None:
+        """What the GPUQuotas of the cluster grant, by namespace; None where they may not be read."""
+        found: dict[str, QuotaGrant] = {}
+
+        def read(raw: msgspec.Raw) -> None:
+            record = quota_record(raw)
+            if record is not None and record.ledger is not None:
+                found[record.namespace] = QuotaGrant(record.ledger.hard, record.ledger.unpinned)
+
+        try:
+            path = QUOTAS.path(self._namespace)
+            is_read = self._attempt(f"list {PLURAL}.{GROUP}", lambda: bool(self._api.list(path, read)))
+        except errors.NotFound:  # their kind is not installed
+            return {}
+        return found if is_read else None
+
+    def judged_by(self, configuration: Configuration, now: datetime) -> JudgedBy:
+        """Return what objects are judged by under that configuration."""
+        labels = self.labels if configuration.policies.has_selectors else {}
+        facts, index = self._nodes(configuration)
+        return JudgedBy(
+            engine=Engine(configuration),
+            now=now,
+            labels_of=lambda namespace: labels.get(namespace, ()),
+            nodes=facts,
+            named_nodes=index,
+            claims=self.claims.get,
+            quota_of=self._quota_of(configuration),
+        )
+
+    def _nodes(self, configuration: Configuration) -> tuple[NodeFacts | None, NodeIndex]:
+        """Return the nodes by the labels that the configuration goes by; nothing is known where they may not be listed."""
+        keys = keys_to_know(configuration)
+        read = partial(self._api.list, NODES.path(), node_reader(keys), accept=METADATA_LIST)
+        listed = self._attempt("list nodes", read)
+        pools = self._attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self._api, keys)))
+        if listed is None:
+            return None, NO_NODES
+        index = NodeIndex(keys.names, listed.items)
+        if pools is None:
+            return None, index
+        return NodeFacts(keys=keys, label_sets=frozenset(n.labels for n in listed.items), pools=pools), index
+
+    def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
+        if self.quotas is None:
+            return lambda _namespace: None
+        written = {
+            name: QuotaGrant(spec.amounts, spec.unpinned) for name, spec in configuration.quotas.items()
+        }
+        granted = written | self.quotas
+        return lambda namespace: UnusedQuota(granted.get(namespace), configuration)

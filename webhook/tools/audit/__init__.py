@@ -1,0 +1,1 @@
+"""What `gpu-admission usage` and `replay` make of audit logs."""

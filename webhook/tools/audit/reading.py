@@ -1,0 +1,100 @@
+"""The lines of audit logs: files, also packed ones and those that are being written, or standard input; read as a stream."""
+
+import gzip
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+
+STDIN = "-"
+LONGEST_LINE = 1024 * 1024
+"""Bytes; the webhook writes at most 64 KiB. A longer one is counted as unreadable, and skipped in parts."""
+
+
+class Policy(msgspec.Struct, frozen=True):
+    name: str = ""
+    version: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    rule: str = ""
+    outcome: str = ""
+
+
+class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
+    """What is read of a line; docs/audit-log.md says what each field holds."""
+
+    time: str
+    phase: str
+    kind: str
+    verdict: str
+    namespace: str = ""
+    name: str = ""
+    user: str = ""
+    operation: str = ""
+    dry_run: bool = False
+    creation: str = ""
+    object_uid: str = ""
+    owner: str = ""
+    class_: str = msgspec.field(name="class", default="")
+    charge: dict[str, str] | None = None
+    since: str = ""
+    findings: tuple[Finding, ...] = ()
+    pod: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    claims: dict[str, frozenset[str]] = {}
+
+
+class Counts(msgspec.Struct):
+    """How many lines were read, and of how many nothing could be made."""
+
+    lines: int = 0
+    unreadable: int = 0
+
+
+_DECODE = msgspec.json.Decoder(AuditLine).decode
+
+
+def audit_lines(
+    files: Iterable[str], counts: Counts, wanted: Callable[[bytes], bool] = lambda _: True
+) -> Iterator[AuditLine]:
+    """Yield the lines of the files in their order, those that are `wanted` as bytes. Raises OSError, which names the file.
+
+    Other lines, as of the log that `kubectl logs` mixes in, and those cut short, are counted.
+    """
+    for name in files:
+        for line in _lines(name, counts):
+            counts.lines += 1
+            if wanted(line):
+                try:
+                    yield _DECODE(line)
+                except msgspec.MsgspecError:
+                    counts.unreadable += 1
+            elif not line.startswith(b"{"):
+                counts.unreadable += 1
+
+
+def _lines(name: str, counts: Counts) -> Iterator[bytes]:
+    try:
+        with _opened(name) as stream:
+            while line := stream.readline(LONGEST_LINE):
+                if line.isspace():
+                    continue
+                yield line
+                while not line.endswith(b"\n") and (line := stream.readline(LONGEST_LINE)):
+                    pass
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        counts.unreadable += 1  # a packed file that was cut short: what came before counts
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), name) from None
+
+
+def _opened(name: str) -> AbstractContextManager[BinaryIO]:
+    if name == STDIN:
+        return nullcontext(sys.stdin.buffer)
+    if name.endswith(".gz"):
+        return cast("BinaryIO", gzip.open(name))
+    return Path(name).open("rb")

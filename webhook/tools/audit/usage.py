@@ -1,0 +1,181 @@
+"""GPU-hours from audit logs: from when to when each pod and claim was charged, added up as a stream.
+
+A line of the controller has since when its object exists; what is `released` ended then, what was only `held` lasted at least
+until its last line. Kept are objects that were not released yet, and a bounded number of others.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import Enum
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from policies.quota.amounts import GPUS, parse_amount
+from webhook.tools.audit.reading import AuditLine
+from webhook.tools.audit.recent import Recent
+
+MOST_REMEMBERED = 200_000
+"""Authors of pods and of their owners, and released objects, each: some 50 MB in all. The oldest are forgotten."""
+UNKNOWN_CLASS = "(class not known)"
+UNKNOWN_USER = "(not in the log)"
+
+CONTROLLERS = "system:"
+"""Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
+
+
+class By(Enum):
+    """What GPU-hours are added up by."""
+
+    NAMESPACE = "namespace"
+    OWNER = "owner"
+    CLASS = "class"
+    USER = "user"
+
+
+class Share(msgspec.Struct):
+    """What one group used, and of how many objects; GPU-milliseconds by the denominator of the amount, so that sums are exact."""
+
+    objects: int = 0
+    parts: dict[int, int] = {}
+
+    def add(self, amount: Fraction, milliseconds: int) -> None:
+        self.objects += 1
+        whole = amount.denominator
+        self.parts[whole] = self.parts.get(whole, 0) + amount.numerator * milliseconds
+
+    @property
+    def hours(self) -> Fraction:
+        """GPU-hours."""
+        return sum((Fraction(part, whole * 3_600_000) for whole, part in self.parts.items()), Fraction(0))
+
+
+class Total(NamedTuple):
+    """What a group used."""
+
+    name: str
+    hours: Fraction
+    objects: int
+
+
+class Held(msgspec.Struct):
+    """An object that holds something; the moments are seconds of the epoch."""
+
+    since: float
+    last: float
+    gpus: Fraction
+    group: str
+
+
+class Usage:
+    """Adds up lines; `shares` then has the groups. Only what lies between `since` and `until` counts."""
+
+    def __init__(self, by: By, *, since: datetime | None = None, until: datetime | None = None) -> None:
+        self._by = by
+        self._since = since.timestamp() if since else float("-inf")
+        self._until = until.timestamp() if until else float("inf")
+        self._held: dict[str, Held] = {}
+        self._released = Recent[str, None](MOST_REMEMBERED)
+        self._authors = Recent[str, str](MOST_REMEMBERED)
+        self._owners = Recent[tuple[str, str], str](MOST_REMEMBERED)
+        self._admitted = Recent[str, None](MOST_REMEMBERED)
+        self.shares: dict[str, Share] = {}
+        self.unreadable = 0
+        self.open_ended = 0
+        """Objects without a line that says when they ended: they count to their last line."""
+
+    @property
+    def only_admitted(self) -> int:
+        """Objects that were admitted and cost something, and of which no controller wrote; perhaps never stored."""
+        return len(self._admitted)
+
+    def read(self, lines: Iterable[AuditLine]) -> None:
+        """Add up the lines; call `finish` after the last."""
+        for line in lines:
+            try:
+                if line.phase == "count":
+                    self._counted(line)
+                elif line.phase == "validate" and not line.dry_run:
+                    self._reviewed(line)
+            except (ValueError, OverflowError):  # a time or an amount that is none
+                self.unreadable += 1
+
+    def totals(self) -> list[Total]:
+        """Return what each group used, most first; of equal ones by name."""
+        found = [Total(name, share.hours, share.objects) for name, share in self.shares.items()]
+        return sorted(found, key=lambda each: (-each.hours, each.name))
+
+    def finish(self) -> None:
+        """Add what was not released."""
+        for held in self._held.values():
+            self.open_ended += self._add(held)
+        self._held.clear()
+
+    def _reviewed(self, line: AuditLine) -> None:
+        if line.verdict not in {"allowed", "warned", "patched"}:
+            return
+        uid = line.object_uid
+        if line.kind not in {"Pod", "ResourceClaim"}:
+            if self._by is By.USER and not line.user.startswith(CONTROLLERS):
+                self._owners[line.namespace, f"{line.kind}/{line.name}"] = line.user
+        elif line.operation == "CREATE" and uid:
+            if self._by is By.USER:
+                self._authors[uid] = line.user
+            if line.charge and uid not in self._held and uid not in self._released:
+                self._admitted[uid] = None
+
+    def _counted(self, line: AuditLine) -> None:
+        uid = line.object_uid
+        if not line.charge or not line.since or uid in self._released:
+            return
+        gpus = line.charge.get(GPUS, "0")
+        held = Held(seconds_of(line.since), seconds_of(line.time), amount_of(gpus), self._group(line))
+        self._admitted.pop(uid)
+        if line.verdict != "released":
+            before = self._held.get(uid)
+            if before is None or before.last < held.last:
+                self._held[uid] = held
+            return
+        self._held.pop(uid, None)
+        self._released[uid] = None
+        self._add(held)
+
+    def _group(self, line: AuditLine) -> str:
+        match self._by:
+            case By.NAMESPACE:
+                return line.namespace
+            case By.CLASS:
+                return line.class_ or UNKNOWN_CLASS
+            case By.OWNER:
+                return f"{line.namespace}/{line.owner}"
+            case By.USER:
+                return self._user(line)
+
+    def _user(self, line: AuditLine) -> str:
+        """Return who wrote the owner, as far as the log has it, else who created the pod."""
+        kind, _, name = line.owner.partition("/")
+        found = self._owners.get((line.namespace, line.owner))
+        if found is None and kind == "ReplicaSet":  # named by its Deployment and a hash
+            found = self._owners.get((line.namespace, f"Deployment/{name.rpartition('-')[0]}"))
+        return found or self._authors.get(line.object_uid) or UNKNOWN_USER
+
+    def _add(self, held: Held) -> bool:
+        seconds = min(held.last, self._until) - max(held.since, self._since)
+        if seconds <= 0:
+            return False
+        self.shares.setdefault(held.group, Share()).add(held.gpus, round(seconds * 1000))
+        return True
+
+
+@lru_cache(maxsize=4096)
+def amount_of(text: str) -> Fraction:
+    """Return an amount as lines have it, `2` or `2/7`. Raises ValueError."""
+    return parse_amount(text)
+
+
+def seconds_of(text: str) -> float:
+    """Return a moment in seconds of the epoch. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,156 @@
+"""Every GPU class, built-in ones too: whether pods of a namespace may use it, its nodes, and what is free on them."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from policies.gpus.classes import GPUClass
+from policies.placement.class_choice import is_covered
+from policies.policy import EffectivePolicy
+from policies.quota.amounts import CLASSES, GPUS, NOTHING
+from policies.quota.spec import NAME
+from policies.rule import Mode
+from policies.rules import gpu_class
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.configuration.documents import CLASS
+from webhook.configuration.loader import Configuration
+from webhook.controller.records import QUOTAS, quota_record
+from webhook.quota.documents import GROUP, PLURAL
+from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, read_gpu_nodes
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.report import Shown
+
+
+class ListedClass(Shown, frozen=True, kw_only=True):
+    """A class of the catalogue.
+
+    allowed: whether pods of the namespace may use it, as far as policy and quota say; None where that cannot be read.
+    because: why not, or why although the policy does not name it; empty where nothing restricts it.
+    capacity: None where nodes cannot be read, or there is no cluster.
+    """
+
+    name: str
+    family: str
+    memory_gib: int = msgspec.field(name="memoryGiB")
+    resource: str
+    gpus_per_node: int | None = msgspec.field(name="gpusPerNode", default=None)
+    mig_profiles: tuple[str, ...] = ()
+    built_in: bool
+    allowed: bool | None
+    because: str = ""
+    capacity: ClassCapacity | None = None
+
+    @property
+    def has_nodes(self) -> bool:
+        return self.capacity is not None and self.capacity.nodes > 0
+
+
+class ClassListing(Shown, frozen=True, kw_only=True):
+    """What `classes` shows: classes that have nodes first, then by name.
+
+    policy: which governs the namespace, and why; empty where that cannot be read.
+    unclassified: Mapping[str, ClassCapacity]
+    omitted: what the caller may not read, as `kubectl auth can-i` takes it.
+    """
+
+    namespace: str
+    policy: str
+    classes: tuple[ListedClass, ...]
+    unclassified: Mapping[str, ClassCapacity]
+    omitted: tuple[str, ...] = ()
+
+
+def read_classes(
+    api: ApiClient, namespace: str, now: datetime, *, config: Path | None = None
+) -> ClassListing:
+    """Return the classes of a cluster, or of the documents in `config`, for a namespace.
+
+    Raises ConfigurationError, and `errors.ApiError` for everything but a lack of rights.
+    """
+    reader = Permitted(api)
+    configuration = reader.configuration(config)
+    policy = reader.policy_of(configuration, namespace)
+    hard = reader.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", partial(_hard, api, namespace))
+    nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
+    if nodes and any(node.used is None for node in nodes):
+        reader.omitted.append("list pods in all namespaces")
+    return list_classes(
+        configuration,
+        namespace,
+        policy,
+        now,
+        hard=hard,
+        capacities=None if nodes is None else capacity_by_class(nodes),
+        omitted=tuple(reader.omitted),
+    )
+
+
+def _hard(api: ApiClient, namespace: str) -> Mapping[str, Fraction] | None:
+    try:
+        record = quota_record(msgspec.Raw(api.get(QUOTAS.path(namespace, NAME))))
+    except errors.NotFound:
+        return {}
+    return None if record is None or record.ledger is None else record.ledger.hard
+
+
+def list_classes(
+    configuration: Configuration,
+    namespace: str,
+    policy: EffectivePolicy | None,
+    now: datetime,
+    *,
+    hard: Mapping[str, Fraction] | None,
+    capacities: Mapping[str, ClassCapacity] | None = None,
+    omitted: tuple[str, ...] = (),
+) -> ClassListing:
+    """Return the catalogue; `policy` is None where it is not known, `hard` what the namespace's quota grants, None likewise."""
+    own = {document.name for document in configuration.documents if document.kind == CLASS}
+    listed = []
+    for each in configuration.classes:
+        allowed, because = _use(each, policy, now, hard)
+        listed.append(
+            ListedClass(
+                name=each.name,
+                family=each.family,
+                memory_gib=each.memory_gib,
+                resource=each.resource,
+                gpus_per_node=each.gpus_per_node,
+                mig_profiles=tuple(each.mig_profiles),
+                built_in=each.name not in own,
+                allowed=allowed,
+                because=because,
+                capacity=None if capacities is None else capacities.get(each.name, NO_CAPACITY),
+            )
+        )
+    names = {each.name for each in listed}
+    return ClassListing(
+        namespace=namespace,
+        policy="" if policy is None else f"{policy.name}: {policy.why}",
+        classes=tuple(sorted(listed, key=lambda each: (not each.has_nodes, each.name))),
+        unclassified={name: found for name, found in (capacities or {}).items() if name not in names},
+        omitted=omitted,
+    )
+
+
+def _use(
+    each: GPUClass, policy: EffectivePolicy | None, now: datetime, hard: Mapping[str, Fraction] | None
+) -> tuple[bool | None, str]:
+    allowed, because = (None, "") if policy is None else _by_policy(each, policy, now)
+    keys = (GPUS, f"{CLASSES}{each.name}", f"{CLASSES}{each.family}")
+    forbidden = next((key for key in keys if hard and hard.get(key) == NOTHING), None)
+    if allowed is not False and forbidden is not None:
+        return False, f"the GPUQuota grants 0 of {forbidden}"
+    return (None if allowed and hard is None else allowed), because
+
+
+def _by_policy(each: GPUClass, policy: EffectivePolicy, now: datetime) -> tuple[bool, str]:
+    options, mode = policy.options_of(gpu_class.RULE.id), policy.mode_of(gpu_class.RULE.id, now)
+    if not isinstance(options, gpu_class.GPUClassOptions) or is_covered(each, options.allowed):
+        return True, ""
+    only = f"rule {gpu_class.RULE.id} of policy {policy.name} allows {', '.join(options.allowed)}"
+    return (False, only) if mode is Mode.ENFORCE else (True, f"{only}; it is in mode {mode.value} here")

@@ -1,0 +1,114 @@
+"""What to write instead: the values that findings name, tried out one after the other, and kept where the rules then find less.
+
+No sentence is believed: a correction that a page shows has been judged, and neither is its finding there any more nor a new one.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from policies.gpus.classes import ClassCatalogue
+from policies.pods.field_paths import Parts, path_parts
+from policies.pods.quantity import readable
+from webhook.serving.engine import EvaluatedFinding, Outcome
+from webhook.serving.judging import Judgement
+
+MOST_CORRECTIONS = 8
+MOST_TRIES = 60
+"""Judgements for one correction; each takes about a millisecond."""
+
+_WORD = re.compile(r"[a-z0-9][a-z0-9.-]*[a-z0-9]")
+_NUMBER = re.compile(r"(?<![\w.-])\d{1,6}(?![\w.-]*\w)")
+
+Judge = Callable[[Any], Judgement]
+"""Takes an object as plain data."""
+
+
+def corrected(data: Any, judge: Judge, classes: ClassCatalogue) -> tuple[Any, Judgement]:
+    """Return the object with all corrections that could be found, and its judgement; the object itself where there are none."""
+    judgement = judge(data)
+    for _ in range(MOST_CORRECTIONS):
+        for about, trial in islice(_tries(data, judgement, classes), MOST_TRIES):
+            found = judge(trial)
+            if _is_better(found, judgement, about):
+                data, judgement = trial, found
+                break
+        else:
+            break
+    return data, judgement
+
+
+def _is_better(after: Judgement, before: Judgement, about: EvaluatedFinding) -> bool:
+    """Whether that finding is gone, and no other one has come."""
+    left = {_identity(each) for each in _serious(after)}
+    return not after.unreadable and left <= {_identity(each) for each in _serious(before)} - {
+        _identity(about)
+    }
+
+
+def _identity(judged: EvaluatedFinding) -> tuple[str, str, str | None]:
+    return judged.finding.rule, judged.finding.path, judged.finding.container
+
+
+def _serious(judgement: Judgement) -> Iterator[EvaluatedFinding]:
+    return (each for each in judgement.findings() if each.outcome is not Outcome.AUDITED)
+
+
+def _tries(
+    data: Any, judgement: Judgement, classes: ClassCatalogue
+) -> Iterator[tuple[EvaluatedFinding, Any]]:
+    """Yield each finding with the object as its remedy may mean it; denials first."""
+    for found in sorted(_serious(judgement), key=lambda each: each.outcome is not Outcome.DENIED):
+        for fields in _fields(data, judgement, path_parts(found.finding.path)):
+            now = _value(data, fields[0])
+            for value in _values(now, found.finding.remedy, classes):
+                changed = data
+                for field in fields:
+                    changed = _written(changed, field, value)
+                if changed != data:
+                    yield found, changed
+
+
+def _fields(data: Any, judgement: Judgement, path: Parts) -> Iterator[list[Parts]]:
+    """Yield the field that a finding is about; of one about a pod as a whole, the GPUs of its containers, limit and request."""
+    if isinstance(_value(data, path), str | int):
+        yield [path]
+        return
+    for pod in judgement.pods:
+        for index, container in enumerate(pod.submitted.body.containers or ()):
+            limits = (container.resources and container.resources.limits) or {}
+            for name in limits:
+                resources = ("spec", "containers", index, "resources")
+                fields = [pod.place.parts((*resources, kind, name)) for kind in ("limits", "requests")]
+                there = [field for field in fields if _value(data, field) is not None]
+                if there and "/" in name:
+                    yield there
+
+
+def _values(now: Any, remedy: str, classes: ClassCatalogue) -> Iterator[str | int]:
+    """Yield the values of the remedy that can stand where `now` stands: numbers for an amount, else names of classes."""
+    if isinstance(now, int):
+        yield from map(int, _NUMBER.findall(remedy))
+    elif isinstance(now, str) and readable(now) is not None:
+        yield from _NUMBER.findall(remedy)
+    elif isinstance(now, str):
+        yield from (word for word in _WORD.findall(remedy) if classes.resolve(word))
+
+
+def _value(data: Any, parts: Parts) -> Any:
+    for part in parts:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _written(data: Any, parts: Parts, value: str | int) -> Any:
+    """Return a copy of the data with the value in its place; what is not on the way there is shared."""
+    if not parts:
+        return value
+    copy = data.copy()
+    copy[parts[0]] = _written(data[parts[0]], parts[1:], value)
+    return copy

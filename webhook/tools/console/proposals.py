@@ -1,0 +1,189 @@
+"""An object as it would be decided now, and differences of YAML: what its author can write, and what the webhook then adds."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from difflib import unified_diff
+from functools import cached_property
+from time import monotonic
+from typing import Any, NamedTuple
+
+import jsonpatch
+import msgspec
+
+from policies.quota.charge_request import QuotaGrant
+from policies.quota.spec import NAME
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.configuration.yaml_documents import dump_document
+from webhook.controller.records import QUOTAS, quota_record
+from webhook.serving.engine import Engine
+from webhook.serving.judging import JudgedBy, Judgement, UnusedQuota, Verdict, judge
+from webhook.tools.console.corrections import corrected
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.report import DeniedOwner
+from webhook.tools.why.discovery import ServedKind, ServedKinds, UnknownKindError
+
+MOST_LEVELS = 5
+"""Owners above an owner of pods: a Job of a JobSet of a TrainJob has two."""
+
+MOST_PROPOSALS = 20
+LASTING_SECONDS = 30.0
+
+_NOT_WRITTEN = ("status",)
+_METADATA = ("name", "namespace", "labels", "annotations")
+"""What authors write of metadata."""
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class DiffLine(NamedTuple):
+    """A line of a difference; `look` is `plus`, `minus`, `place` or empty."""
+
+    look: str
+    text: str
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """What is decided about an object, `Kind/name`. `correction` is what its author can write, empty where none was found.
+
+    `is_accepted`: with the correction nothing would be denied. `injected` is what we add then.
+    """
+
+    title: str
+    verdict: Verdict
+    is_accepted: bool
+    correction: tuple[DiffLine, ...] = ()
+    injected: tuple[DiffLine, ...] = ()
+
+
+class ProposalReader:
+    """Makes proposals by one reading of configuration and kinds. Raises `errors.ApiError`, UnknownKindError."""
+
+    def __init__(self, api: ApiClient, now: datetime) -> None:
+        self._reader, self._now = Permitted(api), now
+        self._kinds = ServedKinds(api)
+
+    def propose(self, kind: str, name: str, namespace: str) -> Proposal | None:
+        """Return the proposal for the object, or for what made it; None where it is gone or the policy is not readable."""
+        served = self._kinds.find(kind)
+        try:
+            served, data = self._top(served, name, namespace)
+        except errors.NotFound:
+            return None
+        if self._reader.policy_of(self._engine.configuration, namespace) is None:
+            return None
+        by = self._judged_by(namespace)
+
+        def judged(document: Any) -> Judgement:
+            return judge(served.group, served.kind, namespace, msgspec.json.encode(document), by)
+
+        fixed, judgement = corrected(data, judged, by.engine.configuration.classes)
+        is_accepted = judgement.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
+        return Proposal(
+            title=f"{served.kind}/{data['metadata']['name']}",
+            verdict=judged(data).verdict,
+            is_accepted=is_accepted,
+            correction=tuple(difference(data, fixed)),
+            injected=tuple(difference(fixed, _admitted(fixed, judgement))) if is_accepted else (),
+        )
+
+    def _top(self, served: ServedKind, name: str, namespace: str) -> tuple[ServedKind, dict[str, Any]]:
+        """Return the object that people wrote: follow controllers upwards as far as they are served and readable."""
+        data = self._get(served, name, namespace)
+        for _ in range(MOST_LEVELS):
+            owners = data["metadata"].get("ownerReferences", ())
+            owner = next((each for each in owners if each.get("controller")), None)
+            above = owner and self._kinds.of_reference(owner["apiVersion"], owner["kind"])
+            if not (owner and above):
+                break
+            try:
+                served, data = above, self._get(above, owner["name"], namespace)
+            except (errors.Forbidden, errors.NotFound):
+                break
+        return served, data
+
+    def _get(self, served: ServedKind, name: str, namespace: str) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.json.decode(
+            self._reader.api.get(served.resource.path(namespace, name))
+        )
+        return found
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(self._reader.configuration(None))
+
+    def _judged_by(self, namespace: str) -> JudgedBy:
+        engine = self._engine
+        quota = UnusedQuota(self._grant(namespace), engine.configuration)
+        return JudgedBy(
+            engine=engine, now=self._now, labels_of=self._reader.labels_of, quota_of=lambda _namespace: quota
+        )
+
+    def _grant(self, namespace: str) -> QuotaGrant | None:
+        try:
+            found = self._reader.api.get(QUOTAS.path(namespace, NAME))
+        except (errors.NotFound, errors.Forbidden):
+            return None
+        record = quota_record(msgspec.Raw(found))
+        ledger = record and record.ledger
+        return QuotaGrant(ledger.hard, ledger.unpinned) if ledger else None
+
+
+class DenialProposals:
+    """Proposals for the owners of denied pods, the last ones of many; made when somebody looks, and again when they are old."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._made_at = 0.0
+        self._made: dict[DeniedOwner, Proposal | None] = {}
+
+    def of(self, denials: Sequence[DeniedOwner], now: datetime) -> Mapping[DeniedOwner, Proposal | None]:
+        """Return those that could be made. Raises `errors.ApiError`."""
+        shown = denials[:MOST_PROPOSALS]
+        with self._lock:
+            if monotonic() - self._made_at > LASTING_SECONDS:
+                self._made, self._made_at = {}, monotonic()
+            missing = [each for each in shown if each not in self._made]
+            reader = ProposalReader(self._api, now) if missing else None
+            made = {each: _proposal(reader, each) for each in missing if reader}
+            self._made = {each: made.get(each) or self._made.get(each) for each in shown}
+            return self._made
+
+
+def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
+    kind, _, name = denial.owner.partition("/")
+    try:
+        return reader.propose(kind, name, denial.namespace)
+    except (errors.Forbidden, UnknownKindError):
+        return None
+
+
+def _admitted(data: dict[str, Any], judgement: Judgement) -> dict[str, Any]:
+    """Return a workload with its templates as their pods would be; a pod as it is, since its stored form has it already."""
+    for pod in judgement.pods:
+        operations = [operation for each in pod.changes for operation in each.change.operations]
+        if operations and pod.place.data:
+            plain = msgspec.json.decode(msgspec.json.encode(operations))
+            data = pod.place.replaced(data, jsonpatch.apply_patch(pod.place.data, plain))
+    return data
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
+    """Yield the lines of the YAML that differ, with two around them; nothing of what only the cluster writes."""
+    if before == after:
+        return
+    lines = [dump_document(_written(each)).splitlines() for each in (before, after)]
+    for number, line in enumerate(unified_diff(lines[0], lines[1], lineterm="", n=2)):
+        if number > 1:  # after the names of the two files
+            look = {"+": "plus", "-": "minus", "@": "place"}.get(line[:1], "")
+            yield DiffLine(look, "⋯" if look == "place" else line)
+
+
+def _written(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what an author writes of an object."""
+    metadata = {key: value for key, value in data["metadata"].items() if key in _METADATA}
+    annotations = {key: text for key, text in metadata.pop("annotations", {}).items() if key != _LAST_APPLIED}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {**{key: value for key, value in data.items() if key not in _NOT_WRITTEN}, "metadata": metadata}

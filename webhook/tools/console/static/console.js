@@ -1,0 +1,46 @@
+// Keeps the page up to date, and its keys. Without it every page works as it is, and is read again by the browser's own key.
+"use strict";
+
+const SECONDS = 5;
+
+// Replaces each live part of the page that has changed, and nothing else: neither what is selected nor what is being typed.
+async function refresh() {
+  let found;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    found = new DOMParser().parseFromString(await answer.text(), "text/html");
+  } catch {
+    document.querySelector(".live").classList.add("stale");
+    document.querySelector(".live").textContent = "the console has stopped";
+    return;
+  }
+  for (const fresh of found.querySelectorAll("[data-live]")) {
+    const shown = document.getElementById(fresh.id);
+    if (!shown || shown.outerHTML === fresh.outerHTML || getSelection().containsNode(shown, true) && !getSelection().isCollapsed) continue;
+    for (const details of shown.querySelectorAll("details[open][id]")) {
+      fresh.querySelector(`#${CSS.escape(details.id)}`)?.setAttribute("open", "");
+    }
+    const focused = shown.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    shown.replaceWith(document.adoptNode(fresh));
+    if (focused) fresh.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  }
+}
+
+if (document.querySelector("[data-live]")) setInterval(refresh, SECONDS * 1000);
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+  const link = document.querySelector(`a[data-key="${CSS.escape(event.key)}"]`);
+  if (link) {
+    link.click();
+  } else if (event.key === "j" || event.key === "k") {
+    const rows = [...document.querySelectorAll("main a[href]")];
+    const next = rows.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
+    rows[Math.min(Math.max(next, 0), rows.length - 1)]?.focus();
+  } else if (event.key === "/" && document.querySelector("#object")) {
+    document.querySelector("#object").focus();
+  } else {
+    return;
+  }
+  event.preventDefault();
+});

@@ -1,0 +1,173 @@
+"""What pages compute of a status: sums over its parts, words for amounts and moments, and how a state looks."""
+
+from datetime import datetime
+from fractions import Fraction
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from policies.quota.amounts import GPUS, NOTHING, format_amount
+from webhook.tools.console.history import Level, QuotaDimension
+from webhook.tools.doctor.check import DoctorSeverity
+from webhook.tools.status.report import (
+    ClusterStatus,
+    Health,
+    PolicyStatus,
+    QuotaRow,
+    QuotaState,
+    QuotaStatus,
+)
+from webhook.tools.why.explanation import Answer
+
+LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
+    QuotaState.READY: "good",
+    QuotaState.STALE: "warn",
+    QuotaState.EXCEEDED: "bad",
+    QuotaState.NOT_COUNTED: "bad",
+    Health.OK: "good",
+    Health.UNKNOWN: "",
+    Health.FAILED: "bad",
+    Answer.REFUSED: "bad",
+    Answer.PENDING: "warn",
+    Answer.GATED: "warn",
+    Answer.STOPPED: "",
+    Answer.ENDED: "",
+    Answer.RUNNING: "good",
+    Answer.UNKNOWN: "",
+    DoctorSeverity.ERROR: "bad",
+    DoctorSeverity.WARNING: "warn",
+}
+"""Classes of the style sheet."""
+
+_AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+class Totals(NamedTuple):
+    """Sums over a status. `cards` and `free` are whole GPUs of nodes; `free` is None where pods cannot be read."""
+
+    cards: Fraction | None
+    free: Fraction | None
+    granted: Fraction
+    used: Fraction
+    reserved: Fraction
+    denied: int | None
+    owners: int
+
+
+def totals(status: ClusterStatus) -> Totals:
+    capacities = [each.capacity for each in status.classes]
+    known = [each for each in capacities if each is not None]
+    free = [each.free for each in known]
+    rows = [row for quota in status.quotas for row in quota.rows if row.key == GPUS]
+    return Totals(
+        cards=sum((each.gpus for each in known), NOTHING) if len(known) == len(capacities) else None,
+        free=sum((each for each in free if each is not None), NOTHING) if None not in free else None,
+        granted=sum((row.hard for row in rows), NOTHING),
+        used=sum((row.used or NOTHING for row in rows), NOTHING),
+        reserved=sum((row.reserved for row in rows), NOTHING),
+        denied=None if status.denials is None else sum(each.count for each in status.denials),
+        owners=len(status.denials or ()),
+    )
+
+
+def level(row: QuotaRow) -> Level:
+    return Level(float(row.used or 0), float(row.reserved), float(row.hard))
+
+
+def levels(status: ClusterStatus) -> dict[QuotaDimension, Level]:
+    """Return what every quota holds, by namespace and dimension; nothing of those that are not counted."""
+    return {
+        (quota.namespace, row.key): level(row)
+        for quota in status.quotas
+        for row in quota.rows
+        if row.used is not None
+    }
+
+
+def fill(row: QuotaRow) -> str:
+    """Return how a bar looks: over, full, or with room."""
+    if (row.used or NOTHING) > row.hard:
+        return "over"
+    return "full" if row.held >= row.hard else ""
+
+
+def percent(part: Fraction, whole: Fraction) -> str:
+    """Return a share as the attribute of an SVG; whatever is there shows, and only what is full looks full."""
+    if whole <= NOTHING:
+        return "100%" if part > NOTHING else "0%"
+    share = min(float(part / whole) * 100, 100.0)
+    return f"{max(share, 1.5) if part > NOTHING else 0.0:.4g}%"
+
+
+def amount(value: Fraction | None) -> str:
+    return "unknown" if value is None else format_amount(value)
+
+
+def dimension(key: str) -> str:
+    """Return a dimension as people name it: `GPUs`, the class, or the resource."""
+    return "GPUs" if key == GPUS else key.partition("/")[2]
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """Return how long ago that was, in its largest unit."""
+    seconds = max(int((now - moment).total_seconds()), 0)
+    return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
+
+
+def quota_of(status: ClusterStatus, namespace: str) -> QuotaStatus | None:
+    return next((each for each in status.quotas if each.namespace == namespace), None)
+
+
+def clock(moment: datetime) -> str:
+    """Return the time of day, in the zone of this machine."""
+    return moment.astimezone().strftime("%H:%M:%S")
+
+
+def minutes(moment: datetime) -> str:
+    return moment.astimezone().strftime("%H:%M")
+
+
+def number(value: float) -> str:
+    return f"{value:g}"
+
+
+def height(value: float | Fraction, top: float) -> str:
+    """Return where in a chart an amount is, from above."""
+    return f"{100 - float(value) / top * 100:.4g}%"
+
+
+def brief(owner: str) -> str:
+    """Return the name of an owner without its kind, and that of a ReplicaSet without the hash of its template."""
+    kind, _, name = owner.partition("/")
+    return name.rpartition("-")[0] or name if kind == "ReplicaSet" else name
+
+
+def words(state: QuotaState) -> str:
+    """Return a state as a word of a sentence: `not counted`."""
+    return "".join(f" {each.lower()}" if each.isupper() else each for each in state.value).strip()
+
+
+def denied(count: int | None) -> str:
+    return "?" if count is None else str(count or "–")
+
+
+def in_force(policy: PolicyStatus) -> Markup:
+    """Return a policy's state as a pill."""
+    if policy.paused_until is not None:
+        return _pill("warn", f"paused until {clock(policy.paused_until)}")
+    return Markup("") if policy.in_force else _pill("bad", "not in force")
+
+
+def summary(status: ClusterStatus) -> str:
+    """Return what doctor found, in a few words."""
+    severities = [each.severity for each in status.installation.findings]
+    parts = [
+        f"{count} {word}{'s' * (count > 1)}"
+        for severity, word in ((DoctorSeverity.ERROR, "error"), (DoctorSeverity.WARNING, "warning"))
+        if (count := severities.count(severity))
+    ]
+    return ", ".join(parts) or "no findings"
+
+
+def _pill(look: str, text: str) -> Markup:
+    return Markup('<span class="pill {}">{}</span>').format(look, text)

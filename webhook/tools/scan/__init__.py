@@ -1,0 +1,1 @@
+"""The pods and workloads that run in a cluster, judged as if they were created now; and a configuration to begin with."""

@@ -1,0 +1,125 @@
+"""GPUClasses that a cluster lacks: of nodes of no known class, and of DeviceClasses (DRA) whose product is known.
+
+Of a node: from the product label, the memory that a labeller found, and MIG resources. A class needs the memory of its cards;
+where no label has it nothing is proposed. Of a DeviceClass: the known class of the product that its selector demands, with its
+name.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from policies.gpus.classes import SEVENTHS
+from policies.gpus.device_classes import DeviceClass
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.names import is_class_name
+from policies.quota.charge import Catalogues
+from webhook.configuration.documents import CLASS, Document
+from webhook.tools.status.capacity import GPUNode
+
+PRODUCTS = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "eks.amazonaws.com/instance-gpu-name",
+)
+"""Labels that name a product, of labellers that also say how much memory it has."""
+MIB_OF_MEMORY = (
+    "nvidia.com/gpu.memory",
+    "karpenter.k8s.aws/instance-gpu-memory",
+    "eks.amazonaws.com/instance-gpu-memory",
+)
+"""Memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
+GB_OF_MEMORY = "amd.com/gpu.vram"
+"""Likewise as `192G` (the node labeller of ROCm's device plugin)."""
+SHARED = "-SHARED"
+"""GPU Feature Discovery appends it to the product under time-slicing and MPS."""
+SLICED = "-MIG-"
+"""And this with a profile, where every resource is a slice (strategy `single`): a share that a person must state."""
+_PROFILE = re.compile(
+    r"nvidia\.com/mig-(?P<name>(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb)(?P<media>\.me)?"
+)
+_PRODUCT_NAME = re.compile(r"\.productName\s*==\s*(\"[^\"\\]{1,63}\"|'[^'\\]{1,63}')")
+"""An attribute of the devices of NVIDIA's DRA driver, such as `NVIDIA A100-SXM4-80GB`."""
+_LONGEST_NAME = 63
+
+
+def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Document]:
+    """Yield a GPUClass for each product of which no class is known, by its name."""
+    products: dict[tuple[str, str], list[GPUNode]] = defaultdict(list)
+    for node in nodes:
+        key = next((key for key in PRODUCTS if node.labels.get(key)), None)
+        if key is not None and not node.classes and SLICED not in node.labels[key]:
+            products[key, node.labels[key].removesuffix(SHARED)].append(node)
+    for (key, product), members in sorted(products.items()):
+        name, memory = _class_name(product), _memory_gib(members)
+        resource = _whole_card(members, known.resource_mapping)
+        if name is None or known.classes.resolve(name) or memory is None or resource is None:
+            continue
+        spec: dict[str, Any] = {"memoryGiB": memory, "resource": resource}
+        spec["nodeLabels"] = [{"key": key, "values": sorted({node.labels[key] for node in members})}]
+        if profiles := _mig_profiles(members, memory):
+            spec["migProfiles"] = profiles
+        yield Document(CLASS, name, spec)
+
+
+def named_classes(device_classes: Iterable[DeviceClass], known: Catalogues) -> Iterator[Document]:
+    """Yield the known classes with the DeviceClasses whose devices are all of one of them, if no class names those yet."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for each in device_classes:
+        if known.resource_mapping.device_class(each.name) and not known.classes.of_device_class(each.name):
+            products = {product for text in each.expressions for product in _PRODUCT_NAME.findall(text)}
+            # GPU Feature Discovery writes the product's name as a label value, with "-" for spaces.
+            values = {product.strip("\"'").replace(" ", "-") for product in products}
+            found = {c.name for value in values for c in known.classes.matching_label(PRODUCTS[0], value)}
+            if len(values) == len(found) == 1:
+                names[found.pop()].append(each.name)
+    for name, devices in sorted(names.items()):
+        gpu_class = known.classes.get(name)
+        spec = msgspec.json.decode(msgspec.json.encode(gpu_class))
+        del spec["name"]
+        yield Document(
+            CLASS, name, {**spec, "deviceClasses": sorted({*spec.get("deviceClasses", ()), *devices})}
+        )
+
+
+def _class_name(product: str) -> str | None:
+    name = re.sub(r"[^a-z0-9.]+", "-", product.lower())[:_LONGEST_NAME].strip("-.")
+    return name if is_class_name(name) else None
+
+
+def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
+    """Return the least that any of the nodes has, rounded: drivers report a little less than is sold."""
+    found = []
+    for node in nodes:
+        mib = next((node.labels[key] for key in MIB_OF_MEMORY if node.labels.get(key, "").isdecimal()), None)
+        gigabytes = node.labels.get(GB_OF_MEMORY, "").removesuffix("G")
+        if mib is not None:
+            found.append(round(Fraction(int(mib), 1024)))
+        elif gigabytes.isdecimal():
+            found.append(int(gigabytes))
+    return min(found, default=0) or None
+
+
+def _whole_card(nodes: Iterable[GPUNode], mapping: ResourceMapping) -> str | None:
+    """Return the resource by which whole cards of the nodes are requested, None where it is not one."""
+    names = {card for node in nodes for name in node.allocatable if (card := mapping.whole_card(name))}
+    return names.pop() if len(names) == 1 else None
+
+
+def _mig_profiles(nodes: Iterable[GPUNode], memory: int) -> dict[str, dict[str, int]]:
+    """Return the profiles of the slices that the nodes offer; as many a card as compute and memory leave room for."""
+    profiles = {}
+    for resource in sorted({name for node in nodes for name in node.allocatable}):
+        found = _PROFILE.fullmatch(resource)
+        if found is not None and int(found["memory"]) <= memory:
+            sevenths, gib = int(found["gpu"]), int(found["memory"])
+            # Of the slices with the media engines (+me) a card has one.
+            per_gpu = 1 if found["media"] else min(SEVENTHS // sevenths, memory // gib)
+            name = found["name"] + ("+me" if found["media"] else "")
+            profiles[name] = {"sevenths": sevenths, "memoryGiB": gib, "perGPU": per_gpu}
+    return profiles

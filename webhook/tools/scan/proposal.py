@@ -1,0 +1,166 @@
+"""A configuration to begin with: what runs passes it, and what would not is written beside the rule that warns of it.
+
+It is a directory that `serve --config` and `kubectl apply -f` take as it is. Where the cluster has policies, none is proposed.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from policies.gpus.device_classes import DeviceClass
+from policies.policy import BUILT_IN_POLICY, DEFAULT
+from policies.quota.amounts import GPUS, format_amount
+from policies.quota.spec import NAME
+from policies.registry import RULES_BY_ID
+from policies.rule import Mode
+from policies.rules import gpu_class
+from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
+from webhook.configuration.loader import Configuration, load_objects
+from webhook.configuration.yaml_documents import dump_document
+from webhook.tools.scan.new_classes import named_classes, new_classes
+from webhook.tools.scan.report import NamespaceUse, Proposal
+from webhook.tools.scan.tally import Denials, Tally
+from webhook.tools.status.capacity import GPUNode
+
+POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
+
+STACK = "GPU stack: device plugins, exporters and other pods of DaemonSets"
+
+
+class Draft:
+    """The proposal as it is made: `relax` takes back what turned out to refuse pods that run."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        tally: Tally,
+        nodes: Sequence[GPUNode],
+        quotas: Container[str],
+        device_classes: Sequence[DeviceClass] = (),
+    ) -> None:
+        """`quotas` are the namespaces that have one."""
+        self._base, self._device_classes = configuration, device_classes
+        self._classes = (
+            *new_classes(nodes, configuration),
+            *named_classes(device_classes, configuration),
+        )
+        self._label_key = _label_key(nodes, configuration, self._classes)
+        self._relaxed: dict[str, set[str]] = defaultdict(set)
+        """By rule, the namespaces where it would refuse what runs."""
+        self._exemptions: dict[str, set[str]] = defaultdict(set)
+        self._quotas = {
+            use.namespace: _starter(use, tally)
+            for use in tally.uses()
+            if use.gpus and use.namespace not in quotas and use.namespace not in configuration.quotas
+        }
+        self.relax(tally)
+
+    def relax(self, tally: Tally) -> bool:
+        """Exempt the GPU stack from the rules that deny it, and have rules warn that deny others; return whether that is new."""
+        before = copy.deepcopy((self._exemptions, self._relaxed))
+        for (namespace, rule), found in tally.denials.items():
+            if rule not in RULES_BY_ID:
+                continue
+            if found[Denials.GPU_STACK] and not found[Denials.OTHERS]:
+                self._exemptions[namespace].add(rule)
+            elif RULES_BY_ID[rule].options().mode is Mode.ENFORCE:
+                self._relaxed[rule].add(namespace)
+        return before != (self._exemptions, self._relaxed)
+
+    @property
+    def has_policy(self) -> bool:
+        return not self._base.policies.policies
+
+    def configuration(self) -> Configuration:
+        """Return the configuration of the documents in force and those that are proposed."""
+        return load_objects((*self._base.documents, *self._documents()), self._device_classes)
+
+    def proposal(self, refused: int | None) -> Proposal:
+        documents = list(self._documents())
+        files = {
+            name: self._text(kind, [each for each in documents if each.kind == kind])
+            for name, kind in ((POLICIES, POLICY), (CLASSES, CLASS), (QUOTAS, QUOTA))
+        }
+        return Proposal(
+            classes=tuple(each.name for each in self._classes),
+            quotas=self._quotas,
+            exemptions={name: tuple(sorted(rules)) for name, rules in sorted(self._exemptions.items())},
+            relaxed=tuple(sorted(self._relaxed)),
+            files={name: text for name, text in files.items() if text},
+            refused=refused,
+        )
+
+    def _documents(self) -> Iterator[Document]:
+        if self.has_policy:
+            yield Document(POLICY, DEFAULT, self._policy())
+        yield from self._classes
+        for namespace, gpus in sorted(self._quotas.items()):
+            yield Document(QUOTA, NAME, {"hard": {GPUS: format_amount(gpus)}}, namespace)
+
+    def _policy(self) -> dict[str, Any]:
+        rules: dict[str, dict[str, Any]] = {}
+        if self._label_key != gpu_class.GPUClassOptions().label_key:
+            rules[gpu_class.RULE.id] = {"labelKey": self._label_key}
+        for rule in sorted(self._relaxed):
+            rules[rule] = {"mode": Mode.WARN.value, **rules.get(rule, {})}
+        built_in = (
+            {"namespaces": list(each.namespaces), "reason": each.reason}
+            for each in BUILT_IN_POLICY.spec.exemptions
+        )
+        stack = (
+            {"namespaces": [namespace], "rules": sorted(exempted), "reason": STACK}
+            for namespace, exempted in sorted(self._exemptions.items())
+        )
+        return {"exemptions": [*built_in, *stack], **({"rules": rules} if rules else {})}
+
+    def _text(self, kind: str, documents: Sequence[Document]) -> str:
+        """Return one file, "" without documents."""
+        comments = "".join(f"# {line}\n" for line in self._comments(kind)) if documents else ""
+        return comments + "---\n".join(dump_document(each.data) for each in documents)
+
+    def _comments(self, kind: str) -> Iterator[str]:
+        if kind == QUOTA:
+            yield "The GPUs that are held now, rounded up, and the largest pod once more, so that an update can begin."
+        elif kind == CLASS:
+            yield "From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells."
+        else:
+            for rule, namespaces in sorted(self._relaxed.items()):
+                yield f"{rule} warns: it would refuse what runs in {_few(namespaces)}. Remove the mode once that is corrected."
+
+
+def write(proposal: Proposal, directory: Path) -> list[Path]:
+    """Write the files into a directory that is empty or does not exist; return their paths. Raises OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise FileExistsError(f"{directory} must be empty: what is in it would be read with the proposal")
+    paths = []
+    for name, text in proposal.files.items():
+        paths.append(directory / name)
+        paths[-1].write_text(text, encoding="utf-8")
+    return paths
+
+
+def _starter(use: NamespaceUse, tally: Tally) -> Fraction:
+    return Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))
+
+
+def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: Iterable[Document]) -> str:
+    """Return the label by which most GPU nodes can be pinned to a class; the rule's default unless another has more."""
+    default = gpu_class.GPUClassOptions().label_key
+    proposed = {str(label["key"]) for each in classes for label in each.spec["nodeLabels"]}
+    keys = sorted({default, *configuration.classes.label_keys, *proposed})
+    counts: dict[str, int] = dict.fromkeys(keys, 0)
+    for node in nodes:
+        for key in counts:
+            counts[key] += key in node.labels
+    return max(counts, key=lambda key: (counts[key], key == default))
+
+
+def _few(namespaces: Iterable[str], most: int = 3) -> str:
+    names = sorted(namespaces)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,290 @@
+"""Scans a cluster: lists page by page, judges what runs, and drops it again; nothing is ever written.
+
+Memory grows with the number of owners and namespaces, and of pods with what they hold by claims; not with that of all pods.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import cached_property, partial
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.gpus.claims import as_rules_see_it
+from policies.pods.pod import Metadata
+from policies.policy import BUILT_IN, BUILT_IN_POLICY, Policy, PolicySet
+from policies.quota.charge import Unpinned
+from policies.registry import RULES
+from policies.rule import Mode
+from webhook.cluster.api import ApiClient
+from webhook.cluster.nodes import NODES
+from webhook.cluster.objects import timestamp
+from webhook.configuration.dynamic_resources import read_device_classes, served_resource
+from webhook.configuration.loader import Configuration
+from webhook.configuration.workload_kinds import WorkloadKinds
+from webhook.controller.cluster_facts import ClusterFacts
+from webhook.controller.records import PODS, ChargedPod, ClaimReader, ExtendedClaims, PodReader
+from webhook.serving.judging import JudgedBy, Judgement, judge
+from webhook.tools.doctor.check import DoctorFinding, run_check
+from webhook.tools.doctor.checks import nodes as node_checks
+from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.scan.proposal import Draft
+from webhook.tools.scan.report import Effect, Remark, ScanReport
+from webhook.tools.scan.tally import Tally, counts
+from webhook.tools.status.capacity import GPUNode, capacity_by_class, gpu_node
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.why.discovery import ServedKinds
+
+RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+LOWEST_PRIORITY = -(2**31)
+MOST_TRIALS = 4
+"""Of the proposal: each may show another rule that must be relaxed."""
+JOB = ("batch", "Job")
+
+Kinds = Counter[tuple[str, str]]
+"""Pods by the API group and kind of their controller."""
+
+
+class _Stored(msgspec.Struct):
+    metadata: Metadata = Metadata()
+
+
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _JobStatus(msgspec.Struct):
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class _Job(msgspec.Struct):
+    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+
+class Scan:
+    """One scan of a cluster, or of one namespace. Reading raises `errors.ApiError` for everything but a lack of rights."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        *,
+        now: datetime,
+        config: Path | None = None,
+        namespace: str = "",
+        is_enforced: bool = False,
+        progress: Callable[[str], object] = lambda _reading: None,
+    ) -> None:
+        """Read the configuration. Raises ConfigurationError where its documents are not valid.
+
+        config: a directory of documents in place of the cluster's. is_enforced: whether rules in the modes warn and audit are
+        taken as enforced. progress: is called with what is being read.
+        """
+        self._api, self._now, self._namespace, self._progress = api, now, namespace, progress
+        self._config, self._is_enforced = config, is_enforced
+        self._reader = Permitted(api)
+        self._stated = self._reader.configuration(config)
+        self._facts = ClusterFacts(api, namespace, self._reader.attempt)
+
+    def report(self, *, with_trial: bool) -> ScanReport:
+        """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all that runs passes."""
+        facts, stated = self._facts, self._stated
+        tally, unknown = Tally(), Kinds()
+        self._judge(tally, unknown, enforced(stated) if self._is_enforced else stated)
+        nodes = self._gpu_nodes()
+        draft = Draft(stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api))
+        refused = self._try_out(draft) if with_trial else None
+        self._progress("nodes")
+        charged, labelled = self._remarks()
+        return ScanReport(
+            scanned_at=timestamp(self._now),
+            source=self._source(),
+            is_enforced=self._is_enforced,
+            omitted=tuple(self._reader.omitted),
+            pods=tally.pods,
+            gpu_pods=tally.gpu_pods,
+            workloads=tally.workloads,
+            pod_effects=counts(tally.pod_effects),
+            workload_effects=counts(tally.workload_effects),
+            rules={rule: counts(effects) for rule, effects in sorted(tally.rules.items())},
+            problems=tuple(tally.problems()),
+            changes=tuple(tally.changes()),
+            left_out=tally.left_out,
+            namespaces=tuple(tally.uses()),
+            classes=capacity_by_class(nodes),
+            unread=(*_unknown_kinds(unknown), *_unreadable(tally), *charged),
+            nodes=labelled,
+            proposal=draft.proposal(refused),
+        )
+
+    def _gpu_nodes(self) -> tuple[GPUNode, ...]:
+        read = partial(gpu_node, catalogues=self._stated)
+        found = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
+        return tuple(sorted(found.items, key=lambda node: node.name)) if found else ()
+
+    def _source(self) -> str:
+        if self._config is not None:
+            return str(self._config)
+        return "the cluster's documents" if self._stated.documents else "the built-in defaults"
+
+    @cached_property
+    def _served(self) -> ServedKinds:
+        return ServedKinds(self._api)
+
+    def _try_out(self, draft: Draft) -> int:
+        """Return how many of the pods that run would be refused under the proposal, once it was relaxed."""
+        refused = 0
+        for _ in range(MOST_TRIALS):
+            tally = Tally()
+            self._judge(tally, Kinds(), draft.configuration())
+            refused = tally.pod_effects[Effect.REFUSED]
+            if not refused or not draft.relax(tally):
+                break
+        return refused
+
+    def _judge(self, tally: Tally, unknown: Kinds, configuration: Configuration) -> None:
+        """Judge everything that runs, workloads first; count in `unknown` who makes GPU pods and is not in the table."""
+        by = self._facts.judged_by(configuration, self._now)
+        self._judge_workloads(tally, configuration, by)
+        held = self._judge_pods(tally, unknown, configuration, by)
+        self._count_claims(tally, configuration, held)
+
+    def _judge_workloads(self, tally: Tally, configuration: Configuration, by: JudgedBy) -> None:
+        kinds = configuration.workload_kinds
+        for (group, kind), row in kinds.items():
+            served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
+            if served is None or not row.pods:
+                continue
+            self._progress(served.plural)
+
+            def read(raw: msgspec.Raw, group: str = group, kind: str = kind) -> None:
+                metadata = msgspec.json.decode(raw, type=_Stored).metadata
+                namespace = metadata.namespace or ""
+                owner = next((each for each in metadata.owner_references or () if each.controller), None)
+                if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
+                    # It is judged by what made it.
+                    tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
+                elif (group, kind) != JOB or not _has_ended(raw):
+                    tally.add_workload(judge(group, kind, namespace, raw, by))
+
+            self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
+
+    def _judge_pods(
+        self, tally: Tally, unknown: Kinds, configuration: Configuration, by: JudgedBy
+    ) -> dict[str, ChargedPod]:
+        """Judge the pods; return those to which a claim was given for an extended resource."""
+        reader = PodReader(configuration.classes, configuration.resource_mapping)
+        held: dict[str, ChargedPod] = {}
+
+        def read(raw: msgspec.Raw) -> None:
+            record = reader.record(raw)
+            used = reader.charge(record, Unpinned.TOTAL_ONLY, by.named_nodes).vector if record else {}
+            if record is not None and record.extended_claim:
+                held[record.uid] = ChargedPod(record.extended_claim, used)
+            namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""
+            judgement = judge("", "Pod", namespace, raw, by)
+            asks = _asks_for_gpus(judgement, configuration, by)
+            tally.add_pod(judgement, used, asks_for_gpus=asks)
+            if asks and (maker := _maker(judgement, configuration.workload_kinds)):
+                unknown[maker] += 1
+            if tally.pods % 500 == 0:
+                self._progress(f"pods: {tally.pods}")
+
+        self._progress("pods")
+        self._list("pods", PODS.path(self._namespace), read, RUNNING)
+        return held
+
+    def _count_claims(self, tally: Tally, configuration: Configuration, held: dict[str, ChargedPod]) -> None:
+        resource = served_resource(self._api, "resourceclaims")
+        if resource is not None:
+            reader = ClaimReader(configuration.classes, configuration.resource_mapping, ExtendedClaims())
+
+            def read(raw: msgspec.Raw) -> None:
+                record = reader.record(raw)
+                tally.add_use(record.namespace, reader.charge(record, Unpinned.TOTAL_ONLY, held))
+
+            self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)
+
+    def _list(
+        self,
+        what: str,
+        path: str,
+        read: Callable[[msgspec.Raw], None],
+        query: dict[str, str] | None = None,
+    ) -> None:
+        place = f" -n {self._namespace}" if self._namespace else ""
+        self._reader.attempt(f"list {what}{place}", lambda: self._api.list(path, read, query=query))
+
+    def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
+        """Return what doctor finds: about what nothing charges, and about nodes; nothing where nodes may not be listed."""
+        cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
+        found = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
+        charged = (
+            _remark(each) for each in found if each.id in {"uncharged-resource", "uncharged-device-class"}
+        )
+        others = (_remark(each) for each in found if each.object.startswith("Node "))
+        return tuple(charged), tuple(others)
+
+
+def enforced(configuration: Configuration) -> Configuration:
+    """Return the configuration with every rule enforced that is not disabled, and no policy paused."""
+    policies = configuration.policies
+    # Where no policy holds, one holds from now on, after all others.
+    rest = Policy(
+        name=BUILT_IN, version=BUILT_IN, spec=replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
+    )
+    return replace(
+        configuration, policies=PolicySet([_enforced(each, policies) for each in (*policies.policies, rest)])
+    )
+
+
+def _enforced(policy: Policy, policies: PolicySet) -> Policy:
+    options = {rule.id: policies.binding(rule, policy).options for rule in RULES}
+    rules = {
+        rule: each if each.mode is Mode.DISABLED else replace(each, mode=Mode.ENFORCE)
+        for rule, each in options.items()
+    }
+    return replace(policy, spec=replace(policy.spec, rules=rules, paused_until=None))
+
+
+def _has_ended(job: msgspec.Raw) -> bool:
+    conditions = msgspec.json.decode(job, type=_Job).status.conditions or ()
+    return any(each.type in {"Complete", "Failed"} and each.status == "True" for each in conditions)
+
+
+def _asks_for_gpus(judgement: Judgement, configuration: Configuration, by: JudgedBy) -> bool:
+    mapping, namespace = configuration.resource_mapping, judgement.namespace
+    return any(
+        mapping.pod_asks(as_rules_see_it(pod, by.claims_of(namespace, pod), mapping)[0])
+        for pod in (each.submitted for each in judgement.pods)
+    )
+
+
+def _maker(judgement: Judgement, kinds: WorkloadKinds) -> tuple[str, str] | None:
+    """Return the group and kind of what made a pod, None where the table has it, and for a static pod."""
+    metadata = next((pod.submitted.metadata for pod in judgement.pods), None) or Metadata()
+    for owner in metadata.owner_references or ():
+        made_by = owner.api_version.rpartition("/")[0], owner.kind
+        if owner.controller and made_by not in kinds and made_by != ("", "Node"):
+            return made_by
+    return None
+
+
+def _unknown_kinds(unknown: Kinds) -> Iterator[Remark]:
+    for (group, kind), pods in unknown.most_common():
+        yield Remark(
+            subject=f"Kind {kind}.{group}" if group else f"Kind {kind}",
+            message=f"makes {pods} of the GPU pods, and no rule reads its objects: mistakes in them show only in the pods",
+            remedy="name the paths of its pod templates in workloadKinds of a GPUResourceMapping",
+        )
+
+
+def _unreadable(tally: Tally) -> Iterator[Remark]:
+    for name, why in tally.unreadable.items():
+        yield Remark(subject=name, message=f"could not be read: {why}", remedy="")
+
+
+def _remark(found: DoctorFinding) -> Remark:
+    return Remark(subject=found.object, message=found.message, remedy=found.remedy)

@@ -1,0 +1,1 @@
+"""The GPUs, quotas and installation of a cluster, as they are now, for `status`, `classes`, `why` and `console`."""

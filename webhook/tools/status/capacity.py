@@ -1,0 +1,204 @@
+"""GPUs of a cluster by class: its nodes, what they have, and what is free of it; from one list of nodes and one of pods.
+
+Free is what the scheduler would find free: allocatable less the requests of the pods that are bound. What pods get by other
+means (fraction annotations of KAI or Run:ai, ResourceClaims) is not in a node's extended resources, and not counted here.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import partial
+
+import msgspec
+
+from policies.gpus.cards import amounts, container_amounts, is_limit, weight
+from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
+from policies.placement.pinning import classes_of_node
+from policies.pods.pod import ResourceList, Toleration, decode_pod
+from policies.pods.requests import at_one_time
+from policies.quota.amounts import NOTHING
+from policies.quota.charge import Catalogues
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import CLUSTER
+from webhook.cluster.objects import PartialObject
+from webhook.controller.records import PODS
+
+ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+"""The pods that hold resources of a node, as `kubectl describe node` selects them."""
+NODES = "/api/v1/nodes"
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _Spec(msgspec.Struct):
+    taints: tuple[Toleration, ...] | None = None
+    unschedulable: bool | None = None
+
+
+class _Status(msgspec.Struct):
+    allocatable: ResourceList | None = None
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class _Node(PartialObject, frozen=True):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_NODE = msgspec.json.Decoder(_Node)
+
+
+class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node with GPUs, or with the labels of a GPU class. Amounts are by resource name, in its own units.
+
+    classes: those of which it may be, by its labels: several where they name only the family, none where they name no class.
+    used: None where the pods of the cluster cannot be read.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    family: str = ""
+    labels: dict[str, str]
+    taints: tuple[Toleration, ...]
+    is_ready: bool
+    is_schedulable: bool
+    allocatable: dict[str, Fraction]
+    used: dict[str, Fraction] | None
+    weights: dict[str, Fraction]
+    """Whole cards that one unit of a resource is worth on this node."""
+
+    @property
+    def kind(self) -> str:
+        """The class; the family where its labels name no more, "" where they name neither."""
+        return self.classes[0] if len(self.classes) == 1 else self.family
+
+    @property
+    def takes_pods(self) -> bool:
+        return self.is_ready and self.is_schedulable
+
+    @property
+    def free(self) -> dict[str, Fraction] | None:
+        """What pods may still request, whether or not it takes any now."""
+        used = self.used
+        if used is None:
+            return None
+        return {name: max(has - used.get(name, NOTHING), NOTHING) for name, has in self.allocatable.items()}
+
+    def cards(self, of: Mapping[str, Fraction]) -> Fraction:
+        """Return the whole cards to which amounts of its resources come."""
+        return sum((amount * self.weights.get(name, NOTHING) for name, amount in of.items()), NOTHING)
+
+
+class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The nodes of one class, and their GPUs in whole cards; free are those of nodes that take pods.
+
+    resources: (allocatable, free) by resource name, in its own units. `free` is None where the pods cannot be read.
+    """
+
+    nodes: int = 0
+    nodes_taking_pods: int = 0
+    gpus: Fraction = NOTHING
+    free: Fraction | None = NOTHING
+    resources: dict[str, tuple[Fraction, Fraction | None]] = {}
+
+
+NO_CAPACITY = ClassCapacity()
+
+
+def read_gpu_nodes(api: ApiClient, catalogues: Catalogues) -> tuple[GPUNode, ...]:
+    """Return the GPU nodes by name. Raises `errors.ApiError`: errors.Forbidden where the caller may not list nodes."""
+    nodes = api.list(NODES, partial(gpu_node, catalogues=catalogues)).items
+    used = _used(api, catalogues.resource_mapping) if nodes else {}
+    found = (_with_used(node, used) for node in nodes)
+    return tuple(sorted(found, key=lambda node: node.name))
+
+
+def capacity_by_class(nodes: Iterable[GPUNode]) -> dict[str, ClassCapacity]:
+    """Return the capacity by class, by family for nodes whose labels name no more, and under "" of nodes of no known class."""
+    groups: dict[str, list[GPUNode]] = defaultdict(list)
+    for node in nodes:
+        groups[node.kind].append(node)
+    return {kind: _capacity(members) for kind, members in sorted(groups.items())}
+
+
+def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
+    resources: dict[str, tuple[Fraction, Fraction | None]] = {}
+    free: Fraction | None = NOTHING
+    for node in nodes:
+        left = node.free
+        if left is None:
+            free = None
+        elif free is not None and node.takes_pods:
+            free += node.cards(left)
+        for name, amount in node.allocatable.items():
+            has, rest = resources.get(name, (NOTHING, NOTHING))
+            more = left[name] if left is not None and node.takes_pods else NOTHING
+            resources[name] = has + amount, None if left is None or rest is None else rest + more
+    return ClassCapacity(
+        nodes=len(nodes),
+        nodes_taking_pods=sum(node.takes_pods for node in nodes),
+        gpus=sum((node.cards(node.allocatable) for node in nodes), NOTHING),
+        free=free,
+        resources=dict(sorted(resources.items())),
+    )
+
+
+def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
+    """Return a node in JSON, with nothing used; None where it has neither GPUs nor the labels of a class."""
+    node, classes, mapping = _NODE.decode(document), catalogues.classes, catalogues.resource_mapping
+    labels = node.metadata.labels or {}
+    allocatable = {
+        resource: amount
+        for resource, amount in amounts(node.status.allocatable, mapping).items()
+        if not is_limit(resource)  # a limit of a card's memory is a part of a card that counts already
+    }
+    named = classes.named(classes_of_node(labels, classes))
+    if not allocatable and not named:
+        return None
+    families = {each.family for each in named}
+    ready = (each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
+    return GPUNode(
+        name=node.metadata.name,
+        classes=tuple(each.name for each in named),
+        family=families.pop() if len(families) == 1 else "",
+        labels=labels,
+        taints=node.spec.taints or (),
+        is_ready=next(ready, True),
+        is_schedulable=not node.spec.unschedulable,
+        allocatable={resource.name: amount for resource, amount in allocatable.items()},
+        used=None,
+        weights={resource.name: _weight(resource, named, classes) for resource in allocatable},
+    )
+
+
+def _weight(resource: GPUResource, named: tuple[GPUClass, ...], classes: ClassCatalogue) -> Fraction:
+    return max((weight(resource, each, classes) for each in named), default=Fraction(1))
+
+
+def _with_used(node: GPUNode, used: Mapping[str, dict[str, Fraction]] | None) -> GPUNode:
+    return node if used is None else msgspec.structs.replace(node, used=used.get(node.name, {}))
+
+
+def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fraction]] | None:
+    """Return what pods hold of GPU resources, by node; None where the caller may not list the pods of the cluster."""
+
+    def read(raw: msgspec.Raw) -> tuple[str, dict[GPUResource, Fraction]] | None:
+        pod = decode_pod(raw)
+        overhead = amounts(pod.body.overhead, mapping)
+        held = at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
+        return (pod.body.node_name or "", held) if held else None
+
+    try:
+        holding = api.list(PODS.path(CLUSTER), read, query=ON_NODES).items
+    except errors.Forbidden:
+        return None
+    used: dict[str, dict[str, Fraction]] = defaultdict(dict)
+    for node, held in holding:
+        for resource, amount in held.items():
+            used[node][resource.name] = used[node].get(resource.name, NOTHING) + amount
+    return used

@@ -1,0 +1,107 @@
+"""Pods that were denied: from Events of their controllers, as far back as the API server keeps those."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import Resource
+from webhook.tools.status.report import DeniedOwner
+
+EVENTS = Resource("/api/v1", "events")
+WINDOW = timedelta(hours=24)
+FROM_EVENTS = "Events, which the API server keeps for an hour unless --event-ttl says otherwise"
+_OURS, _DENIED = "gpu-admission.dev", " denied the request: "
+"""How the API server words the denial of a webhook (`pkg/admission/plugin/webhook/errors`, v1.36):
+`admission webhook "NAME" denied the request: MESSAGE`."""
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Series(msgspec.Struct, rename="camel"):
+    count: int = 0
+    last_observed_time: datetime | None = None
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    creation_timestamp: datetime | None = None
+
+
+class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
+    """An Event, written by whichever of its two APIs."""
+
+    metadata: _Metadata
+    involved_object: _Object = msgspec.field(default_factory=_Object)
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int | None = None
+    series: _Series | None = None
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+
+    @property
+    def last(self) -> datetime | None:
+        """When it was last observed."""
+        in_series = self.series and self.series.last_observed_time
+        return in_series or self.last_timestamp or self.event_time or self.metadata.creation_timestamp
+
+    @property
+    def times(self) -> int:
+        return max(self.count or 0, self.series.count if self.series else 0, 1)
+
+    @property
+    def owner(self) -> str:
+        return f"{self.involved_object.kind}/{self.involved_object.name}"
+
+    @property
+    def denial(self) -> str:
+        """What we denied, as the author of the pod reads it; empty if it was not a denial of ours."""
+        before, _, message = self.message.partition(_DENIED)
+        return message if _OURS in before else ""
+
+
+_EVENT = msgspec.json.Decoder(ClusterEvent)
+
+
+def read_events(
+    api: ApiClient, namespace: str, keep: Callable[[ClusterEvent], bool] = lambda _event: True
+) -> list[ClusterEvent]:
+    """Return the warnings of a namespace, of all where it is "", that `keep` takes. Raises `errors.ApiError`."""
+
+    def read(raw: msgspec.Raw) -> ClusterEvent | None:
+        event = _EVENT.decode(raw)
+        return event if keep(event) else None
+
+    return api.list(EVENTS.path(namespace), read, query={"fieldSelector": "type!=Normal"}).items
+
+
+def denials_in_events(api: ApiClient, namespace: str, now: datetime) -> tuple[DeniedOwner, ...]:
+    """Return what was denied in the namespace, in all of them where it is "". Raises `errors.ApiError`."""
+    found = read_events(api, namespace, lambda event: bool(event.denial))
+    return _by_owner(
+        (event.involved_object.namespace, event.owner, event.times, event.last, event.denial)
+        for event in found
+        if event.last is not None and event.last >= now - WINDOW
+    )
+
+
+def _by_owner(denied: Iterable[tuple[str, str, int, datetime, str]]) -> tuple[DeniedOwner, ...]:
+    """Return one DeniedOwner for each (namespace, owner), with the message of the last one."""
+    owners: dict[tuple[str, str], DeniedOwner] = {}
+    for namespace, owner, count, last, message in denied:
+        before = owners.get((namespace, owner))
+        line = message.partition("\n")[0]
+        one = DeniedOwner(namespace=namespace, owner=owner, count=count, last=last, message=line)
+        if before is not None:
+            newest = max(before, one, key=lambda each: each.last)
+            one = msgspec.structs.replace(newest, count=before.count + count)
+        owners[namespace, owner] = one
+    return tuple(sorted(owners.values(), key=lambda each: each.order))

@@ -1,0 +1,77 @@
+"""GPUQuotas as `status` shows them, from what the controller wrote into them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, parse_amount
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
+from webhook.controller.conditions import TRUE
+from webhook.controller.records import QuotaRecord
+from webhook.tools.status.report import QuotaHolder, QuotaRow, QuotaState, QuotaStatus
+
+
+def key_order(key: str) -> tuple[int, str]:
+    """Return by what the keys of amounts are sorted for people: `gpus`, then classes, then resources."""
+    return (0 if key == GPUS else 1 if key.startswith(CLASSES) else 2), key
+
+
+def quota_status(record: QuotaRecord, denied: int | None) -> QuotaStatus:
+    """Return the status of a stored quota; `denied` is how many pods of its namespace were denied."""
+    ledger = record.ledger
+    if ledger is None:
+        return QuotaStatus(
+            namespace=record.namespace, state=QuotaState.NOT_COUNTED, message=record.problem, denied=denied
+        )
+    state, message = _state(ledger)
+    return QuotaStatus(
+        namespace=record.namespace,
+        state=state,
+        message=message,
+        rows=quota_rows(ledger),
+        holders=_holders(ledger.holders.items()),
+        denied=denied,
+    )
+
+
+def quota_rows(ledger: QuotaLedger) -> tuple[QuotaRow, ...]:
+    """Return what the quota grants and what is held of it, by dimension."""
+    used, reserved = ledger.used, ledger.reserved_shown
+    return tuple(
+        QuotaRow(
+            key=key,
+            hard=ledger.hard[key],
+            used=None if used is None else used.get(key),
+            reserved=reserved.get(key, NOTHING),
+        )
+        for key in sorted(ledger.hard, key=key_order)
+    )
+
+
+def _state(ledger: QuotaLedger) -> tuple[QuotaState, str]:
+    conditions = {each.type: each for each in ledger.conditions}
+    ready = conditions.get("Ready")
+    if ledger.used is None or ledger.uncounted or ready is None or ready.status != TRUE:
+        return (
+            QuotaState.NOT_COUNTED,
+            ready.message if ready and ready.status != TRUE else "not counted yet: GPU pods are denied",
+        )
+    for kind, state in (("Exceeded", QuotaState.EXCEEDED), ("Stale", QuotaState.STALE)):
+        condition = conditions.get(kind)
+        if condition is not None and condition.status == TRUE:
+            return state, condition.message
+    return QuotaState.READY, ""
+
+
+def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolder, ...]:
+    held: dict[str, dict[str, Fraction]] = defaultdict(dict)
+    for key, holders in by_key:
+        for holder in holders:
+            held[holder.name][key] = parse_amount(holder.amount)
+    found = (QuotaHolder(name=name, held=amounts) for name, amounts in held.items())
+    return tuple(sorted(found, key=lambda each: (-most_held(each.held), each.name)))
+
+
+def most_held(held: Mapping[str, Fraction]) -> Fraction:
+    """Return by what holders are sorted: their GPUs, else the largest of their amounts."""
+    return held.get(GPUS) or max(held.values(), default=NOTHING)

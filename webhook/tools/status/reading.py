@@ -1,0 +1,190 @@
+"""Reads the status of a cluster, or of namespaces of it, as far as the caller may: what is forbidden is left out and named."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from policies.policy import Exemption, Policy, still_paused
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.configuration.cluster_source import EvaluatedDocuments
+from webhook.configuration.documents import CLASS, POLICY
+from webhook.configuration.loader import Configuration
+from webhook.controller.conditions import TRUE
+from webhook.controller.document_status import statuses
+from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
+from webhook.quota.documents import GROUP, PLURAL
+from webhook.serving.canary_trace import VERSION
+from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, read_gpu_nodes
+from webhook.tools.status.denials import FROM_EVENTS, denials_in_events
+from webhook.tools.status.installation import read_installation
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.quotas import quota_status
+from webhook.tools.status.report import (
+    ClassStatus,
+    ClusterStatus,
+    DeniedOwner,
+    InstallationStatus,
+    PolicyStatus,
+)
+
+LIST_QUOTAS = f"list {PLURAL}.{GROUP}"
+
+
+def read_status(
+    api: ApiClient,
+    *,
+    now: datetime,
+    namespaces: Sequence[str] = (),
+    home: str = "",
+    names: Names | None = None,
+    config: Path | None = None,
+    installation: InstallationStatus | None = None,
+) -> ClusterStatus:
+    """Return the status now.
+
+    namespaces: none for all that the caller may list, and where that is none, for `home` alone.
+    config: a directory of documents in place of the cluster's.
+    installation: what is known of it, for callers that ask often: the checks behind it take seconds.
+
+    Raises `errors.ApiError` for everything but a lack of rights, ConfigurationError.
+    """
+    reader = Permitted(api)
+    if config is None:
+        documents = reader.documents()
+        configuration, policies = documents.configuration, tuple(_policies(documents, now))
+    else:
+        configuration = reader.configuration(config)
+        policies = tuple(_policy(each, None, now) for each in configuration.policies.policies)
+    shown, quotas = _read_quotas(reader, tuple(namespaces), home)
+    nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
+    if nodes and any(node.used is None for node in nodes):
+        reader.omitted.append("list pods in all namespaces")
+    denials = _read_denials(reader, shown, now)
+    if installation is None:
+        installation = read_installation(InstalledCluster(api, names or Names(), config=config, now=now))
+    return ClusterStatus(
+        at=now,
+        version=VERSION,
+        kubernetes=msgspec.json.decode(api.get("/version")).get("gitVersion", ""),
+        configuration=configuration.version,
+        namespaces=shown,
+        installation=installation,
+        policies=policies if reader.knows_policies else None,
+        quotas=tuple(
+            quota_status(record, _denied(denials, record.namespace))
+            for found in quotas
+            for record in found or ()
+        ),
+        quotas_are_known=None not in quotas,
+        classes=_classes(configuration, None if nodes is None else capacity_by_class(nodes)),
+        denials=_recent(denials),
+        denials_from=FROM_EVENTS,
+        omitted=tuple(reader.omitted),
+    )
+
+
+def _read_quotas(
+    reader: Permitted, namespaces: tuple[str, ...], home: str
+) -> tuple[tuple[str, ...], list[list[QuotaRecord] | None]]:
+    """Return the namespaces that are shown, none for all, and the quotas of each, None where they are forbidden."""
+
+    def listed(namespace: str) -> list[QuotaRecord]:
+        found = reader.api.list(QUOTAS.path(namespace), quota_record).items
+        return sorted(found, key=lambda record: record.namespace)
+
+    try:
+        if not namespaces:
+            everywhere = reader.attempt(f"{LIST_QUOTAS} in all namespaces", partial(listed, ""))
+            if everywhere is not None:
+                return (), [everywhere]
+            namespaces = (home,) if home else ()
+        found = [reader.attempt(f"{LIST_QUOTAS} -n {each}", partial(listed, each)) for each in namespaces]
+    except errors.NotFound:  # their kind is not installed; doctor says so
+        return namespaces, []
+    return namespaces, found or [None]
+
+
+ByNamespace = dict[str, tuple[DeniedOwner, ...] | None]
+"""What was denied in a namespace, under "" in all of them; None where that is forbidden."""
+
+
+def _read_denials(reader: Permitted, namespaces: Sequence[str], now: datetime) -> ByNamespace:
+    found: ByNamespace = {}
+    for each in namespaces or ("",):
+        right = f"list events -n {each}" if each else "list events in all namespaces"
+        found[each] = reader.attempt(right, partial(denials_in_events, reader.api, each, now))
+    return found
+
+
+def _recent(found: ByNamespace) -> tuple[DeniedOwner, ...] | None:
+    """Return all denials, the most recent first; None where none can be read."""
+    known = [each for each in found.values() if each is not None]
+    return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
+
+
+def _denied(found: ByNamespace, namespace: str) -> int | None:
+    """Return how many pods of a namespace were denied, None where that cannot be read."""
+    denials = found.get(namespace, found.get(""))
+    return None if denials is None else sum(each.count for each in denials if each.namespace == namespace)
+
+
+def _policies(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicyStatus]:
+    in_force = {policy.name: policy for policy in evaluated.configuration.policies.policies}
+    for record, status in statuses(evaluated, now):
+        if record.document.kind != POLICY:
+            continue
+        condition = status.conditions[0]
+        is_in_force = condition.status == TRUE
+        written = any(each.status == condition.status for each in record.status.conditions)
+        since = datetime.fromisoformat(condition.last_transition_time) if is_in_force and written else None
+        policy = in_force.get(record.document.name) or Policy(name=record.document.name, version="")
+        yield _policy(policy, since, now, "" if is_in_force else condition.message)
+
+
+def _policy(policy: Policy, since: datetime | None, now: datetime, held_back: str = "") -> PolicyStatus:
+    spec = policy.spec
+    return PolicyStatus(
+        name=policy.name,
+        version=policy.version,
+        priority=spec.priority,
+        where=str(spec.match),
+        in_force=not held_back,
+        since=since,
+        message=held_back,
+        paused_until=still_paused(spec.paused_until, now),
+        exemptions=tuple(_exemption(each) for each in spec.exemptions if each.is_in_force(now)),
+    )
+
+
+def _exemption(exemption: Exemption) -> str:
+    rules = ", ".join(exemption.rules) if exemption.rules is not None else "every rule"
+    until = f" until the end of {exemption.until}" if exemption.until else ""
+    return f"{exemption}: {rules}{until} ({exemption.reason})"
+
+
+def _classes(
+    configuration: Configuration, capacities: dict[str, ClassCapacity] | None
+) -> tuple[ClassStatus, ...]:
+    """Return the classes that documents add, and those with nodes; nodes of a family, or of no known class, at the end."""
+    own = {document.name for document in configuration.documents if document.kind == CLASS}
+    having = capacities or {}
+    known = [
+        ClassStatus(
+            name=each.name,
+            family=each.family,
+            memory_gib=each.memory_gib,
+            capacity=None if capacities is None else having.get(each.name, NO_CAPACITY),
+        )
+        for each in configuration.classes
+        if each.name in own or each.name in having
+    ]
+    listed = {each.name for each in known}
+    rest = (name for name in sorted(having) if name not in listed)
+    others = (ClassStatus(name=name, family=name, capacity=having[name]) for name in rest)
+    return (*known, *others)

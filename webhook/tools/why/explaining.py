@@ -1,0 +1,240 @@
+"""Explains why an object's pods are refused, or do not run: reads the object, its pods, Events, the quota and the nodes."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from policies.finding import PLATFORM_TEAM
+from policies.gpus.claims import ClaimName, DeviceClassNames
+from policies.placement.class_choice import ANY, is_covered
+from policies.pods.pod import Pod, decode_pod
+from policies.policy import EffectivePolicy
+from policies.quota.spec import NAME
+from policies.rules import gpu_class
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import decode_metadata
+from webhook.configuration.dynamic_resources import read_claims
+from webhook.controller.records import PODS, QUOTAS, QuotaRecord, quota_record
+from webhook.serving.engine import Engine, Outcome
+from webhook.serving.judging import JudgedBy, Judgement, judge
+from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
+from webhook.tools.status.denials import ClusterEvent, read_events
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.quotas import quota_status
+from webhook.tools.why.discovery import ServedKind, ServedKinds
+from webhook.tools.why.explanation import (
+    Explanation,
+    ObservedEvent,
+    PodState,
+    QuotaFit,
+    RuleSentence,
+)
+from webhook.tools.why.family import StoredPod, read_family
+from webhook.tools.why.fit import asked_of_nodes, classes_for, index_of, node_fits, quota_fit
+from webhook.tools.why.reasons import Situation, answered
+from webhook.workloads.places import workload_pods
+
+MOST_PODS = 20
+MOST_EVENTS = 10
+
+
+def explain(
+    api: ApiClient, kind: str, name: str, namespace: str, now: datetime, *, config: Path | None = None
+) -> Explanation:
+    """Explain the object now; `kind` is any name of it that kubectl takes.
+
+    Raises UnknownKindError, ConfigurationError, and `errors.ApiError`: NotFound where there is no such object.
+    """
+    reader = Permitted(api)
+    kinds = ServedKinds(api)
+    case = _Case(reader, kinds, kinds.find(kind), namespace, name, now, config)
+    return case.of_pod() if case.is_pod else case.of_workload()
+
+
+class _Case:
+    """One object and everything that explains it."""
+
+    def __init__(
+        self,
+        reader: Permitted,
+        kinds: ServedKinds,
+        served: ServedKind,
+        namespace: str,
+        name: str,
+        now: datetime,
+        config: Path | None,
+    ) -> None:
+        self.reader, self.kinds, self.served = reader, kinds, served
+        self.namespace, self.name, self.now = namespace, name, now
+        self.document = reader.api.get(served.resource.path(namespace, name))
+        self.configuration = reader.configuration(config)
+        read = partial(read_events, reader.api, namespace)
+        self.events = reader.attempt(f"list events -n {namespace}", read) or []
+        self.nodes = reader.attempt("list nodes", partial(read_gpu_nodes, reader.api, self.configuration))
+        if self.nodes and self.nodes[0].used is None:
+            reader.omitted.append("list pods in all namespaces")
+        self.quota = self._quota()
+
+    @property
+    def is_pod(self) -> bool:
+        return (self.served.group, self.served.kind) == ("", "Pod")
+
+    def of_pod(self) -> Explanation:
+        stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
+        events = [each for each in self.events if each.involved_object.uid == stored.metadata.uid]
+        situation = Situation(data=None, pods=[stored], events=events, wanted=1)
+        return self._explained(situation, pod, is_stored=True)
+
+    def of_workload(self) -> Explanation:
+        served, document = self.served, msgspec.Raw(self.document)
+        data, places = workload_pods(self.configuration.workload_kinds, served.group, served.kind, document)
+        denied = [event for event in self.events if event.denial]
+        uid = decode_metadata(document).uid
+        family = read_family(self.reader, self.kinds, self.namespace, uid, denied)
+        uids = {*family.uids, *(pod.metadata.uid for pod in family.pods)}
+        events = [event for event in self.events if event.involved_object.uid in uids]
+        wanted = _wanted(data, [place.count.running for place, _ in places])
+        situation = Situation(data=data, pods=family.pods, events=events, wanted=wanted)
+        stuck = next((pod for pod in situation.living if not pod.is_running), None)
+        if stuck is None or situation.is_missing_pods:
+            return self._explained(situation, self._template(places), is_stored=False)
+        path = PODS.path(self.namespace, stuck.metadata.name)
+        return self._explained(situation, decode_pod(self.reader.api.get(path)), is_stored=True)
+
+    def _template(self, places: Sequence[tuple[Any, Pod]]) -> Pod:
+        """Return the first pod that the object would make with GPUs, as it would be admitted."""
+        found = self.judgement.pods if self.judgement else ()
+        pods = [each.admitted for each in found] or [pod for _, pod in places]
+        asks = self.configuration.resource_mapping.pod_asks
+        return next((pod for pod in pods if asks(pod)), pods[0] if pods else Pod())
+
+    @cached_property
+    def policy(self) -> EffectivePolicy | None:
+        """The policy of the namespace; None where the caller may not read what decides that."""
+        return self.reader.policy_of(self.configuration, self.namespace)
+
+    @cached_property
+    def judgement(self) -> Judgement | None:
+        """What the rules say of the object as if it were created now; None where they are not known. The quota is not asked."""
+        if self.policy is None:
+            return None
+        by = JudgedBy(
+            engine=Engine(self.configuration),
+            now=self.now,
+            labels_of=self.reader.labels_of,
+            named_nodes=index_of(self.nodes or (), self.configuration),
+            claims=self._asked_by_claim,
+        )
+        return judge(self.served.group, self.served.kind, self.namespace, self.document, by)
+
+    def _asked_by_claim(self, name: ClaimName) -> DeviceClassNames | None:
+        return self._claims.get(name)
+
+    @cached_property
+    def _claims(self) -> dict[ClaimName, DeviceClassNames | None]:
+        return read_claims(self.reader.api, self.namespace)
+
+    def _quota(self) -> QuotaRecord | None:
+        read = partial(self.reader.api.get, QUOTAS.path(self.namespace, NAME))
+        try:
+            found = self.reader.attempt(f"get gpuquotas.gpu-admission.dev -n {self.namespace}", read)
+        except errors.NotFound:
+            return None
+        return quota_record(msgspec.Raw(found)) if found else None
+
+    def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
+        """Explain a situation by one of its pods, which is stored or would be."""
+        configuration, nodes, judgement = self.configuration, self.nodes or (), self.judgement
+        asked = asked_of_nodes(pod, configuration.resource_mapping)
+        classes = classes_for(pod, nodes, configuration)
+        fits = None if self.nodes is None or not asked else node_fits(pod, _of_classes(nodes, classes), asked)
+        findings = tuple(judgement.findings()) if judgement else ()
+        situation = msgspec.structs.replace(
+            situation,
+            denials=None
+            if judgement is None
+            else tuple(each.finding for each in findings if each.outcome is Outcome.DENIED),
+            quota=self._quota_fit(pod, is_held=is_stored),
+            classes=classes,
+            nodes=fits,
+            other_kinds=tuple(self._usable_kinds(nodes)),
+            whom=self.policy.whom if self.policy else PLATFORM_TEAM,
+        )
+        answer, summary, reasons = answered(situation)
+        ordered = sorted(
+            situation.pods, key=lambda each: (each.is_running, each.has_ended, each.metadata.name)
+        )
+        return Explanation(
+            kind=self.served.kind,
+            name=self.name,
+            namespace=self.namespace,
+            at=self.now,
+            answer=answer,
+            summary=summary,
+            reasons=reasons,
+            policy=self.policy.name if self.policy else "",
+            verdicts=tuple(
+                RuleSentence(outcome=e.outcome.value, sentence=e.finding.sentence()) for e in findings
+            ),
+            asked=asked,
+            classes=classes,
+            quota=situation.quota,
+            nodes=fits,
+            pods=tuple(map(_pod_state, ordered[:MOST_PODS])),
+            pods_total=len(situation.pods),
+            pods_wanted=situation.wanted,
+            events=tuple(_observed(situation.events)),
+            omitted=tuple(self.reader.omitted),
+        )
+
+    def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
+        """Yield the classes with nodes that take pods, of those that the namespace may use."""
+        options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
+        allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
+        for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
+            found = self.configuration.classes.get(kind)
+            if found is not None and is_covered(found, allowed):
+                yield kind
+
+    def _quota_fit(self, pod: Pod, *, is_held: bool) -> QuotaFit | None:
+        if self.quota is None or self.quota.ledger is None:
+            return None
+        status = quota_status(self.quota, None)
+        return quota_fit(
+            pod, self.quota.ledger, status, self.nodes or (), self.configuration, is_held=is_held
+        )
+
+
+def _of_classes(nodes: Sequence[GPUNode], classes: Sequence[str]) -> list[GPUNode]:
+    return [node for node in nodes if not classes or set(node.classes) & set(classes)]
+
+
+def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:
+    """Return how many pods an object makes now: of a Job, no more than are left to complete; of a DaemonSet what it says."""
+    spec, status = data.get("spec") or {}, data.get("status") or {}
+    if "desiredNumberScheduled" in status:
+        return int(status["desiredNumberScheduled"])
+    if not counts or None in counts:
+        return None
+    written = sum(each or 0 for each in counts)
+    completions = spec.get("completions")
+    return written if completions is None else min(written, max(completions - status.get("succeeded", 0), 0))
+
+
+def _pod_state(pod: StoredPod) -> PodState:
+    gated = f"waits for {', '.join(pod.gates)}" if pod.gates else ""
+    reason = gated or pod.unscheduled or "; ".join(pod.waiting) or pod.status.message
+    return PodState(name=pod.metadata.name, phase=pod.status.phase, node=pod.spec.node_name, reason=reason)
+
+
+def _observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
+    newest = sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True)
+    for each in newest[:MOST_EVENTS]:
+        yield ObservedEvent(
+            about=each.owner, reason=each.reason, message=each.message, count=each.times, last=each.last
+        )

@@ -1,0 +1,151 @@
+"""The answer of `why`, as frozen structs; `plain` of `webhook.tools.status.report` makes them what `-o json` prints."""
+
+from datetime import datetime
+from enum import Enum
+from fractions import Fraction
+
+import msgspec
+
+from policies.quota.amounts import NOTHING
+from webhook.tools.status.report import QuotaState, Shown
+
+
+class Answer(Enum):
+    """What the object is like, in one word."""
+
+    REFUSED = "refused"
+    """Its pods are denied: by the policy, or by the quota."""
+    PENDING = "pending"
+    """Pods exist, and are on no node, or do not start there."""
+    GATED = "gated"
+    """Pods exist, and wait for something to remove their scheduling gates."""
+    STOPPED = "stopped"
+    """It makes no pods as it is written: suspended, scaled to zero, or only a template."""
+    ENDED = "ended"
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+    """Nothing that can be read says why; `omitted` says what cannot be read."""
+
+
+class Source(Enum):
+    """Who says so."""
+
+    POLICY = "policy"
+    QUOTA = "quota"
+    EVENT = "event"
+    CONTROLLER = "controller"
+    SCHEDULER = "scheduler"
+    NODES = "nodes"
+    POD = "pod"
+
+
+class Reason(Shown, frozen=True):
+    """One reason, in one sentence, and what to do, "" where nothing can be done."""
+
+    source: Source
+    message: str
+    remedy: str = ""
+
+
+class RuleSentence(Shown, frozen=True):
+    """A finding of the rules about the object as if it were created now: `denied`, `warned` or `audited`."""
+
+    outcome: str
+    sentence: str
+
+
+class QuotaDemand(Shown, frozen=True):
+    """What one pod asks of a dimension of the quota, and what there is. `never`: more than the quota grants in all."""
+
+    key: str
+    asked: Fraction
+    used: Fraction | None
+    reserved: Fraction
+    hard: Fraction
+    fits: bool
+    never: bool
+
+    @property
+    def share(self) -> Fraction:
+        """How much of what it asks for there is: of all where it can never fit, else of what is free."""
+        there = self.hard if self.never else self.hard - (self.used or NOTHING) - self.reserved
+        return max(there, NOTHING) / self.asked
+
+
+class QuotaFit(Shown, frozen=True):
+    """What one pod asks of the namespace's quota; rows of which it asks nothing are omitted.
+
+    is_held: the pod exists, and what it asks is in what is used or reserved.
+    """
+
+    is_held: bool
+    state: QuotaState
+    rows: tuple[QuotaDemand, ...]
+
+    @property
+    def fits(self) -> bool:
+        return all(row.fits for row in self.rows)
+
+
+class NodeFit(Shown, frozen=True):
+    """A GPU node and whether the pod could run there now. `against` are the reasons, none where it could.
+
+    free: by resource that the pod asks for; None where the pods of the cluster cannot be read. remedy: what to write or wait for,
+      "" where nothing helps.
+    """
+
+    name: str
+    kind: str
+    free: dict[str, Fraction] | None
+    allocatable: dict[str, Fraction]
+    against: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+class PodState(Shown, frozen=True):
+    """A pod of the object: its phase, its node ("" for none), and why it does not run."""
+
+    name: str
+    phase: str
+    node: str = ""
+    reason: str = ""
+
+
+class ObservedEvent(Shown, frozen=True):
+    """A warning about the object, what owns its pods, or a pod of it."""
+
+    about: str
+    reason: str
+    message: str
+    count: int
+    last: datetime | None
+
+
+class Explanation(Shown, frozen=True):
+    """Why an object's pods are refused, or pending. `summary` is the answer in one sentence, `reasons` the first one first.
+
+    asked: what one pod asks for, by resource name. classes: those on which it can run, none where it pins none.
+    verdicts: what the rules say now. quota: None where the namespace has none, or it cannot be read.
+    pods: at most MOST_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
+    nodes: the GPU nodes of its classes; None where they cannot be read.
+    omitted: what the caller may not read.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    at: datetime
+    answer: Answer
+    summary: str
+    reasons: tuple[Reason, ...] = ()
+    policy: str = ""
+    verdicts: tuple[RuleSentence, ...] = ()
+    asked: dict[str, Fraction] = msgspec.field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    quota: QuotaFit | None = None
+    nodes: tuple[NodeFit, ...] | None = None
+    pods: tuple[PodState, ...] = ()
+    pods_total: int = 0
+    pods_wanted: int | None = None
+    events: tuple[ObservedEvent, ...] = ()
+    omitted: tuple[str, ...] = ()

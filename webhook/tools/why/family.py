@@ -1,0 +1,189 @@
+"""The pods of an object, whoever made them for it: a Deployment's by its ReplicaSets, a CronJob's by its Jobs.
+
+Owners are followed upwards from the pods, and from what was denied pods, by one list of metadata for each kind of owner: few
+calls, whatever operators there are, and however many objects.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+import msgspec
+
+from policies.pods.pod import OwnerReference, SchedulingGate
+from webhook.cluster.api import METADATA_LIST
+from webhook.controller.records import PODS
+from webhook.tools.status.denials import ClusterEvent
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.why.discovery import ServedKinds
+
+MOST_LEVELS = 5
+"""Owners above a pod: a Pod of a Job of a JobSet of a TrainJob has three."""
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class _Owned(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+class PodCondition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class _State(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _ContainerState(msgspec.Struct, frozen=True):
+    waiting: _State | None = None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True):
+    name: str = ""
+    state: _ContainerState | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[PodCondition, ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+
+
+class StoredPod(msgspec.Struct, frozen=True):
+    """A stored pod, as far as it says why it does not run."""
+
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def owner(self) -> OwnerReference | None:
+        return owner_of(self.metadata)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def is_running(self) -> bool:
+        return self.status.phase == "Running" and not any(self.waiting)
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        return tuple(gate.name for gate in self.spec.scheduling_gates or ())
+
+    @property
+    def unscheduled(self) -> str:
+        """What the scheduler says of a pod that it finds no node for, "" of any other."""
+        scheduled = next((each for each in self.status.conditions or () if each.type == "PodScheduled"), None)
+        is_pending = scheduled is not None and scheduled.status == "False" and not self.spec.node_name
+        return scheduled.message if scheduled is not None and is_pending else ""
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """For what its containers wait on their node: `container main: ImagePullBackOff: …`."""
+        statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
+        found = ((each.name, each.state.waiting) for each in statuses if each.state)
+        return tuple(
+            f"container {name}: {': '.join(filter(None, (state.reason, state.message)))}"
+            for name, state in found
+            if state is not None
+        )
+
+
+_POD = msgspec.json.Decoder(StoredPod)
+_OWNED = msgspec.json.Decoder(_Owned)
+
+
+def owner_of(metadata: _Metadata) -> OwnerReference | None:
+    """Return the controller, else the first owner."""
+    owners = metadata.owner_references or ()
+    return next((each for each in owners if each.controller), owners[0] if owners else None)
+
+
+class Family(msgspec.Struct, frozen=True):
+    """The pods of an object, and the uids of everything between it and them, with its own."""
+
+    pods: tuple[StoredPod, ...]
+    uids: frozenset[str]
+
+
+def read_family(
+    reader: Permitted, kinds: ServedKinds, namespace: str, uid: str, denied: Iterable[ClusterEvent]
+) -> Family:
+    """Return the family of the object `uid`; `denied` are the events of what was denied pods in its namespace."""
+    listed = reader.attempt(
+        f"list pods -n {namespace}", partial(reader.api.list, PODS.path(namespace), _POD.decode)
+    )
+    pods = listed.items if listed else []
+    parents: dict[str, str] = {}
+    unknown: dict[str, tuple[str, str]] = {}
+    for pod in pods:
+        owner = pod.owner
+        if owner is not None:
+            parents[pod.metadata.uid] = owner.uid
+            unknown[owner.uid] = owner.api_version, owner.kind
+    for event in denied:
+        about = event.involved_object
+        unknown[about.uid] = about.api_version, about.kind
+    for _ in range(MOST_LEVELS):
+        unknown = {each: of for each, of in unknown.items() if each not in parents and each != uid}
+        if not unknown:
+            break
+        above = _follow(reader, kinds, namespace, frozenset(unknown.values()), parents)
+        for gone in unknown.keys() - parents.keys():
+            parents[gone] = ""
+        unknown = above
+    members = frozenset(each for each in {*parents, uid} if _belongs(each, uid, parents))
+    return Family(tuple(pod for pod in pods if pod.metadata.uid in members), members)
+
+
+def _follow(
+    reader: Permitted,
+    kinds: ServedKinds,
+    namespace: str,
+    of: frozenset[tuple[str, str]],
+    parents: dict[str, str],
+) -> dict[str, tuple[str, str]]:
+    """Add the owners of all objects of these kinds to `parents`; return the owners with their kinds."""
+    found: dict[str, tuple[str, str]] = {}
+    for api_version, kind in sorted(of):
+        served = kinds.of_reference(api_version, kind)
+        if served is None:
+            continue
+        path = served.resource.path(namespace)
+        read = partial(reader.api.list, path, _OWNED.decode, accept=METADATA_LIST)
+        group = f".{served.group}" if served.group else ""
+        listed = reader.attempt(f"list {served.plural}{group} -n {namespace}", read)
+        for each in listed.items if listed else ():
+            owner = owner_of(each.metadata)
+            parents[each.metadata.uid] = owner.uid if owner else ""
+            if owner is not None:
+                found[owner.uid] = owner.api_version, owner.kind
+    return found
+
+
+def _belongs(each: str, uid: str, parents: Mapping[str, str]) -> bool:
+    for _ in range(MOST_LEVELS + 1):
+        if each == uid:
+            return True
+        each = parents.get(each, "")
+    return False

@@ -1,0 +1,180 @@
+"""Whether one pod fits its namespace's quota, and which GPU nodes it fits on: the arithmetic of `why`."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+
+from policies.gpus.cards import amounts, container_amounts
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.candidates import candidate_classes
+from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, NodeIndex
+from policies.placement.pinning import is_empty_term, required_terms
+from policies.pods.label_selector import ABSENT, meets
+from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
+from policies.pods.requests import at_one_time
+from policies.pods.tolerations import describe_toleration, tolerates
+from policies.quota.amounts import NOTHING, format_amount
+from policies.quota.charge import Catalogues, charge_pod
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.tools.status.capacity import GPUNode
+from webhook.tools.status.quotas import quota_rows
+from webhook.tools.status.report import QuotaStatus
+from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
+
+
+def asked_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
+    """Return what the pod requests of GPU resources, by name, as the scheduler adds it up."""
+    overhead = amounts(pod.body.overhead, mapping)
+    asked = at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
+    return {resource.name: amount for resource, amount in asked.items() if amount}
+
+
+def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
+    """Return the GPU nodes as charges look them up."""
+    keys = catalogues.classes.label_keys
+    return NodeIndex(
+        keys,
+        (
+            NamedNode(
+                each.name,
+                each.name,
+                each.labels.get(HOSTNAME, ""),
+                tuple(sorted((key, value) for key, value in each.labels.items() if key in keys)),
+            )
+            for each in nodes
+        ),
+    )
+
+
+def classes_for(pod: Pod, nodes: Sequence[GPUNode], catalogues: Catalogues) -> tuple[str, ...]:
+    """Return the classes to which the pod is pinned, none where it is pinned to none."""
+    found = candidate_classes(pod, catalogues.classes, index_of(nodes, catalogues))
+    return tuple(each.name for each in found.classes) if found.is_known else ()
+
+
+def quota_fit(
+    pod: Pod,
+    ledger: QuotaLedger,
+    status: QuotaStatus,
+    nodes: Sequence[GPUNode],
+    catalogues: Catalogues,
+    *,
+    is_held: bool,
+) -> QuotaFit:
+    """Return what the pod asks of the quota, and whether that is free; what it holds already is."""
+    charge = charge_pod(
+        pod,
+        classes=catalogues.classes,
+        resource_mapping=catalogues.resource_mapping,
+        unpinned=ledger.unpinned,
+        nodes=index_of(nodes, catalogues),
+    )
+    rows = tuple(
+        QuotaDemand(
+            key=row.key,
+            asked=charge.vector[row.key],
+            used=row.used,
+            reserved=row.reserved,
+            hard=row.hard,
+            fits=is_held or (row.used is not None and row.held + charge.vector[row.key] <= row.hard),
+            never=charge.vector[row.key] > row.hard,
+        )
+        for row in quota_rows(ledger)
+        if charge.vector.get(row.key)
+    )
+    return QuotaFit(state=status.state, rows=rows, is_held=is_held)
+
+
+def node_fits(pod: Pod, nodes: Iterable[GPUNode], asked: dict[str, Fraction]) -> tuple[NodeFit, ...]:
+    """Return for each node what is against the pod on it, those with the least against it first; of a bound pod its own."""
+    if pod.body.node_name:
+        nodes = [node for node in nodes if node.name == pod.body.node_name]
+    found = (_node_fit(pod, node, asked) for node in nodes)
+    return tuple(sorted(found, key=lambda each: (len(each.against), each.name)))
+
+
+def _node_fit(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> NodeFit:
+    free, obstacles = node.free, [] if pod.body.node_name else list(_obstacles(pod, node, asked))
+    return NodeFit(
+        name=node.name,
+        kind=node.kind,
+        free=None if free is None else {name: free.get(name, NOTHING) for name in asked},
+        allocatable={name: node.allocatable.get(name, NOTHING) for name in asked},
+        against=tuple(text for text, _ in obstacles),
+        remedy=next((remedy for _, remedy in obstacles if remedy), ""),
+    )
+
+
+Obstacle = tuple[str, str]
+"""What keeps a pod from a node, as the predicate of a sentence about the node, and what to write or wait for, "" for nothing."""
+
+
+def _obstacles(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> Iterator[Obstacle]:
+    """Yield why the scheduler would not put the pod there, as far as GPUs, labels and taints say it."""
+    if not node.is_ready:
+        yield "is not Ready", ""
+    if not node.is_schedulable:
+        yield "is cordoned", f"kubectl uncordon {node.name}, if it should take pods again"
+    for taint in node.taints:
+        is_hard = taint.effect in {"NoSchedule", "NoExecute"}
+        if is_hard and not any(tolerates(each, taint) for each in pod.body.tolerations or ()):
+            yield (
+                f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
+                f"if its pods belong there, add to spec.tolerations: {_toleration(taint)}",
+            )
+    for text in _unmet(pod, node):
+        yield text, ""
+    yield from _lacking(node, asked)
+
+
+def _toleration(taint: Toleration) -> str:
+    value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
+    return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
+
+
+def _unmet(pod: Pod, node: GPUNode) -> Iterator[str]:
+    for key, value in sorted((pod.body.node_selector or {}).items()):
+        if node.labels.get(key) != value:
+            yield f"has {_label(node, key)}, and nodeSelector demands {value}"
+    terms = required_terms(pod)
+    if terms and not any(_is_met(term, node) for term in terms):
+        yield "does not match the required node affinity"
+
+
+def _lacking(node: GPUNode, asked: dict[str, Fraction]) -> Iterator[Obstacle]:
+    for name, amount in asked.items():
+        has = node.allocatable.get(name, NOTHING)
+        free = has if node.free is None else node.free.get(name, NOTHING)
+        requested = f"the pod requests {format_amount(amount)}"
+        if has < amount:
+            remedy = (
+                f"request {format_amount(has)} or fewer of {name}"
+                if has
+                else f"request what it has: {_offer(node)}"
+            )
+            yield f"has {format_amount(has)} {name} in all, and {requested}", remedy
+        elif free < amount:
+            left = f"{format_amount(free)} of {format_amount(has)} {name}"
+            yield (
+                f"has {left} free, and {requested}",
+                f"wait until {format_amount(amount)} are free on one node",
+            )
+
+
+def _offer(node: GPUNode) -> str:
+    return ", ".join(node.allocatable) or "nothing that counts as GPU"
+
+
+def _label(node: GPUNode, key: str) -> str:
+    return f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
+
+
+def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
+    """Whether a node matches one of the alternatives (`k8s.io/component-helpers` `scheduling/corev1/nodeaffinity`)."""
+    labels = (
+        (frozenset((node.labels[each.key],)) if each.key in node.labels else ABSENT, each)
+        for each in term.match_expressions or ()
+    )
+    fields = ((frozenset((node.name,)), each) for each in term.match_fields or () if each.key == NODE_NAME)
+    return not is_empty_term(term) and all(
+        meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)
+    )

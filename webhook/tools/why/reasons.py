@@ -1,0 +1,241 @@
+"""From what is known of an object to the answer: its reasons, the most certain first, and one sentence that sums them up."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.finding import PLATFORM_TEAM, Finding
+from policies.quota.amounts import GPUS, format_amount
+from webhook.cluster.objects import timestamp
+from webhook.tools.status.denials import ClusterEvent
+from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit, Reason, Source
+from webhook.tools.why.family import StoredPod
+
+FAILED_CREATE = "FailedCreate"
+"""The reason of controllers' Events on pods that the API server did not take (`pkg/controller`, v1.36)."""
+SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
+DEFAULT_SCHEDULER = "default-scheduler"
+_ENDED = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+"""Conditions with which Jobs, JobSets and training jobs say that they are over."""
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an object and its pods.
+
+    data: the object. wanted: how many pods it makes, None if it does not say. denials: what the rules deny now of its pods; None
+      where that is not known. events: warnings about the object, what owns its pods, and them.
+    nodes: those of its classes; None where they cannot be read, or the pods ask for no resource of a node.
+    other_kinds: classes with nodes, of those that the namespace may use.
+    """
+
+    data: Any
+    pods: Sequence[StoredPod]
+    events: Sequence[ClusterEvent]
+    wanted: int | None
+    denials: Sequence[Finding] | None = ()
+    quota: QuotaFit | None = None
+    classes: Sequence[str] = ()
+    nodes: Sequence[NodeFit] | None = None
+    other_kinds: Sequence[str] = ()
+    whom: str = PLATFORM_TEAM
+
+    @property
+    def living(self) -> list[StoredPod]:
+        return [pod for pod in self.pods if not pod.has_ended]
+
+    @property
+    def denied(self) -> list[ClusterEvent]:
+        """Events of pods that we denied, the last one first."""
+        found = (event for event in self.events if event.denial)
+        return sorted(found, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True)
+
+    @property
+    def is_missing_pods(self) -> bool:
+        return bool(self.denied) if self.wanted is None else len(self.living) < self.wanted
+
+    @property
+    def has_ended(self) -> bool:
+        conditions = _map(_map(self.data).get("status")).get("conditions") or ()
+        over = any(each.get("type") in _ENDED and each.get("status") == "True" for each in conditions)
+        return over or (bool(self.pods) and not self.living)
+
+    @property
+    def stopped(self) -> str:
+        """Why it makes no pods now, "" if it should."""
+        spec = _map(_map(self.data).get("spec"))
+        if self.living or (self.wanted and not spec.get("schedule")):
+            return ""
+        if spec.get("suspend") is True:
+            return "spec.suspend is true"
+        if spec.get("schedule") and not self.denied:
+            return f"it makes pods when spec.schedule ({spec['schedule']}) is due"
+        if self.wanted == 0:
+            return "spec.replicas is 0" if spec.get("replicas") == 0 else "as it is written, it makes no pods"
+        return ""
+
+
+def answered(of: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
+    """Return the answer, in one sentence, too, and the reasons."""
+    if of.has_ended:
+        return Answer.ENDED, "it has ended", ()
+    if of.stopped:
+        return Answer.STOPPED, of.stopped, ()
+    reasons = tuple(_reasons(of)) or tuple(_no_reason(of))
+    answer = _answer(of, reasons)
+    running, wanted = sum(pod.is_running for pod in of.living), of.wanted
+    number = f"{running} of {len(of.living) if wanted is None else wanted} pods run"
+    if answer is Answer.RUNNING:
+        return answer, number, reasons
+    return (
+        answer,
+        f"{number}: {reasons[0].message if reasons else 'nothing that can be read says why'}",
+        reasons,
+    )
+
+
+def _answer(of: Situation, reasons: Sequence[Reason]) -> Answer:
+    sources, living = {reason.source for reason in reasons}, of.living
+    tests: tuple[tuple[Answer, Callable[[], bool]], ...] = (
+        (Answer.REFUSED, lambda: bool(sources & {Source.POLICY, Source.QUOTA, Source.EVENT})),
+        (Answer.GATED, lambda: bool(living) and all(pod.gates for pod in living)),
+        (Answer.PENDING, lambda: any(not pod.is_running for pod in living)),
+        (Answer.RUNNING, lambda: bool(living) and not of.is_missing_pods),
+    )
+    return next((answer for answer, holds in tests if holds()), Answer.UNKNOWN)
+
+
+def _reasons(of: Situation) -> Iterator[Reason]:
+    """Yield why pods are missing, then why those that exist do not run."""
+    if of.is_missing_pods:
+        found = [*map(_denial, of.denials or ()), *_quota_reasons(of)]
+        yield from found
+        yield from _event_reasons(of, is_explained=bool(found))
+    yield from _alike(of, _pod_reason)
+    unscheduled = [pod for pod in of.living if pod.unscheduled]
+    if unscheduled and of.nodes is not None:
+        yield from _node_reasons(of, of.nodes)
+
+
+def _denial(finding: Finding) -> Reason:
+    remedy = ", or ".join(filter(None, (finding.remedy, finding.whom_to_ask)))
+    return Reason(source=Source.POLICY, message=replace(finding, remedy="", ask="").sentence(), remedy=remedy)
+
+
+def _quota_reasons(of: Situation) -> Iterator[Reason]:
+    """Yield what is lacking of the quota: the dimension that limits most; `quota` has the others."""
+    rows = [row for row in (of.quota.rows if of.quota else ()) if not row.fits]
+    if rows:
+        row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
+        message = f"a pod asks for {format_amount(row.asked)} of {row.key}{_lack(row)}"
+        yield Reason(source=Source.QUOTA, message=message, remedy=_way_out(row, of.whom))
+
+
+def _lack(row: QuotaDemand) -> str:
+    hard = format_amount(row.hard)
+    if row.never:
+        return f" and can never fit: the quota grants {hard} in all"
+    if row.used is None:
+        return ": the quota is not counted yet, and denies until it is"
+    creating = f", being created: {format_amount(row.reserved)}" if row.reserved else ""
+    return f": {format_amount(row.used)} of {hard} are used{creating}"
+
+
+def _way_out(row: QuotaDemand, whom: str) -> str:
+    raised = f"ask {whom} to raise {_field(row.key)}"
+    if row.never:
+        return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raised}"
+    if row.used is None:
+        return "wait some seconds; if it stays so, gpu-admission doctor says what keeps the controller from counting"
+    return f"wait until others finish, delete pods that are not needed any more, or {raised}"
+
+
+def _field(key: str) -> str:
+    group, _, name = key.partition("/")
+    return f"spec.hard.{group}[{name}]" if name else f"spec.hard.{group}"
+
+
+def _event_reasons(of: Situation, *, is_explained: bool) -> Iterator[Reason]:
+    """Yield what controllers were answered, by us and by others; what already explains it is not repeated."""
+    denied = of.denied
+    if denied:
+        last, number = denied[0], sum(each.times for each in denied)
+        at = f", last at {timestamp(last.last)}" if last.last else ""
+        said = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
+        is_over = not is_explained and of.denials is not None
+        remedy = "a pod would be admitted now: its controller tries again by itself" if is_over else ""
+        message = f"{last.owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{said}"
+        yield Reason(source=Source.EVENT, message=message, remedy=remedy)
+    others = {
+        (event.owner, event.message): event
+        for event in of.events
+        if event.reason == FAILED_CREATE and not event.denial
+    }
+    for owner, message in others:
+        yield Reason(source=Source.EVENT, message=f"{owner}: {message}")
+
+
+def _no_reason(of: Situation) -> Iterator[Reason]:
+    if of.is_missing_pods:
+        yield Reason(
+            source=Source.CONTROLLER,
+            message="pods are missing, and no Event says why",
+            remedy="see the log of the controller that makes pods of this kind",
+        )
+
+
+def _alike(of: Situation, reason_of: Callable[[StoredPod], Reason | None]) -> Iterator[Reason]:
+    """Yield the reasons of pods, one for all of which the same is said."""
+    found: dict[Reason, list[StoredPod]] = defaultdict(list)
+    for pod in of.living:
+        reason = reason_of(pod)
+        if reason is not None:
+            found[reason].append(pod)
+    for reason, pods in found.items():
+        more = f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
+        yield replace(reason, message=f"Pod {pods[0].metadata.name}{more} {reason.message}")
+
+
+def _pod_reason(pod: StoredPod) -> Reason | None:
+    """Return why a pod does not run, without its name; None if it does."""
+    source, remedy, node = Source.POD, "", pod.spec.node_name
+    scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+    if pod.is_running:
+        return None
+    if pod.gates:
+        message = f"waits for its scheduling gates to be removed: {', '.join(pod.gates)}"
+        remedy = "see the controller that sets them"
+    elif pod.unscheduled:
+        source, message = Source.SCHEDULER, f"finds no node: {pod.unscheduled}"
+    elif pod.waiting:
+        message = f"waits on Node {node}: {'; '.join(pod.waiting)}"
+    elif node:
+        message = f"is on Node {node}, whose kubelet has not started it yet"
+    else:
+        source, message = Source.SCHEDULER, "has not been considered by a scheduler yet"
+        remedy = "" if scheduler == DEFAULT_SCHEDULER else SCHEDULER_LOG.format(scheduler)
+    return Reason(source=source, message=message, remedy=remedy)
+
+
+def _node_reasons(of: Situation, nodes: Sequence[NodeFit]) -> Iterator[Reason]:
+    """Yield what keeps an unscheduled pod from the nodes of its classes; nothing where one of them could take it."""
+    classes = " or ".join(of.classes)
+    if not nodes:
+        what = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
+        others = [kind for kind in of.other_kinds if kind not in of.classes]
+        remedy = f"name a class that has nodes ({', '.join(others)}), or " if others and classes else ""
+        yield Reason(source=Source.NODES, message=what, remedy=f"{remedy}ask {of.whom} for nodes")
+    elif all(node.against for node in nodes):
+        first = nodes[0]
+        kind = f"of class {classes}" if classes else "with GPUs"
+        number = (
+            f"none of the {len(nodes)} nodes {kind} can" if len(nodes) > 1 else f"the only node {kind} cannot"
+        )
+        message = f"{number} take it: Node {first.name} {', and '.join(first.against)}"
+        yield Reason(source=Source.NODES, message=message, remedy=first.remedy)
+
+
+def _map(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
