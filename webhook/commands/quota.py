@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts
+from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, texts
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
