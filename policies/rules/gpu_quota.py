@@ -155,10 +155,15 @@ def _exceeded(
             [format_amount(n) for n in each]
             for each in zip(*((s.requested, s.hard) for s in never), strict=True)
         )
-        facts.append(f"{_all(asked)} can never fit: quota {namespace}/{NAME} grants {_all(granted)} in all")
+        facts.append(
+            f"exceeded quota: {namespace}/{NAME}, {_all(asked)} can never fit: the quota grants {_all(granted)} in all"
+        )
     if full:
-        missing = ((each.key, each.requested + each.used + each.reserved - each.hard) for each in full)
-        waiting = f"wait until {_all(_count(*each) for each in missing)} more are free"
+        left = {each.key: each.hard - each.used - each.reserved for each in full}
+        missing = _all(_count(each.key, each.requested - left[each.key]) for each in full)
+        waiting = f"wait until others release {missing}"
+        if not never and all(amount > 0 for amount in left.values()):
+            waiting = f"request {_all(map(_count, left, left.values()))} or fewer, or {waiting}"
         ways.append(waiting)
         facts += _full(namespace, ledger, full, now)
     keys = [each.key for each in verdict.shortfalls]
