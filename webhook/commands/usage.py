@@ -31,7 +31,7 @@ MOST_SHOWN = 40
 def usage(
     files: tuple[str, ...], by: str, since: datetime | None, until: datetime | None, output: str
 ) -> None:
-    """Add up GPU-hours from audit logs of the controller and the webhook.
+    """Add up GPU-hours from the audit logs of both processes.
 
     A FILE may end in .gz; without any, standard input is read. A pod counts from its creation to its end, as it holds its quota.
 
