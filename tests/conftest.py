@@ -4,13 +4,20 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # CI judges this change, not the luck of its draw; everywhere else each run looks at new examples. `make test-all` asks for
 # all of them; a test that needs more or fewer than others takes a multiple of `settings().max_examples`.
 DERANDOMIZE = bool(os.environ.get("CI"))
-settings.register_profile("quick", max_examples=40, derandomize=DERANDOMIZE)
-settings.register_profile("all", max_examples=100, derandomize=DERANDOMIZE)
+# How long an example takes says how busy the machine is.
+settings.register_profile(
+    "quick",
+    max_examples=40,
+    derandomize=DERANDOMIZE,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("all", parent=settings.get_profile("quick"), max_examples=100)
 settings.load_profile("quick")
 
 TOGETHER = {

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -182,8 +182,6 @@ class Upgrades(Rotations):
 QUIET = settings(
     max_examples=settings().max_examples * 4 // 10,
     stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET

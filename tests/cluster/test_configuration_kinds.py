@@ -220,7 +220,6 @@ DOCUMENTS = st.sampled_from(list(SPECS)).flatmap(
 
 @settings(
     max_examples=3 * settings().max_examples,
-    deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 @given(DOCUMENTS.filter(lambda document: not read(document).problems))

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, find, given, settings
 from hypothesis import Phase as Stage
+from hypothesis import find, given, settings
 
 from policies.finding import Finding, Severity
 from policies.placement.nodes import NodeFacts
@@ -61,11 +61,8 @@ def variants() -> Iterator[Any]:
 
 
 every_rule = pytest.mark.parametrize(("rule", "options"), list(variants()))
-# No deadline: the machine may be busy, and none of the laws is about time.
 generated = settings(
     max_examples=settings().max_examples * 3 // 10,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

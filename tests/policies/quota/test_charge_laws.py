@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, reject, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, gpu_requests
@@ -45,11 +45,8 @@ LIMITED = st.fixed_dictionaries(
     },
 )
 NVIDIA = st.sampled_from([gpu_class.name for gpu_class in CLASSES if gpu_class.resource == "nvidia.com/gpu"])
-# No deadline: the machine may be busy, and none of the laws is about time.
 generated = settings(
     max_examples=settings().max_examples * 6 // 10,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.finding import Severity
@@ -357,7 +357,6 @@ CHOOSES = {
     claims=st.booleans(),
     default=st.sampled_from(["nvidia-t4", "amd-mi300x"]),
 )
-@settings(deadline=None)
 def test_whatever_comes_together_a_default_overrides_nothing(
     resources: list[str], key: str, how: str, operator: str, claims: bool, default: str
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.pods.pod import decode_pod
@@ -43,7 +43,6 @@ def pod(name: str = "p", *, metadata: Any = None, status: Any = None, **spec: An
 
 
 # A busy machine is no reason to fail.
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PODS)
 def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
     named = {**(document.get("metadata") or {}), "name": "p", "namespace": "n", "uid": "u"}

@@ -163,7 +163,7 @@ def without_claims(document: JSON) -> JSON:
 
 
 @given(document=PODS)
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engine, document: JSON) -> None:
     document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "link"}]
     policy = engine.configuration.policies.for_namespace("ml-training")

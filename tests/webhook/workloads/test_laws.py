@@ -62,7 +62,7 @@ def placed(data: Any, way: tuple[str, ...], value: Any) -> Any:
     return {**members, key: placed(members.get(key), way[1:], value)}
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.data())
 def test_objects_of_any_content(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(ROWS))
