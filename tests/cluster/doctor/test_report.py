@@ -1,5 +1,6 @@
 """`gpu-admission doctor` on a real installation: nothing to say where all is well, and what it could not look at said as such."""
 
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -102,6 +103,7 @@ def test_the_command_itself_prints_text_that_fits_into_80_columns(installation: 
             text=True,
             check=False,
             cwd=ROOT,
+            env={**os.environ, "COLUMNS": "80"},
         )
 
     assert (done.returncode, done.stderr) == (1, "")
