@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.cluster.console.conftest import Address
+from tests.cluster.console.conftest import Address, served
 from tests.cluster.console.world import HOME, QUOTAS
+from tests.controlplane import ControlPlane
 
 Consoles = Callable[[str], Address]
 WAIT = 30_000
@@ -161,7 +162,7 @@ def test_a_denial_shows_what_to_write_instead(page: Page, consoles: Consoles) ->
     page.goto(consoles("admin") + "/denials")
     denial = page.locator("section.denied", has_text="Job/detector")
 
-    expect(denial).to_contain_text("Job/detector is accepted with this change:")
+    expect(denial).to_contain_text("The rules accept Job/detector with this change:")
     assert [line.strip() for line in denial.locator(".minus, .plus").all_inner_texts()] == [
         "-        gpu-admission.dev/gpu-class: nvidia-a100-80g",
         "+        gpu-admission.dev/gpu-class: nvidia-a100-80gb",
@@ -231,6 +232,18 @@ def test_a_page_that_stays_open_shows_what_changes(page: Page, consoles: Console
 
     assert page.locator("#live time").inner_text() != shown
     expect(page.locator("#quotas a.name").first).to_be_focused()
+
+
+def test_a_page_says_that_the_console_has_stopped(browser: Browser, working: ControlPlane) -> None:
+    page = browser.new_page()
+    page.clock.install()
+    with served(working, "tenant") as address:
+        page.goto(address)
+    page.clock.fast_forward(6_000)
+
+    expect(page.locator("#live")).to_have_text("the console has stopped", timeout=WAIT)
+    expect(page.locator("#quotas a.name")).to_have_text(HOME)
+    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

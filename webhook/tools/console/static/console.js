@@ -1,7 +1,8 @@
 // Keeps the page up to date, and its keys. Without it every page works as it is, and is read again by the browser's own key.
 "use strict";
 
-const SECONDS = 5;
+const PAUSE = 5000;
+const SHARE = 10; // times as long as the last answer took: a page that asks the cluster for much asks less often
 
 // Replaces each live part of the page that has changed, and nothing else: neither what is selected nor what is being typed.
 async function refresh() {
@@ -10,13 +11,15 @@ async function refresh() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     found = new DOMParser().parseFromString(await answer.text(), "text/html");
   } catch {
-    document.querySelector(".live").classList.add("stale");
-    document.querySelector(".live").textContent = "the console has stopped";
+    const live = document.querySelector(".live");
+    live?.classList.add("stale");
+    live?.replaceChildren("the console has stopped");
     return;
   }
+  if (parts(found) !== parts(document)) return location.reload();
   for (const fresh of found.querySelectorAll("[data-live]")) {
     const shown = document.getElementById(fresh.id);
-    if (!shown || shown.outerHTML === fresh.outerHTML || getSelection().containsNode(shown, true) && !getSelection().isCollapsed) continue;
+    if (shown.outerHTML === fresh.outerHTML || getSelection().containsNode(shown, true) && !getSelection().isCollapsed) continue;
     for (const details of shown.querySelectorAll("details[open][id]")) {
       fresh.querySelector(`#${CSS.escape(details.id)}`)?.setAttribute("open", "");
     }
@@ -26,7 +29,17 @@ async function refresh() {
   }
 }
 
-if (document.querySelector("[data-live]")) setInterval(refresh, SECONDS * 1000);
+function parts(page) {
+  return [...page.querySelectorAll("[data-live]")].map((part) => part.id).join();
+}
+
+async function follow() {
+  const began = performance.now();
+  await refresh();
+  setTimeout(follow, Math.max(PAUSE, SHARE * (performance.now() - began)));
+}
+
+setTimeout(follow, PAUSE);
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
