@@ -63,7 +63,7 @@ def replay(files: tuple[str, ...], config: Path | None, namespaces: Path | None,
 
 
 def _is_wanted(line: bytes) -> bool:
-    return b'"operation":"CREATE","kind":"Pod"' in line
+    return b'"CREATE"' in line and b'"Pod"' in line
 
 
 def _labels(namespaces: Path | None) -> Mapping[str, Labels]:
