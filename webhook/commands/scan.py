@@ -26,6 +26,7 @@ from webhook.tools.scan.report import (
     Proposal,
     Remark,
     ScanReport,
+    alike,
 )
 from webhook.tools.scan.scanning import Scan
 
@@ -146,10 +147,8 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
     if not problems:
         return
     _title(screen, TITLES[effect])
-    alike: defaultdict[str, list[FoundProblem]] = defaultdict(list)
-    for each in problems:
-        alike[each.sentence].append(each)
-    for sentence, found in islice(alike.items(), MOST_SENTENCES):
+    sentences = alike(problems)
+    for sentence, found in islice(sentences.items(), MOST_SENTENCES):
         screen.paragraph(sentence, indent=2, style=STYLES[effect])
         owners = [
             f"{each.namespace} {each.owner} ({counted(each.pods, 'pod')})" for each in found[:MOST_OWNERS]
@@ -157,23 +156,23 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
         if len(found) > MOST_OWNERS:
             owners.append(f"{len(found) - MOST_OWNERS} more")
         screen.paragraph(f"in {', '.join(owners)}", indent=4)
-    if len(alike) > MOST_SENTENCES:
-        screen.line(f"  and {len(alike) - MOST_SENTENCES} other findings: {SEE}")
+    if len(sentences) > MOST_SENTENCES:
+        screen.line(f"  and {len(sentences) - MOST_SENTENCES} other findings: {SEE}")
 
 
 def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
     if not changes:
         return
     _title(screen, "Would be changed")
-    alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    owners: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for each in changes:
-        alike[each.rule, each.change].append(each.pods)
-    for (rule, change), pods in islice(alike.items(), MOST_SENTENCES):
+        owners[each.rule, each.change].append(each.pods)
+    for (rule, change), pods in islice(owners.items(), MOST_SENTENCES):
         screen.paragraph(
             f"{change} [{rule}]: {counted(sum(pods), 'pod')} of {counted(len(pods), 'owner')}", indent=2
         )
-    if len(alike) > MOST_SENTENCES:
-        screen.line(f"  and {len(alike) - MOST_SENTENCES} other changes: {SEE}")
+    if len(owners) > MOST_SENTENCES:
+        screen.line(f"  and {len(owners) - MOST_SENTENCES} other changes: {SEE}")
 
 
 def _namespaces(screen: Screen, report: ScanReport) -> None:

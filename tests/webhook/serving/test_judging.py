@@ -58,16 +58,16 @@ def judged(
     return judge(*kind, "ml-training", msgspec.json.encode(document), surroundings)
 
 
-def sentences(found: Judgement) -> list[str]:
-    return [f"{each.outcome.value}: {each.finding.sentence()}" for each in found.findings()]
+def messages(found: Judgement) -> list[str]:
+    return [f"{each.outcome.value}: {each.finding.message}" for each in found.findings()]
 
 
 NOT_ALLOWED = (
-    "denied: spec: must not pin the pod to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb): "
+    "denied: must not pin the pod to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb): "
     "not allowed in namespace ml-training"
 )
-UNPLACED = "denied: spec: must pin the pod to a GPU class: namespace ml-training may not use every class"
-A100 = {"node_selector": {"accelerator": "nvidia-a100-80gb"}}
+ISOLATED = "audited: would add main: env NVIDIA_VISIBLE_DEVICES=void"
+UNPLACED = "denied: must pin the pod to a GPU class: namespace ml-training may not use every class"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ A100 = {"node_selector": {"accelerator": "nvidia-a100-80gb"}}
             UNPLACED,
             id="the-annotation-alone-makes-no-static-pod",
         ),
-        pytest.param(stored(pod()), Verdict.ACCEPTED, "", id="no-gpu"),
+        pytest.param(stored(pod()), Verdict.ACCEPTED, ISOLATED, id="no-gpu"),
     ],
 )
 def test_a_stored_pod_is_judged_as_its_author_submitted_it(
@@ -125,8 +125,8 @@ def test_a_stored_pod_is_judged_as_its_author_submitted_it(
 ) -> None:
     found = judged(policy(tmp_path, RESTRICTED), document)
 
-    said = sentences(found)
-    assert (found.verdict, said[0].startswith(first) if said else first == "") == (verdict, True), said
+    assert found.verdict is verdict
+    assert messages(found)[:1] == ([first] if first else [])
 
 
 def test_what_would_be_injected_is_by_the_configuration_of_now(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from importlib import resources
 import jinja2
 
 from policies.quota.amounts import format_amount
-from webhook.tools.scan.report import Effect, ScanReport
+from webhook.tools.scan.report import Effect, ScanReport, alike
 
 
 def page(report: ScanReport) -> str:
@@ -15,4 +15,6 @@ def page(report: ScanReport) -> str:
     )
     environment.filters["amount"] = format_amount
     text = (resources.files("webhook.tools.scan") / "page.html").read_text(encoding="utf-8")
-    return environment.from_string(text).render(report=report, Effect=Effect, effects=list(Effect))
+    return environment.from_string(text).render(
+        report=report, Effect=Effect, effects=list(Effect), alike=alike
+    )

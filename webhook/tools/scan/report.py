@@ -3,6 +3,7 @@
 Amounts are in whole cards. Objects are counted once for each of their effects, whatever number of findings they have.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 from fractions import Fraction
 
@@ -38,6 +39,14 @@ class FoundProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sentence: str
     pods: int
     is_written: bool
+
+
+def alike(problems: Iterable[FoundProblem]) -> dict[str, list[FoundProblem]]:
+    """Return the problems by their sentence, in their order: hundreds of owners make the same mistake."""
+    found: dict[str, list[FoundProblem]] = {}
+    for each in problems:
+        found.setdefault(each.sentence, []).append(each)
+    return found
 
 
 class PlannedChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

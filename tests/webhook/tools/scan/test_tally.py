@@ -49,7 +49,7 @@ def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
 
     assert (found.owner, found.rule, found.effect) == ("Deployment/chat", "gpu-class", Effect.REFUSED)
     assert (found.pods, found.is_written) == (2, True)
-    assert found.sentence.startswith("spec.template.metadata.annotations[gpu-admission.dev/gpu-class]")
+    assert found.sentence.startswith("template.metadata.annotations[gpu-admission.dev/gpu-class]")
     assert tally.pod_effects == {Effect.REFUSED: 2, Effect.CHANGED: 2}
     assert tally.workload_effects == {Effect.REFUSED: 1, Effect.CHANGED: 1}
     (use,) = tally.uses()
