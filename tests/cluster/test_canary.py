@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from tests.builders import JSON
 from tests.cluster.controllers import Command, eventually
@@ -17,6 +18,7 @@ from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import Webhook
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
+from webhook.commands.canary import canary
 from webhook.controller.canary import canary_pod, probe
 
 NAMESPACE = "gpu-admission-canary"
@@ -315,6 +317,12 @@ def test_a_user_who_may_not_create_pods_is_told_so(plane: ControlPlane, namespac
 
     assert outcome.reason == "forbidden"
     assert 'User "engineer" cannot create resource "pods"' in outcome.message
+    arguments = ["-n", namespace, "--kubeconfig", str(plane.kubeconfig("engineer"))]
+    shown = CliRunner().invoke(canary, arguments)
+    assert shown.exit_code == 1
+    assert shown.stdout.startswith("canary: failed: ")
+    assert "[forbidden]" in shown.stdout
+    assert f"\n  fix: allow it to create pods in namespace {namespace}" in shown.stdout
 
 
 def test_an_api_server_that_is_away_is_told(tmp_path: Path, plane: ControlPlane) -> None:
